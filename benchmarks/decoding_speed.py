@@ -1,0 +1,44 @@
+"""Sentences a second of a trained run, by search method.
+
+    python benchmarks/decoding_speed.py --workdir=runs/multi30k --source=FILE [--batch_size=32]
+
+Times leave compilation out: each setting translates the file twice, and the second
+time counts. The time of the first includes compilation and stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import transformer_jax as tj
+from transformer_jax.data.text_files import read_lines
+from transformer_jax.parallel.host_memory import keep_freed_memory
+
+SETTINGS = {
+    "greedy": {"method": "greedy"},
+    "beam 4": {"method": "beam", "beam_size": 4},
+    "beam 5": {"method": "beam", "beam_size": 5},
+}
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--batch_size", type=int, default=32)
+    arguments = parser.parse_args()
+    keep_freed_memory()
+    lines = list(read_lines(arguments.source))
+    translator = tj.load(arguments.workdir, batch_size=arguments.batch_size)
+    print(f"{len(lines)} sentences, batches of {arguments.batch_size}")
+    print("| search | sentences/s | first time, with compilation, s |")
+    print("| --- | --- | --- |")
+    for name, setting in SETTINGS.items():
+        first = translator.decode(lines, **setting)
+        second = translator.decode(lines, **setting)
+        print(f"| {name} | {len(lines) / second.seconds:.1f} | {first.seconds:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""How many real target tokens a second the input pipeline yields.
+
+    python benchmarks/pipeline_speed.py [--source=FILE --target=FILE] [--seconds=3]
+
+Without files it uses a synthetic corpus with Multi30k's lengths. One table on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from transformer_jax.data.batching import BatchPlan, Sampler
+from transformer_jax.data.config import BatchConfig, TokenizerConfig
+from transformer_jax.data.id_cache import IdCorpus, prepare_ids
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.subword_sampling import SubwordSampler
+from transformer_jax.data.tensorflow import has_tensorflow
+from transformer_jax.data.tokenizer import prepare_tokenizers
+
+
+def synthetic_corpus(pairs: int = 29_000, seed: int = 0) -> IdCorpus:
+    """Random ids with about Multi30k's distribution of lengths."""
+    rng = np.random.default_rng(seed)
+    source = np.clip(rng.gamma(8.0, 1.8, pairs), 3, 52).astype(int)
+    target = np.clip(source * rng.normal(1.03, 0.15, pairs), 3, 55).astype(int)
+    draw = [[rng.integers(4, 8000, n) for n in lengths] for lengths in (source, target)]
+    return IdCorpus.from_lists(draw[0], draw[1])
+
+
+def read(path: str) -> list[str]:
+    """Lines of a plain or gzipped UTF-8 file."""
+    content = Path(path).read_bytes()
+    text = gzip.decompress(content) if path.endswith(".gz") else content
+    return text.decode("utf-8").removesuffix("\n").split("\n")
+
+
+def measure(
+    corpus: IdCorpus, plan: BatchPlan, engine: str, seconds: float, sampler: Sampler | None
+) -> float:
+    """Real target tokens a second, after a warm-up."""
+    stream = batches(corpus, plan, engine=engine, sampler=sampler)  # type: ignore[arg-type]
+    for _ in range(10):
+        next(stream)
+    tokens, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        tokens += int(next(stream)["target_mask"].sum())
+    rate = tokens / (time.perf_counter() - began)
+    stream.close()  # type: ignore[attr-defined]
+    return rate
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", default="")
+    parser.add_argument("--target", default="")
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    args = parser.parse_args()
+    samplers: list[tuple[str, IdCorpus, Sampler | None]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        if args.source:
+            pairs = list(zip(read(args.source), read(args.target), strict=True))
+            tokenizers = prepare_tokenizers(TokenizerConfig(), lambda: pairs, Path(folder))
+            samplers.append(("stored ids", prepare_ids(pairs, tokenizers, folder, "plain"), None))
+            kept = prepare_ids(pairs, tokenizers, folder, "text", sampling_alpha=0.2)
+            samplers.append(("sampled, alpha 0.2", kept, SubwordSampler(tokenizers, 0.2)))
+        else:
+            samplers.append(("synthetic ids", synthetic_corpus(), None))
+        engines = ["python", *(["tensorflow"] if has_tensorflow() else [])]
+        print("| corpus | engine | shapes | padding | target tokens/s |")
+        print("|---|---|---|---|---|")
+        for name, corpus, sampler in samplers:
+            plan = BatchPlan(
+                corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=args.tokens)
+            )
+            for engine in engines:
+                rate = measure(corpus, plan, engine, args.seconds, sampler)
+                padding = f"{plan.padding_fraction():.1%}"
+                print(f"| {name} | {engine} | {len(plan.shapes)} | {padding} | {rate:,.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+r"""Your own parallel text: two files, line by line, from about 10,000 to a million pairs.
+
+Command:   python train.py --config=configs/from_files.py --workdir=runs/mine \
+               --config.data.train_source=train.en --config.data.train_target=train.de
+           python eval.py --workdir=runs/mine --split=validation
+Hardware:  a laptop's CPU for tens of thousands of pairs, a GPU for a million
+Time:      not yet run
+Score:     not yet run
+
+Files may be gzipped (train.en.gz) and several (a.en,b.en with a.de,b.de). A .tsv file (source
+TAB target) or a .jsonl file (the language codes as keys) holds both sides and is given as
+train_source alone. Other languages: --config.data.source_language=fr and target_language.
+
+The last 1000 pairs are held out for validation. With validation files instead:
+    --config.data.validation_from_train=0 \
+    --config.data.validation_source=dev.en --config.data.validation_target=dev.de
+A test set, which eval.py scores by default: data.test_source and data.test_target.
+
+With less than about 30,000 pairs take tokenizer.vocab_size=4000 and model.dropout_rate=0.3;
+from some 500,000 on, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops
+when validation BLEU has not risen for five evaluations. `steps` also sets the length of the
+learning rate's fall, so fewer steps are a shorter whole training, not a cut one.
+"""
+
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="en", target_language="de", validation_from_train=1000),
+    tokenizer=TokenizerConfig(kind="unigram", vocab_size=8000),
+    batch=BatchConfig(tokens=4096, max_length=128, num_buckets=12),
+    model=ModelConfig(
+        d_model=384,
+        d_ff=1536,
+        num_heads=6,
+        encoder=StackConfig(num_layers=4),
+        decoder=StackConfig(num_layers=4),
+        dropout_rate=0.2,
+        matmul_dtype="bfloat16",
+        max_length=192,
+    ),
+    train=TrainConfig(
+        steps=20_000,
+        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=2000, schedule="cosine"),
+        ema_decay=0.999,
+        evaluate_every=1000,
+        early_stopping=5,
+        checkpoint_every=1000,
+    ),
+    decode=DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=192),
+)

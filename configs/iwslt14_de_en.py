@@ -1,0 +1,46 @@
+r"""IWSLT 2014 German to English: some 160,000 sentences of TED talks, much dropout.
+
+Command:   python train.py --config=configs/iwslt14_de_en.py --workdir=runs/iwslt14 \
+               --config.data.train_source=train.de --config.data.train_target=train.en \
+               --config.data.validation_source=valid.de --config.data.validation_target=valid.en \
+               --config.data.test_source=test.de --config.data.test_target=test.en
+           python eval.py --workdir=runs/iwslt14 --checkpoint=average:5
+Hardware:  one GPU
+Time:      not yet run
+Score:     not yet run
+
+TensorFlow Datasets does not have this set (its ted_hrlr_translate has no German), so it comes as
+text files; give raw, cased text. Published scores are often on lowercased, tokenised text, and
+not to be compared with sacreBLEU on cased text.
+
+The sizes are those known as transformer_iwslt_de_en. Ours are the layer norm before each
+sublayer, one vocabulary for both languages and all three embeddings tied.
+"""
+
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="de", target_language="en"),
+    tokenizer=TokenizerConfig(kind="bpe", vocab_size=10_000),
+    batch=BatchConfig(tokens=4096, max_length=175, length_multiple=8),
+    model=ModelConfig(
+        d_model=512,
+        d_ff=1024,
+        num_heads=4,
+        dropout_rate=0.3,
+        matmul_dtype="bfloat16",
+        max_length=256,
+    ),
+    train=TrainConfig(
+        steps=50_000,
+        optimizer=OptimizerConfig(
+            name="adamw", learning_rate=5e-4, warmup_steps=4000, weight_decay=1e-4
+        ),
+        evaluate_every=2000,
+        checkpoint_every=2000,
+    ),
+    decode=DecodeConfig(beam_size=5, length_penalty=1.0),
+)

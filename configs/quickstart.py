@@ -1,0 +1,41 @@
+"""Two minutes of German grammar: the embedded corpus, no downloads.
+
+Command:   ./run quickstart
+           (python train.py --config=configs/quickstart.py --workdir=runs/quickstart, then
+           python eval.py --workdir=runs/quickstart)
+Hardware:  2 CPU cores
+Time:      2 min 20 s in all, 1 min 3 s of it training, on two cores of an
+           AMD EPYC with AVX-512 (2026-11-21; the environment was set up before)
+Score:     97.1 BLEU, 98.5 chrF++ on the 500 test sentences
+           (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
+"""
+
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+
+config = Config(
+    data=DataConfig(tfds_name="grammar_translate", source_language="en", target_language="de"),
+    tokenizer=TokenizerConfig(kind="unigram", vocab_size=1000),
+    batch=BatchConfig(tokens=2048, max_length=64, num_buckets=3),
+    model=ModelConfig(
+        d_model=128,
+        d_ff=256,
+        num_heads=4,
+        encoder=StackConfig(num_layers=2),
+        decoder=StackConfig(num_layers=2),
+        dropout_rate=0.1,
+        matmul_dtype="bfloat16",
+        max_length=64,
+    ),
+    train=TrainConfig(
+        steps=450,
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=120, schedule="cosine"),
+        evaluate_every=225,
+        evaluate_sentences=200,
+        checkpoint_every=225,
+        log_every=25,
+    ),
+    decode=DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=64),
+)

@@ -1,0 +1,45 @@
+r"""Tatoeba English to German: some 156,000 pairs of short everyday sentences.
+
+Command:   python train.py --config=configs/tatoeba_en_de.py --workdir=runs/tatoeba \
+               --config.data.train_source=train.en.gz --config.data.train_target=train.de.gz \
+               --config.data.validation_source=valid.en.gz \
+               --config.data.validation_target=valid.de.gz \
+               --config.data.test_source=test.en.gz --config.data.test_target=test.de.gz
+           python eval.py --workdir=runs/tatoeba
+Hardware:  2 CPU cores
+Time:      not yet run
+Score:     not yet run
+
+The text comes as files: the TFDS set "tatoeba" is another one, a small set for testing sentence
+retrieval. Many English sentences stand there with several German ones; split by English
+sentence, or the test set will hold sentences that were trained on.
+"""
+
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="en", target_language="de"),
+    tokenizer=TokenizerConfig(kind="unigram", vocab_size=8000),
+    batch=BatchConfig(tokens=4096, max_length=64, num_buckets=8),
+    model=ModelConfig(
+        d_model=256,
+        d_ff=1024,
+        num_heads=4,
+        encoder=StackConfig(num_layers=3),
+        decoder=StackConfig(num_layers=3),
+        dropout_rate=0.2,
+        matmul_dtype="bfloat16",
+        max_length=96,
+    ),
+    train=TrainConfig(
+        steps=12_000,
+        optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=1000, schedule="cosine"),
+        ema_decay=0.999,
+        evaluate_every=1000,
+        checkpoint_every=1000,
+    ),
+    decode=DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=96),
+)

@@ -1,0 +1,8 @@
+"""Scores a trained model: `python eval.py --workdir=runs/quickstart --split=test`."""
+
+import sys
+
+from transformer_jax.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["eval", *sys.argv[1:]]))

@@ -1,0 +1,227 @@
+"""eval, translate and score on the command line, over a run folder with an untrained model."""
+
+import io
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.cli.main import main
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.tokenizer import prepare_tokenizers
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.checkpoint import Checkpoints
+from transformer_jax.training.config import Config, TrainConfig, to_json
+from transformer_jax.training.state import TrainState
+
+TEXT = "the dog sees a cat and the old man reads his long book here today"
+
+
+def sentences(seed: int, count: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(TEXT.split(), size=rng.integers(2, 9))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    text = tmp_path_factory.mktemp("text")
+    sources, references = sentences(0, 12), sentences(1, 12)
+    for name, lines in {"test.en": sources, "test.de": references}.items():
+        (text / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    files = {"test_source": (str(text / "test.en"),), "test_target": (str(text / "test.de"),)}
+    tokenizer = TokenizerConfig(vocab_size=34, byte_fallback=False)
+    tokenizers = prepare_tokenizers(
+        tokenizer, lambda: zip(sources, references, strict=True), folder / "tokenizer"
+    )
+    size = tokenizers.source.vocab_size
+    stack = StackConfig(num_layers=1)
+    config = Config(
+        data=DataConfig(train_source=("unused.en",), train_target=("unused.de",), **files),
+        tokenizer=tokenizer,
+        model=ModelConfig(
+            source_vocab_size=size,
+            target_vocab_size=size,
+            d_model=16,
+            d_ff=32,
+            num_heads=2,
+            encoder=stack,
+            decoder=stack,
+            max_length=32,
+        ),
+        train=TrainConfig(keep_checkpoints=3),
+        decode=DecodeConfig(method="greedy", batch_size=4, max_length_factor=1.0),
+    )
+    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
+    params = api.init(config.model, jax.random.key(0))
+    state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
+    checkpoints = Checkpoints(folder, keep=3)
+    checkpoints.save(5, state, {}, best=True)
+    checkpoints.close()
+    return folder, text
+
+
+def run_main(monkeypatch, capsysbinary, arguments, stdin: bytes = b""):
+    """(exit status, standard output, standard error)"""
+
+    class Stdin(io.TextIOWrapper):
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(stdin)))
+    status = main([str(argument) for argument in arguments])
+    captured = capsysbinary.readouterr()
+    return status, captured.out.decode(), captured.err.decode()
+
+
+@pytest.fixture
+def command(monkeypatch, capsysbinary):
+    return lambda *arguments, stdin=b"": run_main(monkeypatch, capsysbinary, arguments, stdin)
+
+
+def test_eval_prints_one_json_object_alone(run_folder, command):
+    folder, text = run_folder
+    status, out, _ = command("eval", f"--workdir={folder}", "--json", "--ter")
+    assert status == 0
+    report = json.loads(out)
+    assert report["direction"] == "en-de"
+    assert (report["num_sentences"], report["num_cut"]) == (12, 0)
+    assert report["sentences_per_second"] > 0
+    assert set(report["scores"]) == {"bleu", "chrf", "ter"}
+    for score in report["scores"].values():
+        assert "version:" in score["signature"]
+    assert json.loads((folder / "scores.json").read_text())["test.best"] == report
+    translations = (folder / "translations" / "test.best.txt").read_text().split("\n")
+    assert len(translations) == 13
+
+    # The same sentences from files, with the translations themselves as the baseline.
+    status, out, _ = command(
+        "eval",
+        f"--workdir={folder}",
+        f"--source={text / 'test.en'}",
+        f"--reference={text / 'test.de'}",
+        "--checkpoint=5",
+        f"--baseline={folder / 'translations' / 'test.best.txt'}",
+    )
+    assert status == 0
+    assert "against" in out
+    assert "chrF2++" in out
+    kept = json.loads((folder / "scores.json").read_text())
+    assert set(kept) == {"test.best", "test.en.5"}
+    assert kept["test.en.5"]["scores"]["bleu"] == report["scores"]["bleu"]
+    baseline = kept["test.en.5"]["baseline"]["scores"]["bleu"]
+    assert baseline["baseline_score"] == report["scores"]["bleu"]["score"]
+
+
+def test_translate_keeps_lines_in_order(run_folder, command):
+    folder, _ = run_folder
+    lines = sentences(0, 12)
+    lines[2] = lines[9] = ""
+    stdin = "\n".join(lines).encode()  # without a last line end
+    status, out, _ = command("translate", f"--workdir={folder}", stdin=stdin)
+    assert status == 0
+    assert out.endswith("\n")
+    translations = out[:-1].split("\n")
+    assert len(translations) == 12
+    assert translations[2] == translations[9] == ""
+    command("eval", f"--workdir={folder}")
+    expected = (folder / "translations" / "test.best.txt").read_text().split("\n")
+    for number in (0, 1, 3, 11):
+        assert translations[number] == expected[number]
+    # Other line ends than LF and CR LF belong to the text; nothing in, nothing out.
+    status, out, _ = command(
+        "translate", f"--workdir={folder}", stdin="the dog\u2028sees\r\na cat\n".encode()
+    )
+    assert out.count("\n") == 2
+    assert command("translate", f"--workdir={folder}")[:2] == (0, "")
+
+
+def test_translate_n_best_and_sampling(run_folder, command):
+    folder, _ = run_folder
+    arguments = ["translate", f"--workdir={folder}", "--n_best=3", "--method=beam"]
+    status, out, _ = command(*arguments, stdin=b"the dog\n\na cat\n")
+    assert status == 0
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
+    assert rows[3] == ["2", "0.000000", "0.000000", ""]
+    scores = [float(row[1]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+    sample = ["translate", f"--workdir={folder}", "--method=sample", "--top_k=5"]
+    stdin = "\n".join(sentences(4, 6)).encode()
+    first = command(*sample, "--seed=1", stdin=stdin)
+    assert command(*sample, "--seed=1", "--batch_size=1", stdin=stdin) == first
+    assert command(*sample, "--seed=2", stdin=stdin) != first
+
+
+def test_score_agrees_with_translate(run_folder, command, tmp_path):
+    folder, _ = run_folder
+    sources, targets = sentences(5, 6), sentences(6, 6)
+    tsv = "".join(f"{s}\t{t}\n" for s, t in zip(sources, targets, strict=True)).encode()
+    status, out, _ = command("score", f"--workdir={folder}", stdin=tsv)
+    assert status == 0
+    values = [float(line) for line in out.splitlines()]
+    assert len(values) == 6
+    assert all(value < 0 for value in values)
+    for name, lines in {"s": sources, "t": targets}.items():
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines))
+    files = [f"--source={tmp_path / 's'}", f"--target={tmp_path / 't'}"]
+    assert command("score", f"--workdir={folder}", *files)[1] == out
+    per_token = command("score", f"--workdir={folder}", *files, "--per_token")[1]
+    assert all(
+        value < float(line) < 0 for value, line in zip(values, per_token.split(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (["eval", "--source={text}/test.en"], b"", "--source and --reference belong together"),
+        (["eval", "--split=test", "--source=a", "--reference=b"], b"", "not both"),
+        (
+            ["eval", "--source={text}/test.en", "--reference={text}/short"],
+            b"",
+            "has 12 lines and --reference={text}/short has 2",
+        ),
+        (["eval", "--baseline={text}/short"], b"", "has 2 lines, but --split=test has 12"),
+        (["eval", "--source={text}/none", "--reference={text}/none"], b"", "no such file"),
+        (["eval", "--split=validation"], b"", "no validation set"),
+        (["eval", "--checkpoint=77"], b"", "--checkpoint=77: not kept here; there are steps 5"),
+        (["eval", "--checkpoint=average:9"], b"", "only 1 checkpoints are kept"),
+        (["eval", "--beam_size=0"], b"", "decode.beam_size=0"),
+        (["eval", "--beam_size=two"], b"", "invalid int value: 'two'"),
+        (["eval", "--workdir={text}"], b"", "no run here"),
+        (["translate"], b"fine\n\xff\n", "standard input:2: not UTF-8 (byte 0xff at column 1)"),
+        (["translate", "--n_best=2"], b"", "greedy decoding finds one"),
+        (["translate", "--temperature=0"], b"", "decode.temperature=0.0"),
+        (["score"], b"a\tb\nno tab\n", "standard input:2: expected `source <TAB> target`"),
+        (["score", "--source={text}/test.en"], b"", "--source and --target belong together"),
+        (
+            ["score", "--source={text}/test.en", "--target={text}/short"],
+            b"",
+            "test.en has 12 lines and {text}/short has 2",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line(run_folder, command, arguments, stdin, message):
+    folder, text = run_folder
+    (text / "short").write_text("one\ntwo\n")
+    arguments = [argument.format(text=text) for argument in arguments]
+    status, _, err = command(arguments[0], f"--workdir={folder}", *arguments[1:], stdin=stdin)
+    assert status == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message.format(text=text) in err
+
+
+def test_eval_without_a_checkpoint(run_folder, command, tmp_path):
+    folder, _ = run_folder
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    status, _, err = command("eval", f"--workdir={tmp_path}")
+    assert status == 2
+    assert "no checkpoint" in err

@@ -1,0 +1,146 @@
+"""From two text files to a scored translation, by the commands a user types."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.cli.main import main
+from transformer_jax.data.grammar import generate
+
+ROOT = Path(__file__).parents[2]
+
+RECIPE = """
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import Config, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="en", target_language="de", validation_from_train=20),
+    tokenizer=TokenizerConfig(vocab_size=400),
+    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
+                      decoder=StackConfig(num_layers=1), max_length=64),
+    train=TrainConfig(steps=8, evaluate_every=4, evaluate_sentences=8, checkpoint_every=4,
+                      log_every=2),
+    decode=DecodeConfig(beam_size=2, max_length_factor=0.5, max_length_offset=4),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a recipe, two text files and nothing else."""
+    folder = tmp_path_factory.mktemp("place")
+    pairs = generate(5, 320)
+    for side, language in ((0, "en"), (1, "de")):
+        lines = [pair[side] for pair in pairs]
+        (folder / f"train.{language}").write_text("\n".join(lines[:300]) + "\n", encoding="utf-8")
+        (folder / f"test.{language}").write_text("\n".join(lines[300:]) + "\n", encoding="utf-8")
+    (folder / "recipe.py").write_text(RECIPE)
+    return folder
+
+
+def arguments(place, workdir, *more):
+    return [
+        "train", f"--config={place / 'recipe.py'}", f"--workdir={workdir}", "--no_progress",
+        f"--config.data.train_source={place / 'train.en'}",
+        f"--config.data.train_target={place / 'train.de'}",
+        f"--config.data.cache_dir={place / 'cache'}",
+        *more,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    workdir = place / "run"
+    assert main(arguments(place, workdir)) == 0
+    return workdir
+
+
+def test_the_run_folder_holds_what_the_readme_says(trained):
+    held = {p.relative_to(trained).as_posix() for p in trained.rglob("*")}
+    assert {
+        "config.json", "tokenizer/joint.model", "metrics.jsonl", "checkpoints/8", "checkpoints/4",
+        "plots/training.png", "plots/cross_attention.png", "tensorboard",
+    } <= held  # fmt: skip
+    config = json.loads((trained / "config.json").read_text())
+    assert config["model"]["source_vocab_size"] == 400
+
+
+def test_eval_scores_files_with_the_trained_model(place, trained, capsys):
+    status = main([
+        "eval", f"--workdir={trained}", f"--source={place / 'test.en'}",
+        f"--reference={place / 'test.de'}", "--json", "--checkpoint=average:2",
+    ])  # fmt: skip
+    assert status == 0
+    report = json.loads(capsys.readouterr().out)
+    assert "en" in json.dumps(report) and "BLEU" in json.dumps(report)
+    assert list((trained / "translations").iterdir())
+
+
+def test_the_same_command_again_has_nothing_to_do(place, trained):
+    before = (trained / "metrics.jsonl").read_text()
+    assert main(arguments(place, trained)) == 0
+    assert (trained / "metrics.jsonl").read_text() == before
+
+
+def test_another_config_is_refused_and_nothing_touched(place, trained, capsys):
+    def content():
+        return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in trained.rglob("*")}
+
+    before = content()
+    assert main(arguments(place, trained, "--config.train.steps=9")) == 2
+    assert "train.steps: 8 -> 9" in capsys.readouterr().err
+    assert content() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--config.train.stepz=9"], "did you mean --config.train.steps"),
+        (["--config.train.steps"], "equals sign"),
+        (["--config.model.num_heads=3"], "d_model=16 is not divisible by model.num_heads=3"),
+        (["--config.tokenizer.vocab_size=90000"], "vocab_size"),
+        (["--config.data.train_source=/nonexistent.en"], "/nonexistent.en"),
+        (["--config.mesh.data=3"], "does not fit 1 devices"),
+        (["--bogus=1"], "--bogus=1"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_run(place, tmp_path, capsys, more, words):
+    assert main(arguments(place, tmp_path / "run", *more)) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.strip().splitlines()[-1].startswith("error: ")
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_unequal_files_are_refused_with_both_counts(place, tmp_path, capsys):
+    short = tmp_path / "short.de"
+    short.write_text("eins\nzwei\n")
+    assert main(arguments(place, tmp_path / "run", f"--config.data.train_target={short}")) == 2
+    error = capsys.readouterr().err
+    assert "300" in error and "2" in error
+
+
+def test_sigterm_saves_and_the_same_command_continues(place, tmp_path):
+    command = [sys.executable, str(ROOT / "train.py")] + arguments(
+        place, tmp_path / "run", "--config.train.steps=100000",
+        "--config.train.evaluate_every=100000", "--config.train.checkpoint_every=100000",
+    )[1:]  # fmt: skip
+    process = subprocess.Popen(command, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 180
+    while not (metrics.exists() and '"loss"' in metrics.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 143
+    steps = [int(p.name) for p in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert len(steps) == 1 and steps[0] > 0

@@ -1,0 +1,95 @@
+"""The suite is worth something only if it rejects mixers that are wrong."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+import suite
+
+from transformer_jax.mixers.base import CrossMixer, Mixer
+from transformer_jax.mixers.full_attention import FullCrossAttention, KeyValueCache, Memory
+from transformer_jax.mixers.registry import MIXERS
+
+Full = MIXERS["full"]
+
+
+class Leaks(Full):
+    """Sees the whole sequence while it says it is causal."""
+
+    def __call__(self, x, mask, *, deterministic):
+        y = super().__call__(x, mask, deterministic=deterministic)
+        return y + 1e-3 * jnp.roll(x, -1, axis=1)
+
+
+class IgnoresPadding(Mixer):
+    """A mean over everything, padding and all."""
+
+    def __call__(self, x, mask, *, deterministic):
+        return x + x.mean(axis=1, keepdims=True)
+
+
+class GrowsItsState(Full):
+    def step(self, x, state, position):
+        y, state = super().step(x, state, position)
+        return y, KeyValueCache(*(jnp.pad(s, [(0, 0), (0, 1), (0, 0), (0, 0)])
+                                  for s in (state.key, state.value)))  # fmt: skip
+
+
+class ForgetsTheFirst(Full):
+    def step(self, x, state, position):
+        return super().step(x, jax.tree.map(lambda s: s.at[:, 0].set(0.0), state), position)
+
+
+class MixesRows(Full):
+    """Each row's step reads the state of its neighbour: wrong once beams are reordered."""
+
+    def step(self, x, state, position):
+        y, state = super().step(x, state, position)
+        return y + 0.1 * jnp.roll(state.value.sum((1, 2, 3)), 1)[:, None], state
+
+
+class HasADeadParameter(Full):
+    def __call__(self, x, mask, *, deterministic):
+        return jax.lax.stop_gradient(super().__call__(x, mask, deterministic=deterministic)) + x
+
+
+class ReadsPaddedMemory(FullCrossAttention):
+    def project(self, memory, mask):
+        projected = super().project(memory, mask)
+        return Memory(projected.key, projected.value, jnp.ones_like(mask))
+
+
+class ReadsAcrossQueries(FullCrossAttention):
+    def read(self, x, projected, *, deterministic):
+        return super().read(x + x.mean(1, keepdims=True), projected, deterministic=deterministic)
+
+
+def build(cls: type[Mixer]):
+    mixer = cls(
+        context=suite.context(causal=True),
+        options=Full.Options(),
+        position=suite.position(causal=True),
+    )
+    return mixer, suite.initialised(mixer)
+
+
+@pytest.mark.parametrize(
+    ("cls", "check"),
+    [
+        (Leaks, suite.check_no_leak),
+        (Leaks, suite.check_step_equals_parallel),
+        (IgnoresPadding, suite.check_padding_and_batch_mates),
+        (GrowsItsState, suite.check_step_equals_parallel),
+        (ForgetsTheFirst, suite.check_step_equals_parallel),
+        (MixesRows, suite.check_beams_permute),
+        (HasADeadParameter, suite.check_gradients),
+    ],
+)
+def test_rejected(cls, check):
+    with pytest.raises(AssertionError):
+        check(*build(cls))
+
+
+@pytest.mark.parametrize("cls", [ReadsPaddedMemory, ReadsAcrossQueries])
+def test_cross_rejected(cls: type[CrossMixer]):
+    with pytest.raises(AssertionError):
+        suite.check_cross(cls(context=suite.context(causal=False), options=Full.Options()))

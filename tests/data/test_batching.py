@@ -1,0 +1,299 @@
+import gzip
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.data.batching import BatchPlan, make_batch
+from transformer_jax.data.bucketing import LengthHistogram, assign_boxes, choose_boxes
+from transformer_jax.data.config import BatchConfig, TokenizerConfig
+from transformer_jax.data.id_cache import IdCorpus, prepare_ids
+from transformer_jax.data.special_ids import EOS_ID
+from transformer_jax.data.subword_sampling import SubwordSampler
+from transformer_jax.data.tokenizer import Tokenizers, prepare_tokenizers, train_tokenizer
+from transformer_jax.errors import UserError
+
+CONFIG = BatchConfig(tokens=256, max_length=30, num_buckets=5, seed=3)
+
+
+def lengths(pairs=700, seed=0):
+    rng = np.random.default_rng(seed)
+    source = np.clip(rng.gamma(6.0, 2.0, pairs), 1, 45).astype(int)
+    target = np.clip(source * rng.normal(1.0, 0.2, pairs), 1, 45).astype(int)
+    return source, target
+
+
+def corpus_of(source, target):
+    """Ids that tell which pair they belong to."""
+    return IdCorpus.from_lists(
+        [[i + 4] * (n - 1) for i, n in enumerate(source)],
+        [[i + 4] * (n - 1) for i, n in enumerate(target)],
+    )
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return BatchPlan(*lengths(), CONFIG)
+
+
+def epoch_rows(plan, epoch):
+    n = plan.batches_per_epoch
+    return [plan.rows(p)[1].tolist() for p in range(epoch * n, (epoch + 1) * n)]
+
+
+def test_each_pair_once_an_epoch_and_the_long_ones_counted(plan):
+    source, target = lengths()
+    short = np.flatnonzero((source <= 30) & (target <= 30))
+    assert plan.num_skipped == len(source) - len(short) > 0
+    assert plan.num_pairs == len(short)
+    for epoch in (0, 1, 5):
+        assert sorted(sum(epoch_rows(plan, epoch), [])) == short.tolist()
+    tokens = int(target[short].sum())
+    assert plan.target_tokens_per_epoch == tokens
+
+
+def test_shapes_are_few_hold_their_rows_and_keep_the_budget(plan):
+    source, target = lengths()
+    assert 1 < len(plan.shapes) <= CONFIG.num_buckets
+    seen = Counter()
+    for position in range(plan.batches_per_epoch):
+        shape, rows = plan.rows(position)
+        seen[shape] += 1
+        b, s, t = shape
+        assert 0 < len(rows) <= b and b % 8 == 0 and b * max(s, t) <= CONFIG.tokens
+        assert source[rows].max() <= s and target[rows].max() <= t
+    assert set(seen) <= set(plan.shapes)
+
+
+def test_epochs_are_a_pure_function_of_seed_and_epoch(plan):
+    again = BatchPlan(*lengths(), CONFIG)
+    assert epoch_rows(again, 4) == epoch_rows(plan, 4)  # without visiting 0 to 3
+    assert epoch_rows(again, 0) == epoch_rows(plan, 0) != epoch_rows(plan, 1)
+    assert again.fingerprint == plan.fingerprint
+    other = BatchPlan(*lengths(), CONFIG, seed=4)
+    assert epoch_rows(other, 0) != epoch_rows(plan, 0)
+    assert other.fingerprint != plan.fingerprint
+    assert BatchPlan(*lengths(seed=1), CONFIG).fingerprint != plan.fingerprint
+
+
+def test_an_epoch_mixes_pairs_and_shapes(plan):
+    first, second = epoch_rows(plan, 0), epoch_rows(plan, 1)
+    assert set(map(frozenset, first)) != set(map(frozenset, second))  # not the same batches
+    order = [plan.rows(p)[0] for p in range(plan.batches_per_epoch)]
+    assert order != sorted(order)
+
+
+def test_padding_fraction_is_what_the_batches_hold(plan):
+    corpus = corpus_of(*lengths())
+    for epoch in (0, 3):
+        real = slots = 0
+        for p in range(plan.batches_per_epoch):
+            batch = make_batch(corpus, plan, epoch * plan.batches_per_epoch + p)
+            for side in ("source_mask", "target_mask"):
+                real += batch[side].sum()
+                slots += batch[side].size
+        assert plan.padding_fraction() == pytest.approx(1 - real / slots, abs=1e-12)
+
+
+def test_batches_hold_the_right_tokens(plan):
+    source, target = lengths()
+    corpus = corpus_of(source, target)
+    for position in range(plan.batches_per_epoch):
+        (b, s, t), rows = plan.rows(position)
+        batch = make_batch(corpus, plan, position)
+        for side, all_lengths, width in (("source", source, s), ("target", target, t)):
+            ids, mask = batch[side], batch[f"{side}_mask"]
+            assert ids.shape == mask.shape == (b, width)
+            assert ids.dtype == np.int32 and mask.dtype == np.bool_
+            assert mask.sum(1).tolist() == all_lengths[rows].tolist() + [0] * (b - len(rows))
+            assert (ids[~mask] == 0).all()
+            for i, row in enumerate(rows):
+                n = all_lengths[row]
+                assert ids[i, :n].tolist() == [row + 4] * (n - 1) + [EOS_ID]
+                assert mask[i, :n].all()
+
+
+def test_hosts_slices_are_the_global_batch():
+    source, target = lengths()
+    corpus = corpus_of(source, target)
+    plan = BatchPlan(source, target, CONFIG, row_multiple=4)
+    for position in range(plan.batches_per_epoch):
+        whole = make_batch(corpus, plan, position)
+        parts = [make_batch(corpus, plan, position, h, 4) for h in range(4)]
+        for key in whole:
+            assert np.array_equal(np.concatenate([p[key] for p in parts]), whole[key])
+    with pytest.raises(ValueError, match="do not divide over 7 hosts"):
+        make_batch(corpus, plan, 0, 0, 7)
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 8])
+def test_rows_are_a_multiple(multiple):
+    plan = BatchPlan(*lengths(), CONFIG, row_multiple=multiple)
+    assert all(b % multiple == 0 for b, _, _ in plan.shapes)
+
+
+def test_rows_that_cannot_be_a_multiple_are_refused():
+    with pytest.raises(UserError, match="at least 360"):
+        BatchPlan(*lengths(), CONFIG, row_multiple=12)
+
+
+def test_lengths_are_a_multiple():
+    plan = BatchPlan(*lengths(), replace(CONFIG, length_multiple=8, max_length=32))
+    assert all(s % 8 == 0 and t % 8 == 0 for _, s, t in plan.shapes)
+
+
+def test_fewer_shapes_where_fewer_suffice():
+    fixed = np.full(100, 10)
+    assert BatchPlan(fixed, fixed, BatchConfig(tokens=100, num_buckets=16)).shapes == [(8, 10, 10)]
+    source, target = lengths(5000)
+    config = BatchConfig(tokens=2048, num_buckets=16, max_padding=0.2)
+    plan = BatchPlan(source, target, config)
+    assert plan.padding_fraction() <= 0.2 and 1 < len(plan.shapes) < 12
+    strict = BatchPlan(source, target, BatchConfig(tokens=2048, num_buckets=16, max_padding=0.0))
+    assert len(strict.shapes) == 16 and strict.padding_fraction() < plan.padding_fraction()
+
+
+def test_boxes_beat_one_box_and_hold_everything():
+    source, target = lengths(3000)
+    histogram = LengthHistogram(source, target)
+    cost = []
+    for number in (1, 2, 4, 8):
+        boxes = choose_boxes(histogram, number)
+        assert len(boxes) <= number and boxes[-1] == (source.max(), target.max())
+        box = np.asarray(boxes)[assign_boxes(boxes, source, target)]
+        assert (source <= box[:, 0]).all() and (target <= box[:, 1]).all()
+        cost.append(box.sum())
+    assert cost == sorted(cost, reverse=True)
+    assert cost[-1] < 0.6 * cost[0]
+
+
+def test_two_boxes_are_the_best_two():
+    source, target = lengths(300)
+    cost = min(
+        np.asarray([(a, b), (source.max(), target.max())])[
+            assign_boxes([(a, b), (source.max(), target.max())], source, target)
+        ].sum()
+        for a in np.unique(source)
+        for b in np.unique(target)
+    )
+    boxes = choose_boxes(LengthHistogram(source, target), 2)
+    assert np.asarray(boxes)[assign_boxes(boxes, source, target)].sum() == cost
+
+
+def test_sequential_is_one_pass_in_the_same_shapes(plan):
+    source, target = lengths(90, seed=5)
+    source[0], target[0] = 2, 29
+    source[1] = 31
+    validation = plan.sequential(source, target)
+    assert validation.num_skipped == ((source > 30) | (target > 30)).sum()
+    rows = sum(epoch_rows(validation, 0), [])
+    assert sorted(rows) == np.flatnonzero((source <= 30) & (target <= 30)).tolist()
+    assert epoch_rows(validation, 0) == epoch_rows(validation, 1)
+    assert validation.shapes == plan.shapes
+    short = BatchPlan(np.full(50, 5), np.full(50, 5), CONFIG)
+    longer = short.sequential(source, target)
+    assert longer.shapes[:-1] == short.shapes and longer.shapes[-1][2] >= 29
+
+
+def test_mistakes_are_one_line():
+    with pytest.raises(UserError, match="no sentence pair .* 2 pairs, of which 2 are longer"):
+        BatchPlan(np.array([50, 9]), np.array([9, 50]), CONFIG)
+    with pytest.raises(UserError, match="no sentence pair"):
+        BatchPlan(np.zeros(0, int), np.zeros(0, int), CONFIG)
+    with pytest.raises(UserError, match=r"batch\.tokens=10 .* at least"):
+        BatchPlan(*lengths(), BatchConfig(tokens=10, max_length=30))
+    with pytest.raises(UserError, match=r"batch\.num_buckets must be at least 1"):
+        BatchPlan(*lengths(), BatchConfig(num_buckets=0))
+    with pytest.raises(ValueError, match="equal length"):
+        BatchPlan(np.ones(3), np.ones(4), CONFIG)
+    with pytest.raises(ValueError, match="position"):
+        BatchPlan(*lengths(), CONFIG).rows(-1)
+
+
+def test_plans_scale():
+    source, target = lengths(1_000_000)
+    began = time.perf_counter()
+    plan = BatchPlan(source, target, BatchConfig(tokens=16384))
+    plan.rows(10**9)  # a far position costs one epoch's shuffle, not a walk
+    assert time.perf_counter() - began < 10  # about 1 s; cores here may be slow
+    assert plan.padding_fraction() < 0.11
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory):
+    words = ["haus", "häuser", "hausbau", "bauen", "gebaut", "umbau"]
+    rng = np.random.default_rng(0)
+    pairs = [
+        (" ".join(rng.choice(words, rng.integers(1, 9))), " ".join(rng.choice(words, 4)))
+        for _ in range(120)
+    ]
+    joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
+    tokenizers = Tokenizers(joint, joint)
+    folder = tmp_path_factory.mktemp("ids")
+    corpus = prepare_ids(pairs, tokenizers, folder, "k", sampling_alpha=0.2, progress=False)
+    return pairs, tokenizers, corpus
+
+
+def test_sampled_batches_say_the_same_and_do_not_depend_on_what_came_before(sampled):
+    pairs, tokenizers, corpus = sampled
+    config = BatchConfig(tokens=512, num_buckets=3)
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config, row_multiple=2)
+    sampler = SubwordSampler(tokenizers, 0.2, seed=1)
+    n = plan.batches_per_epoch
+    walked = [make_batch(corpus, plan, p, sampler=sampler) for p in range(2 * n)]
+    for p in (0, n - 1, n + 1):
+        resumed = make_batch(corpus, plan, p, sampler=SubwordSampler(tokenizers, 0.2, seed=1))
+        halves = [make_batch(corpus, plan, p, h, 2, sampler) for h in (0, 1)]
+        for key in resumed:
+            assert np.array_equal(resumed[key], walked[p][key])
+            assert np.array_equal(np.concatenate([h[key] for h in halves]), walked[p][key])
+    segmentations = {}
+    for p, batch in enumerate(walked):
+        for i, row in enumerate(plan.rows(p)[1]):
+            ids = batch["source"][i][batch["source_mask"][i]]
+            assert ids[-1] == EOS_ID and tokenizers.source.decode(ids) == pairs[row][0]
+            segmentations.setdefault(row, set()).add(tuple(ids))
+    assert sum(len(s) > 1 for s in segmentations.values()) > len(pairs) / 5
+
+
+def test_sampler_needs_text(sampled):
+    _, tokenizers, _ = sampled
+    corpus = corpus_of(*lengths())
+    plan = BatchPlan(*lengths(), CONFIG)
+    with pytest.raises(ValueError, match="keeps no text"):
+        make_batch(corpus, plan, 0, sampler=SubwordSampler(tokenizers, 0.1))
+    with pytest.raises(ValueError, match="alpha"):
+        SubwordSampler(tokenizers, 0.0)
+
+
+@pytest.mark.parametrize("tokens", [2048, 4096])
+def test_multi30k_has_at_most_a_tenth_padding(multi30k_corpus, tokens):
+    corpus = multi30k_corpus
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=tokens))
+    assert plan.num_skipped == 0
+    assert plan.padding_fraction() <= 0.10
+    assert len(plan.shapes) <= 16
+
+
+@pytest.fixture(scope="module")
+def multi30k_corpus(tmp_path_factory):
+    folder = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
+    if not folder.exists():
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{folder} is missing")
+        pytest.skip(f"{folder} is missing")
+    sides = [
+        gzip.decompress((folder / f"train.{language}.gz").read_bytes())
+        .decode("utf-8")
+        .removesuffix("\n")
+        .split("\n")
+        for language in ("en", "de")
+    ]
+    pairs = list(zip(*sides, strict=True))
+    cache = tmp_path_factory.mktemp("multi30k")
+    tokenizers = prepare_tokenizers(TokenizerConfig(), lambda: pairs, cache / "tokenizer")
+    return prepare_ids(pairs, tokenizers, cache, "multi30k", progress=False)

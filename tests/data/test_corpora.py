@@ -1,0 +1,227 @@
+"""The corpus of a config: files or TFDS, hold-out, fingerprints, and what contradicts."""
+
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_jax.data import grammar
+from transformer_jax.data.config import DataConfig
+from transformer_jax.data.corpora import Split, corpus_fingerprint, has_split, read_pairs
+from transformer_jax.errors import UserError
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DataConfig:
+    for split, count in (("train", 10), ("test", 3)):
+        for language in ("en", "de"):
+            lines = "".join(f"{split} {language} {i}\n" for i in range(count))
+            (tmp_path / f"{split}.{language}").write_text(lines)
+    return DataConfig(
+        train_source=(f"{tmp_path}/train.en",),
+        train_target=(f"{tmp_path}/train.de",),
+        test_source=(f"{tmp_path}/test.en",),
+        test_target=(f"{tmp_path}/test.de",),
+    )
+
+
+def failure(config: DataConfig, split: Split = "train") -> str:
+    with pytest.raises(UserError) as caught:
+        list(read_pairs(config, split))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_files_by_split(files: DataConfig) -> None:
+    assert len(list(read_pairs(files, "train"))) == 10
+    assert list(read_pairs(files, "test"))[2] == ("test en 2", "test de 2")
+    assert has_split(files, "train") and has_split(files, "test")
+    assert not has_split(files, "validation")
+    assert "data.validation_source" in failure(files, "validation")
+    assert "data.validation_from_train" in failure(files, "validation")
+
+
+def test_hold_out_takes_pairs_from_train(files: DataConfig) -> None:
+    config = replace(files, validation_from_train=3)
+    train, validation = (list(read_pairs(config, s)) for s in ("train", "validation"))
+    assert train + validation == list(read_pairs(files, "train"))
+    assert len(validation) == 3
+    assert has_split(config, "validation")
+    for split in ("train", "validation"):
+        assert "only 10 pairs" in failure(replace(files, validation_from_train=10), split)
+
+
+def test_hold_out_contradictions(files: DataConfig) -> None:
+    both = replace(files, validation_from_train=3, validation_source=files.test_source)
+    assert "data.validation_from_train=3 and data.validation_source" in failure(both)
+    assert "expected 0 or more" in failure(replace(files, validation_from_train=-1))
+
+
+def test_neither_or_both_training_texts(files: DataConfig) -> None:
+    assert "data.tfds_name" in failure(DataConfig())
+    both = failure(replace(files, tfds_name="wmt14_translate/de-en"))
+    assert "data.tfds_name=wmt14_translate/de-en and data.train_source" in both
+
+
+def test_missing_references_name_the_key(files: DataConfig) -> None:
+    config = replace(files, test_target=())
+    assert not has_split(config, "test")
+    assert "give data.test_target" in failure(config, "test")
+    with pytest.raises(UserError, match=r"data\.test_target"):
+        corpus_fingerprint(config, "test")
+    assert "data.test_source" in failure(replace(files, test_source=()), "test")
+
+
+def test_pair_file_needs_no_target(files: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("a\tb\n")
+    config = replace(files, test_source=(f"{tmp_path}/test.tsv",), test_target=())
+    assert has_split(config, "test")
+    assert list(read_pairs(config, "test")) == [("a", "b")]
+
+
+def test_fingerprint_follows_the_content(files: DataConfig, tmp_path: Path) -> None:
+    first = corpus_fingerprint(files, "train")
+    copy = tmp_path / "copy.en"
+    copy.write_bytes((tmp_path / "train.en").read_bytes())
+    assert corpus_fingerprint(replace(files, train_source=(str(copy),)), "train") == first
+    held_out = replace(files, validation_from_train=2)
+    swapped = replace(files, train_source=files.train_target, train_target=files.train_source)
+    copy.write_text((tmp_path / "train.en").read_text().replace("9", "8"))
+    changed = replace(files, train_source=(str(copy),))
+    keys = [corpus_fingerprint(config, "train") for config in (files, held_out, swapped, changed)]
+    keys += [corpus_fingerprint(held_out, "validation"), corpus_fingerprint(files, "test")]
+    assert len(set(keys)) == len(keys)
+    with pytest.raises(UserError, match=r"nope\.en: no such file"):
+        corpus_fingerprint(replace(files, train_source=("nope.en",)), "train")
+
+
+def test_fingerprint_of_jsonl_knows_the_direction(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"en": "dog", "de": "Hund"}\n')
+    config = DataConfig(train_source=(str(path),))
+    back = replace(config, source_language="de", target_language="en")
+    assert corpus_fingerprint(config, "train") != corpus_fingerprint(back, "train")
+
+
+def test_files_do_not_import_tensorflow(files: DataConfig) -> None:
+    code = (
+        "import sys\n"
+        "from transformer_jax.data import corpora, tfds_corpora, grammar, config\n"
+        f"c = config.DataConfig(train_source={files.train_source}, "
+        f"train_target={files.train_target})\n"
+        "assert len(list(corpora.read_pairs(c, 'train'))) == 10\n"
+        "assert not {'tensorflow', 'tensorflow_datasets', 'jax'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Through TensorFlow Datasets
+
+
+@pytest.fixture(scope="module")
+def no_network() -> Any:
+    """Fails whatever opens a connection."""
+
+    def refuse(self: socket.socket, address: Any) -> None:
+        raise AssertionError(f"the embedded corpus opened a connection to {address}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", refuse)
+        yield
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory, no_network: None) -> DataConfig:
+    """The embedded corpus, small, prepared by TFDS without a network."""
+    pytest.importorskip("tensorflow_datasets")
+    folder = tmp_path_factory.mktemp("tfds")
+    config = DataConfig(tfds_name="grammar_translate", tfds_data_dir=str(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grammar, "SPLIT_SIZES", {"train": 2500, "validation": 20, "test": 30})
+        assert has_split(config, "test")
+    return config
+
+
+def test_embedded_corpus_through_tfds(embedded: DataConfig) -> None:
+    expected = grammar.generate(0, 2550)
+    # More than one read batch, in order.
+    assert list(read_pairs(embedded, "train")) == expected[:2500]
+    assert list(read_pairs(embedded, "validation")) == expected[2500:2520]
+    assert list(read_pairs(embedded, "test")) == expected[2520:]
+    assert has_split(embedded, "validation")
+    assert not has_split(replace(embedded, validation_split="dev"), "validation")
+    assert not has_split(replace(embedded, validation_split=""), "validation")
+
+
+def test_direction_comes_from_the_languages(embedded: DataConfig) -> None:
+    back = replace(embedded, source_language="de", target_language="en")
+    english, german = grammar.generate(0, 1)[0]
+    assert next(iter(read_pairs(back, "train"))) == (german, english)
+    assert corpus_fingerprint(back, "train") != corpus_fingerprint(embedded, "train")
+
+
+def test_tfds_slices_and_hold_out(embedded: DataConfig) -> None:
+    config = replace(embedded, train_split="train[:10]+test[:5]", validation_from_train=4)
+    assert len(list(read_pairs(config, "train"))) == 11
+    assert len(list(read_pairs(config, "validation"))) == 4
+    assert corpus_fingerprint(config, "train") != corpus_fingerprint(embedded, "train")
+
+
+def test_grammar_is_registered_with_tfds(embedded: DataConfig) -> None:
+    import tensorflow_datasets as tfds
+
+    from transformer_jax.data.tfds_corpora import register_grammar
+
+    builder = tfds.builder("grammar_translate", data_dir=embedded.tfds_data_dir)
+    assert isinstance(builder, register_grammar())
+    assert builder.info.features.languages == ["de", "en"]
+    assert str(builder.version) == grammar.VERSION
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"target_language": "fr"}, 'does not have the language "fr"; it has de, en'),
+        ({"target_language": "en"}, "are both en"),
+        ({"train_split": "trian"}, 'no split "trian"; it has test, train, validation'),
+        ({"train_split": "train[:x]"}, 'bad split "train[:x]"'),
+        ({"tfds_name": "wmt14_trnslate/de-en"}, "did you mean wmt14_translate"),
+        ({"tfds_name": "wmt14_translate/de-xx"}, 'no configuration "de-xx"; it has de-en'),
+        ({"tfds_name": "wmt14_translate"}, "it has cs, en (other configurations: wmt14_translate/"),
+        ({"tfds_name": "mnist"}, "not a set of sentence pairs; its features are image, label"),
+    ],
+)
+def test_tfds_mistakes(embedded: DataConfig, change: dict[str, str], expected: str) -> None:
+    assert expected in failure(replace(embedded, **change))  # type: ignore[arg-type]
+
+
+def test_set_that_cannot_be_prepared(
+    embedded: DataConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(grammar, "split_pairs", full)
+    message = failure(replace(embedded, tfds_data_dir=str(tmp_path)))
+    assert "could not be prepared in" in message
+    assert "No space left on device" in message
+
+
+def test_translate_folder(embedded: DataConfig, tmp_path: Path) -> None:
+    for language, greeting in (("en", "hello"), ("de", "hallo")):
+        (tmp_path / f"{language}.train.txt").write_text(f"{greeting}\n{greeting} 2\n")
+    config = replace(embedded, tfds_name="TranslateFolder", tfds_data_dir=str(tmp_path))
+    assert list(read_pairs(config, "train")) == [("hello", "hallo"), ("hello 2", "hallo 2")]
+    assert not has_split(config, "test")
+    before = corpus_fingerprint(config, "train")
+    assert "it has de, en" in failure(replace(config, target_language="fr"))
+    (tmp_path / "de.train.txt").write_text("hallo\nhallo 3\n")
+    assert corpus_fingerprint(config, "train") != before
+    (tmp_path / "de.train.txt").write_text("hallo\n")
+    assert "do not match" in failure(config)
+    assert "no such folder" in failure(replace(config, tfds_data_dir=str(tmp_path / "nope")))

@@ -1,0 +1,161 @@
+import errno
+import json
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from transformer_jax.data import id_cache, parallel_encoding
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.id_cache import IdCorpus, cache_name, load_ids, prepare_ids
+from transformer_jax.data.tokenizer import Tokenizers, train_tokenizer
+from transformer_jax.errors import UserError
+
+
+def texts(seed, count):
+    rng = random.Random(seed)
+    words = ["ab", "bac", "cöd", "dab", "eß", "faced", "gab"]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 8))) for _ in range(count)]
+
+
+PAIRS = [*zip(texts(1, 60), texts(2, 60), strict=True), ("", "x"), ("nur 日本", "")]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    joint = train_tokenizer(TokenizerConfig(vocab_size=276), texts(0, 300))
+    return Tokenizers(joint, joint)
+
+
+def same(a, b):
+    return len(a) == len(b) and all(
+        np.array_equal(a.source(i), b.source(i)) and np.array_equal(a.target(i), b.target(i))
+        for i in range(len(a))
+    )
+
+
+def test_ids_and_lengths(tmp_path, tokenizers):
+    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "key", progress=False)
+    assert len(corpus) == len(PAIRS)
+    for i, (source, target) in enumerate(PAIRS):
+        assert corpus.source(i).tolist() == tokenizers.source.encode(source)
+        assert corpus.target(i).tolist() == tokenizers.target.encode(target)
+        assert corpus.source_lengths[i] == len(corpus.source(i)) + 1  # EOS
+        assert corpus.target_lengths[i] == len(corpus.target(i)) + 1
+    assert corpus.source(0).dtype == np.int32
+    assert not corpus.has_text
+    with pytest.raises(ValueError, match="keeps no text"):
+        corpus.source_text(0)
+
+
+def test_second_call_reads_the_cache_memory_mapped(tmp_path, tokenizers):
+    first = prepare_ids(lambda: iter(PAIRS), tokenizers, tmp_path, "key", progress=False)
+
+    def must_not_read():
+        raise AssertionError("the corpus was read again")
+
+    again = prepare_ids(must_not_read, tokenizers, tmp_path, "key")
+    assert same(first, again)
+    assert isinstance(again.source_ids, np.memmap)
+    assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "key")]
+
+
+def test_key_covers_corpus_and_tokenizer(tokenizers):
+    other = train_tokenizer(TokenizerConfig(vocab_size=275), texts(0, 300))
+    names = {
+        cache_name(tokenizers, "a"),
+        cache_name(tokenizers, "b"),
+        cache_name(Tokenizers(tokenizers.source, other), "a"),
+        cache_name(Tokenizers(other, tokenizers.source), "a"),
+        cache_name(tokenizers, "a", 0.1),
+        cache_name(tokenizers, "a", 0.2),
+    }
+    assert len(names) == 6
+
+
+def test_processes_give_what_one_gives(tmp_path, tokenizers, monkeypatch, capfd):
+    monkeypatch.setattr(parallel_encoding, "_CHUNK", 7)
+    alone = prepare_ids(PAIRS, tokenizers, tmp_path / "1", "k", num_workers=1, progress=False)
+    monkeypatch.setattr(parallel_encoding, "_SMALL", 10)
+    many = prepare_ids(PAIRS, tokenizers, tmp_path / "2", "k", num_workers=2)
+    assert same(alone, many)
+    assert "encoding" in capfd.readouterr().err
+
+
+def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
+    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False)
+    plain = prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    assert [(corpus.source_text(i), corpus.target_text(i)) for i in range(len(PAIRS))] == PAIRS
+    assert same(corpus, plain)
+    assert (corpus.source_lengths >= plain.source_lengths).all()
+    assert corpus.source_lengths.sum() > plain.source_lengths.sum()
+
+
+@pytest.mark.parametrize("damage", ["cut", "no meta", "wrong meta"])
+def test_a_damaged_entry_is_made_anew(tmp_path, tokenizers, damage):
+    first = prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    expected = [first.source(i).copy() for i in range(len(first))]
+    folder = tmp_path / cache_name(tokenizers, "k")
+    if damage == "cut":
+        ids = folder / "source_ids.bin"
+        ids.write_bytes(ids.read_bytes()[:-2])
+    elif damage == "no meta":
+        (folder / "meta.json").unlink()
+    else:
+        (folder / "meta.json").write_text(json.dumps({"format": 1, "arrays": {}}))
+    assert load_ids(folder) is None
+    again = prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    assert all(np.array_equal(again.source(i), e) for i, e in enumerate(expected))
+
+
+def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
+    barrier = threading.Barrier(2)
+    made = []
+
+    def work():
+        def pairs():
+            barrier.wait(10)  # both find no cache before either writes one
+            return iter(PAIRS)
+
+        made.append(prepare_ids(pairs, tokenizers, tmp_path, "k", progress=False))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 2 and same(*made)
+
+    def fails():
+        yield PAIRS[0]
+        raise RuntimeError("reader failed")
+
+    with pytest.raises(RuntimeError, match="reader failed"):
+        prepare_ids(fails, tokenizers, tmp_path, "other", progress=False)
+    assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "k")]
+
+
+def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(id_cache, "_write", full)
+    with pytest.raises(UserError, match="No space left on device; free some space"):
+        prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_corpus_is_cached_too(tmp_path, tokenizers):
+    for _ in range(2):
+        corpus = prepare_ids([], tokenizers, tmp_path, "k", progress=False)
+        assert len(corpus) == 0 and len(corpus.source_lengths) == 0
+
+
+def test_from_lists():
+    corpus = IdCorpus.from_lists([[5, 6], []], [[7], [8, 9, 10]])
+    assert corpus.source_lengths.tolist() == [3, 1] and corpus.target_lengths.tolist() == [2, 4]
+    assert corpus.target(1).tolist() == [8, 9, 10]
+    assert len(IdCorpus.from_lists([], [])) == 0
+    with pytest.raises(ValueError, match="got 1 and 2"):
+        IdCorpus.from_lists([[1]], [[1], [2]])

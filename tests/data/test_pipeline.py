@@ -1,0 +1,154 @@
+import gc
+import subprocess
+import sys
+import threading
+import time
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from transformer_jax.data.batching import BatchPlan, make_batch
+from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.id_cache import IdCorpus
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.python_pipeline import prefetched
+from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
+from transformer_jax.errors import UserError
+
+needs_tensorflow = pytest.mark.skipif(not has_tensorflow(), reason="TensorFlow is not installed")
+ENGINES = ["python", pytest.param("tensorflow", marks=needs_tensorflow)]
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    rng = np.random.default_rng(0)
+    source = [rng.integers(4, 90, n).tolist() for n in rng.integers(0, 12, 150)]
+    target = [
+        rng.integers(4, 90, max(0, len(s) + d)).tolist()
+        for s, d in zip(source, rng.integers(-2, 3, 150), strict=True)
+    ]
+    return IdCorpus.from_lists(source, target)
+
+
+@pytest.fixture(scope="module")
+def plan(corpus):
+    return BatchPlan(
+        corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=128, num_buckets=4)
+    )
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(
+        np.array_equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_from_any_position_it_is_the_tail_of_the_sequence(corpus, plan, engine):
+    count = 2 * plan.batches_per_epoch + 3  # across two ends of epoch
+    expected = [make_batch(corpus, plan, p) for p in range(count)]
+    for start in (0, 1, plan.batches_per_epoch, count - 2):
+        stream = batches(corpus, plan, start, engine=engine)
+        tail = list(islice(stream, count - start))
+        stream.close()
+        assert len(tail) == count - start
+        assert all(map(equal, tail, expected[start:]))
+
+
+@needs_tensorflow
+def test_both_engines_yield_the_same_bits(corpus, plan):
+    pair = [
+        batches(corpus, plan, 2, host=1, num_hosts=2, engine=e) for e in ("python", "tensorflow")
+    ]
+    for _ in range(plan.batches_per_epoch + 2):
+        assert equal(*(next(stream) for stream in pair))
+    for stream in pair:
+        stream.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_error_arrives_as_itself(corpus, plan, engine):
+    def sampler(corpus, rows, epoch):
+        raise UserError("the sampler failed")
+
+    stream = batches(corpus, plan, engine=engine, sampler=sampler)
+    with pytest.raises(UserError, match="the sampler failed"):
+        next(stream)
+
+
+def test_auto_takes_tensorflow_only_where_it_is(corpus, plan, monkeypatch):
+    monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: False)
+    stream = batches(corpus, plan)
+    assert stream.__name__ == "prefetched"
+    stream.close()
+
+
+def test_the_thread_runs_ahead_and_ends_with_the_generator():
+    made = []
+
+    def make(position):
+        made.append(position)
+        return position
+
+    stream = prefetched(make, 5, depth=3)
+    assert next(stream) == 5
+    wait_until(lambda: len(made) >= 4)
+    time.sleep(0.05)
+    assert len(made) <= 5  # one read, three waiting, one in hand
+    stream.close()
+    assert not prefetch_threads()
+    other = prefetched(make, 0, depth=1)
+    next(other)
+    del other
+    gc.collect()
+    assert not prefetch_threads()
+
+
+def test_an_error_comes_at_its_position():
+    def make(position):
+        if position == 2:
+            raise KeyError("two")
+        return position
+
+    stream = prefetched(make, 0, depth=8)
+    assert [next(stream), next(stream)] == [0, 1]
+    with pytest.raises(KeyError, match="two"):
+        next(stream)
+    assert not prefetch_threads()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_program_that_forgets_its_stream_still_ends(engine):
+    code = f"""
+import numpy as np
+from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.id_cache import IdCorpus
+from transformer_jax.data.pipeline import batches
+corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
+plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=64))
+stream = batches(corpus, plan, engine="{engine}")
+print(next(stream)["source"].shape[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs_tensorflow
+def test_tensorflow_sees_no_accelerator():
+    tf = import_tensorflow()
+    assert tf.config.get_visible_devices("GPU") == []
+    assert tf.config.get_visible_devices("TPU") == []
+
+
+def prefetch_threads():
+    return [t for t in threading.enumerate() if t.name == "batch prefetch"]
+
+
+def wait_until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()

@@ -1,0 +1,144 @@
+"""Reading text files: what ends a line, and one clear line for each mistake."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.data.text_files import read_lines, read_pairs_from_files
+from transformer_jax.errors import UserError
+
+
+def write(path: Path, content: str | bytes) -> str:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def pairs(sources: list[str], targets: list[str] | tuple[str, ...] = ()) -> list[tuple[str, str]]:
+    return list(read_pairs_from_files(sources, targets, "en", "de", key="data.train"))
+
+
+def failure(sources: list[str], targets: list[str] | tuple[str, ...] = ()) -> str:
+    with pytest.raises(UserError) as caught:
+        pairs(sources, targets)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_only_newlines_end_a_line(tmp_path: Path, name: str) -> None:
+    odd = "one\u2028two\x85three\x0bfour\x0cfive\x1csix\rseven"
+    path = write(tmp_path / name, f"{odd}\r\n\n  last without end")
+    assert list(read_lines(path)) == [odd, "", "  last without end"]
+
+
+def test_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "\ufeffone\n\ufefftwo\n")
+    assert list(read_lines(path)) == ["one", "\ufefftwo"]
+
+
+def test_several_files_of_several_kinds_in_their_order(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.en", "a\nb\n"), write(tmp_path / "1.de.gz", "A\nB\n")
+    table = write(tmp_path / "2.tsv.gz", "c\tC\n")
+    record = json.dumps({"de": "D\nd", "en": "d", "id": 4})
+    records = write(tmp_path / "3.jsonl", record + "\n")
+    last = write(tmp_path / "4.en", "e"), write(tmp_path / "4.de", "E")
+    read = pairs([first[0], table, records, last[0]], [first[1], last[1]])
+    assert read == [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D d"), ("e", "E")]
+
+
+def test_jsonl_direction_comes_from_the_languages(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"de": "Hund", "en": "dog"}\n')
+    assert list(read_pairs_from_files([path], [], "de", "en")) == [("Hund", "dog")]
+
+
+@pytest.mark.parametrize(("sources", "targets"), [(3, 5), (5, 3), (4, 5), (5, 4)])
+def test_unequal_lengths_give_both_counts(tmp_path: Path, sources: int, targets: int) -> None:
+    en = write(tmp_path / "a.en", "x\n" * sources)
+    de = write(tmp_path / "a.de", "y\n" * targets)
+    message = failure([en], [de])
+    assert f"{en} has {sources} lines" in message
+    assert f"{de} has {targets}" in message
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_not_utf8_names_file_and_line(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"a.en{suffix}", "ok\nähnlich\n".encode() + b"f\xfcr\n")
+    target = write(tmp_path / "a.de", "1\n2\n3\n")
+    message = failure([path], [target])
+    assert message.startswith(f"{path}:3: not UTF-8")
+    assert "0xfc at column 2" in message
+
+
+def test_missing_empty_and_unreadable_files(tmp_path: Path) -> None:
+    good = write(tmp_path / "a.de", "x\n")
+    missing = str(tmp_path / "nope.en")
+    assert failure([missing], [good]) == f"{missing}: no such file"
+    for name in ("empty.en", "empty.en.gz"):
+        empty = write(tmp_path / name, "")
+        assert failure([empty], [good]).startswith(f"{empty}: the file is empty")
+    assert "is a folder" in failure([str(tmp_path)], [good])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_forbidden_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.en", "x\n")
+    os.chmod(path, 0)
+    assert "permission denied" in failure([path], [write(tmp_path / "a.de", "x\n")])
+
+
+def test_forbidden_file_by_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("transformer_jax.data.text_files._open", refuse)
+    assert "permission denied" in failure(["a.en"], ["a.de"])
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    target = write(tmp_path / "a.de", "x\n")
+    whole = gzip.compress(os.urandom(5000).hex().encode())
+    for name, data in (("no.en.gz", b"plain\n"), ("cut.en.gz", whole[: len(whole) // 2])):
+        path = tmp_path / name
+        path.write_bytes(data)
+        assert failure([str(path)], [target]).startswith(f"{path}: damaged gzip file")
+
+
+@pytest.mark.parametrize(("line", "tabs"), [("no tab", 0), ("a\tb\tc", 2), ("", 0)])
+def test_tsv_line_without_exactly_one_tab(tmp_path: Path, line: str, tabs: int) -> None:
+    path = write(tmp_path / "a.tsv", f"a\tb\n{line}\n")
+    assert failure([path]) == f"{path}:2: expected source TAB target, got {tabs} tabs"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{broken", "not JSON"),
+        ("", "not JSON"),
+        ('["a", "b"]', "expected a JSON object"),
+        ('{"en": "a", "fr": "b"}', 'no key "de" (keys there: en, fr)'),
+        ('{"en": "a", "de": 3}', '"de" must be a string, got int'),
+    ],
+)
+def test_bad_jsonl_line(tmp_path: Path, line: str, expected: str) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"en": "a", "de": "b"}}\n{line}\n')
+    message = failure([path])
+    assert message.startswith(f"{path}:2: ")
+    assert expected in message
+
+
+def test_lists_that_do_not_go_together(tmp_path: Path) -> None:
+    en, de = write(tmp_path / "a.en", "x\n"), write(tmp_path / "a.de", "y\n")
+    table = write(tmp_path / "a.tsv", "x\ty\n")
+    assert "data.train_source names 1 plain text file(s)" in failure([en], [de, de])
+    assert "data.train_target 1" in failure([table], [de])
+    assert "holds both languages" in failure([en], [table])
+
+
+def test_real_text_has_as_many_lines_as_newlines(shared_data: Path) -> None:
+    for path in (shared_data / "multi30k").glob("val.*.gz"):
+        assert len(list(read_lines(path))) == gzip.decompress(path.read_bytes()).count(b"\n")

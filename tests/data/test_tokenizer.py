@@ -1,0 +1,187 @@
+import pickle
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.data.tokenizer import (
+    Tokenizer,
+    Tokenizers,
+    load_tokenizers,
+    prepare_tokenizers,
+    train_tokenizer,
+)
+from transformer_jax.errors import UserError
+
+SMALL = TokenizerConfig(vocab_size=330)
+
+
+def sentences(seed=0, count=400):
+    rng = random.Random(seed)
+    syllables = ["ka", "lo", "mi", "tür", "stra", "ße", "ben", "ön", "gu", "wer"]
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 3))) for _ in range(80)]
+    return [" ".join(rng.choices(words, k=rng.randint(2, 9))) + "." for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(SMALL, sentences())
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return train_tokenizer(replace(SMALL, kind="bpe"), sentences())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tür straße, ben!",
+        "Äpfel „in Anführung“ ‚einfach‘ – “double” ‘single’ … ½ ﬁ",
+        "e\u0301 is not é",  # NFC and NFD stay as they are
+        "日本語 и по-русски 🙂 ok",
+        "tab\there",
+        "",
+        "<s> </s> <pad> <unk>",
+    ],
+)
+def test_ordinary_text_round_trips_exactly(tokenizer, bpe, text):
+    for t in (tokenizer, bpe):
+        assert t.decode(t.encode(text)) == text
+
+
+def test_only_runs_of_spaces_are_reduced(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("  ka   lo ")) == "ka lo"
+
+
+def test_no_special_id_comes_out_of_encode(tokenizer):
+    ids = tokenizer.encode("tür <s> </s> <pad> 日本")
+    assert not set(ids) & {PAD_ID, BOS_ID, EOS_ID, UNK_ID}
+    assert all(0 <= i < tokenizer.vocab_size for i in ids)
+    assert tokenizer.encode_batch(["ka lo", ""]) == [tokenizer.encode("ka lo"), []]
+
+
+def test_decode_ignores_padding_and_stops_at_eos(tokenizer):
+    ids = tokenizer.encode("ka lo")
+    padded = np.array([BOS_ID, *ids, EOS_ID, *ids, PAD_ID], np.int32)
+    assert tokenizer.decode(padded) == "ka lo"
+    assert tokenizer.decode([EOS_ID]) == tokenizer.decode([]) == ""
+
+
+def test_pieces_spell_the_text(tokenizer):
+    ids = tokenizer.encode("ka lo")
+    assert "".join(tokenizer.pieces(ids)) == "▁ka▁lo"
+    assert tokenizer.pieces([PAD_ID, EOS_ID]) == ["<pad>", "</s>"]
+
+
+def test_without_byte_fallback_unknown_characters_are_unk():
+    t = train_tokenizer(replace(SMALL, vocab_size=80, byte_fallback=False), sentences())
+    assert UNK_ID in t.encode("日")
+    assert "⁇" in t.decode(t.encode("日"))
+
+
+def test_training_is_deterministic(tokenizer):
+    assert train_tokenizer(SMALL, sentences()).model == tokenizer.model
+    few = replace(SMALL, max_training_sentences=200, vocab_size=300)
+    first, second = (train_tokenizer(few, sentences()) for _ in range(2))
+    assert first.model == second.model != tokenizer.model
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_too_large_a_vocabulary_names_a_maximum_that_works(kind):
+    config = replace(SMALL, kind=kind, vocab_size=50_000)
+    with pytest.raises(UserError, match=r"maximum for this corpus is \d+$") as caught:
+        train_tokenizer(config, sentences())
+    most = int(str(caught.value).split()[-1])
+    assert train_tokenizer(replace(config, vocab_size=most), sentences()).vocab_size == most
+    assert "\n" not in str(caught.value)
+
+
+def test_too_small_a_vocabulary_and_an_empty_corpus():
+    with pytest.raises(UserError, match="vocab_size=20 is too small .* at least 2"):
+        train_tokenizer(replace(SMALL, vocab_size=20), sentences())
+    for nothing in ([], ["", "  "]):
+        with pytest.raises(UserError, match="corpus is empty"):
+            train_tokenizer(SMALL, nothing)
+
+
+def test_damaged_missing_and_foreign_models(tmp_path, tokenizer):
+    import io
+
+    import sentencepiece
+
+    damaged = tmp_path / "damaged.model"
+    for content in (b"", b"not a model" * 20, tokenizer.model[: len(tokenizer.model) // 2]):
+        damaged.write_bytes(content)
+        with pytest.raises(UserError, match=r"damaged\.model"):
+            Tokenizer.from_file(damaged)
+    with pytest.raises(UserError, match="cannot read the tokenizer"):
+        Tokenizer.from_file(tmp_path / "none.model")
+    foreign = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences()), model_writer=foreign, vocab_size=60, minloglevel=2
+    )
+    with pytest.raises(UserError, match=r"special ids .* expected \(0, 1, 2, 3\)"):
+        Tokenizer(foreign.getvalue(), "foreign.model")
+
+
+def test_prepare_trains_once_stores_and_reuses(tmp_path):
+    calls = []
+
+    def pairs():
+        calls.append(1)
+        return zip(sentences(0), sentences(1), strict=True)
+
+    made = prepare_tokenizers(SMALL, pairs, tmp_path / "joint")
+    assert made.joint and [p.name for p in (tmp_path / "joint").iterdir()] == ["joint.model"]
+    again = prepare_tokenizers(SMALL, pairs, tmp_path / "joint")
+    assert len(calls) == 1 and again.source.model == made.source.model
+    assert load_tokenizers(tmp_path / "joint").target.model == made.target.model
+
+    split = prepare_tokenizers(replace(SMALL, joint=False), pairs, tmp_path / "two")
+    assert not split.joint and not load_tokenizers(tmp_path / "two").joint
+    assert sorted(p.name for p in (tmp_path / "two").iterdir()) == ["source.model", "target.model"]
+
+    given = replace(SMALL, source_model=str(tmp_path / "joint" / "joint.model"))
+    copied = prepare_tokenizers(given, pairs, tmp_path / "copied")
+    assert copied.joint and copied.source.model == made.source.model
+    assert (tmp_path / "copied" / "joint.model").read_bytes() == made.source.model
+
+
+def test_joint_with_two_different_models_is_refused(tmp_path):
+    config = replace(SMALL, source_model="a.model", target_model="b.model")
+    with pytest.raises(UserError, match="joint"):
+        prepare_tokenizers(config, lambda: [], tmp_path)
+    with pytest.raises(UserError, match="no tokenizer in"):
+        load_tokenizers(tmp_path)
+
+
+def test_sampling_varies_and_is_a_pure_function_of_its_seed(tokenizer, bpe):
+    text = " ".join(sentences(3, 4))
+    for t in (tokenizer, bpe):
+        drawn = [t.encode_sampled(text, seed, alpha=0.1) for seed in range(8)]
+        assert len({tuple(ids) for ids in drawn}) > 1
+        assert all(t.decode(ids) == text for ids in drawn)
+        backwards = [t.encode_sampled(text, seed, alpha=0.1) for seed in reversed(range(8))]
+        assert backwards[::-1] == drawn
+        assert t.encode_sampled_batch([text] * 8, range(8), 0.1) == drawn
+
+
+def test_pickled_tokenizer_is_the_same(tokenizer):
+    copy = pickle.loads(pickle.dumps(Tokenizers(tokenizer, tokenizer)))
+    assert copy.joint and copy.source.fingerprint == tokenizer.fingerprint
+
+
+def test_training_prints_nothing():
+    code = (
+        "from transformer_jax.data.config import TokenizerConfig\n"
+        "from transformer_jax.data.tokenizer import train_tokenizer\n"
+        "train_tokenizer(TokenizerConfig(vocab_size=271), ['ab cd ef gh'] * 50 + ['abc de fgh'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

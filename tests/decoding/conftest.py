@@ -1,0 +1,76 @@
+"""A decoder small enough to enumerate: its logits hang on the whole history, through a hash."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
+
+NUM_HASHES = 509
+VOCAB_SIZE = 6  # PAD, BOS, EOS and three pieces
+PIECES = [token for token in range(VOCAB_SIZE) if token not in (PAD_ID, BOS_ID, EOS_ID)]
+
+
+def _next_hash(old, token, position):
+    return (old * 31 + token * 7 + position * 3 + 1) % NUM_HASHES
+
+
+class ToyDecoder:
+    """Logits are a random table's row, chosen by a hash of the sentence and all tokens so far."""
+
+    vocab_size = VOCAB_SIZE
+
+    def __init__(self, seed: int, eos_bias: float = 0.0, scale: float = 2.0) -> None:
+        table = np.random.default_rng(seed).normal(size=(NUM_HASHES, VOCAB_SIZE)) * scale
+        table[:, EOS_ID] += eos_bias
+        self.table = table.astype(np.float32)
+
+    def state(self, sentences, num_hypotheses: int):
+        """The state before position 0 for sentences with these numbers."""
+        hashes = jnp.asarray(sentences, jnp.int32)[:, None] * jnp.ones(num_hypotheses, jnp.int32)
+        # A second leaf, of higher rank, that must be reordered along with the first.
+        return {"hash": hashes, "copy": jnp.tile(hashes[:, :, None, None], (1, 1, 2, 3))}
+
+    def step(self, tokens_BZ, position, state):
+        hashes = _next_hash(state["hash"], tokens_BZ, position)
+        copies = _next_hash(state["copy"], tokens_BZ[:, :, None, None], position)
+        logits = jnp.asarray(self.table)[hashes]
+        # A copy that went another way than its hash spoils the logits.
+        strayed = (copies[:, :, 1, 2] != hashes)[:, :, None]
+        logits = jnp.where(strayed, -1000.0 * jnp.arange(VOCAB_SIZE), logits)
+        return logits, {"hash": hashes, "copy": copies}
+
+    def log_prob(self, sentence: int, tokens) -> float:
+        """log p(tokens) in float64, written without any of the code under test."""
+        total, state, last = 0.0, sentence, BOS_ID
+        for position, token in enumerate(tokens):
+            state = _next_hash(state, last, position)
+            row = self.table[state].astype(np.float64)
+            total += row[token] - np.log(np.exp(row).sum())
+            last = token
+        return total
+
+    def all_hypotheses(self, sentence: int, max_length: int, alpha: float):
+        """Every sequence of at most `max_length` tokens: [(score, tokens)], best first."""
+        found = []
+        for length in range(1, max_length + 1):
+            for pieces in itertools.product(PIECES, repeat=length - 1):
+                tokens = (*pieces, EOS_ID)
+                score = self.log_prob(sentence, tokens) / ((5 + length) / 6) ** alpha
+                found.append((score, tokens))
+        return sorted(found, reverse=True)
+
+    @staticmethod
+    def tokens_of(hypotheses, sentence: int, place: int) -> tuple[int, ...]:
+        """The tokens of one hypothesis; checks that nothing but PAD follows its end."""
+        length = int(hypotheses.lengths[sentence, place])
+        tokens = np.asarray(hypotheses.tokens[sentence, place])
+        assert (tokens[length:] == PAD_ID).all()
+        return tuple(int(token) for token in tokens[:length])
+
+
+@pytest.fixture
+def toy_decoder() -> type[ToyDecoder]:
+    return ToyDecoder

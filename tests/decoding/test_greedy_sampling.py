@@ -1,0 +1,211 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import greedy
+from transformer_jax.decoding.rollout import first_argmax
+from transformer_jax.decoding.sampling import sample, truncate
+from transformer_jax.decoding.search import decode
+from transformer_jax.errors import UserError
+
+
+@functools.cache
+def jitted_sample(toy, **settings):
+    return jax.jit(functools.partial(sample, toy.step, **settings))
+
+
+def draw(toy, sentences, limits, *, num_samples, seed=0, max_length=8, ids=None, **settings):
+    run = jitted_sample(toy, max_length=max_length, num_samples=num_samples, **settings)
+    return run(
+        toy.state(sentences, num_samples),
+        jnp.asarray(limits, jnp.int32),
+        jnp.asarray(sentences if ids is None else ids, jnp.int32),
+        jax.random.key(seed),
+    )
+
+
+def test_greedy_takes_the_best_piece_until_eos(toy_decoder):
+    toy = toy_decoder(seed=1)
+    limits = jnp.asarray([10] * 20)
+    found = jax.jit(functools.partial(greedy, toy.step, max_length=10))(
+        toy.state(range(20), 1), limits
+    )
+    for row in range(20):
+        tokens = toy.tokens_of(found, row, 0)
+        assert found.log_probs[row, 0] == pytest.approx(toy.log_prob(row, tokens), rel=1e-5)
+        for position in range(len(tokens) if len(tokens) < 10 else 9):
+            prefix = tokens[:position]
+            options = {
+                token: toy.log_prob(row, (*prefix, token))
+                for token in range(toy.vocab_size)
+                if token not in (PAD_ID, BOS_ID)
+            }
+            assert max(options, key=options.get) == tokens[position]
+
+
+def test_greedy_is_forced_to_end_at_the_limit(toy_decoder):
+    toy = toy_decoder(seed=1, eos_bias=-50.0)
+    found = greedy(toy.step, toy.state([1, 2], 1), jnp.asarray([3, 5]), max_length=6)
+    assert found.lengths[:, 0].tolist() == [3, 5]
+    for row, sentence in enumerate([1, 2]):
+        tokens = toy.tokens_of(found, row, 0)
+        assert tokens[-1] == EOS_ID
+        assert found.log_probs[row, 0] == pytest.approx(toy.log_prob(sentence, tokens), rel=1e-5)
+
+
+def test_samples_follow_the_models_distribution(toy_decoder):
+    """Chi-square over all sequences; PAD and BOS, which are never drawn, are renormalised away."""
+    toy = toy_decoder(seed=2, scale=1.0)
+    toy.table[:, [PAD_ID, BOS_ID]] = -30.0
+    num_samples, max_length, temperature = 4000, 3, 1.0
+    found = draw(
+        toy,
+        [9],
+        [max_length],
+        num_samples=num_samples,
+        max_length=max_length,
+        temperature=temperature,
+    )
+    counts: dict[tuple[int, ...], int] = {}
+    for place in range(num_samples):
+        tokens = toy.tokens_of(found, 0, place)
+        counts[tokens] = counts.get(tokens, 0) + 1
+    statistic, total = 0.0, 0.0
+    sequences = toy.all_hypotheses(9, max_length, alpha=0.0)
+    for _, tokens in sequences:
+        # The forced EOS is drawn with probability 1.
+        drawn = tokens[:-1] if len(tokens) == max_length else tokens
+        expected = num_samples * np.exp(toy.log_prob(9, drawn))
+        total += expected
+        statistic += (counts.get(tokens, 0) - expected) ** 2 / expected
+    assert total == pytest.approx(num_samples, rel=1e-4)
+    assert len(sequences) == 13
+    assert statistic < 32.9  # the 0.1 % point of chi-square with 12 degrees of freedom
+
+
+def test_temperature_sharpens(toy_decoder):
+    toy = toy_decoder(seed=3)
+    limits = jnp.asarray([8] * 6)
+    best = greedy(toy.step, toy.state(range(6), 1), limits, max_length=8)
+    cold = draw(toy, range(6), limits, num_samples=3, temperature=1e-4)
+    for place in range(3):
+        np.testing.assert_array_equal(cold.tokens[:, place], best.tokens[:, 0])
+    np.testing.assert_allclose(cold.log_probs[:, 0], best.log_probs[:, 0], rtol=1e-6)
+    hot = draw(toy, range(6), limits, num_samples=30, temperature=5.0)
+    assert float(hot.log_probs.mean()) < float(cold.log_probs.mean())
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({}, {0, 1, 2, 3, 4}),
+        ({"top_k": 2}, {1, 3}),
+        ({"top_k": 1}, {1}),
+        ({"top_k": 9}, {0, 1, 2, 3, 4}),
+        ({"top_p": 0.39}, {1}),
+        ({"top_p": 0.41}, {1, 3}),
+        ({"top_p": 0.71}, {1, 3, 0}),
+        ({"top_p": 1e-9}, {1}),
+        # After top-k two are left, renormalised to 4/7 and 3/7.
+        ({"top_k": 2, "top_p": 0.56}, {1}),
+        ({"top_k": 2, "top_p": 0.58}, {1, 3}),
+    ],
+)
+def test_top_k_and_top_p_keep_the_right_pieces(settings, allowed):
+    probabilities = np.asarray([0.2, 0.4, 0.04, 0.3, 0.06], np.float32)
+    logits, tokens = truncate(jnp.log(probabilities), **settings)
+    tokens = np.arange(5) if tokens is None else np.asarray(tokens)
+    assert set(tokens[np.isfinite(logits)].tolist()) == allowed
+    np.testing.assert_allclose(
+        np.exp(logits)[np.isfinite(logits)], probabilities[tokens[np.isfinite(logits)]], rtol=1e-6
+    )
+
+
+def test_top_k_limits_what_is_drawn(toy_decoder):
+    toy = toy_decoder(seed=4, scale=0.5)
+    found = draw(toy, [3], [2], num_samples=300, top_k=2, max_length=2)
+    drawn = {toy.tokens_of(found, 0, place)[0] for place in range(300)}
+    options = [token for token in range(toy.vocab_size) if token not in (PAD_ID, BOS_ID)]
+    assert drawn == set(sorted(options, key=lambda token: -toy.log_prob(3, (token,)))[:2])
+
+
+def test_a_sample_does_not_depend_on_its_batch_mates(toy_decoder):
+    toy = toy_decoder(seed=5, scale=0.5)
+    sentences = np.arange(8)
+    limits = sentences + 1
+    together = draw(toy, sentences, limits, num_samples=2)
+    assert (jnp.diff(together.scores, axis=1) <= 0).all()
+    order = np.random.default_rng(0).permutation(8)
+    shuffled = draw(toy, sentences[order], limits[order], num_samples=2)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[order], b), together, shuffled)
+    alone = draw(toy, [6], [7], num_samples=2)
+    np.testing.assert_array_equal(alone.tokens[0], together.tokens[6])
+
+
+def test_sentences_samples_and_seeds_differ(toy_decoder):
+    toy = toy_decoder(seed=5, scale=0.1, eos_bias=-2.0)
+    first = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1])
+    again = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1])
+    other = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1], seed=1)
+    np.testing.assert_array_equal(first.tokens, again.tokens)
+    drawn = {
+        toy.tokens_of(found, row, place)
+        for found in (first, other)
+        for row in range(2)
+        for place in range(2)
+    }
+    assert len(drawn) == 8
+
+
+def test_first_argmax_takes_the_first_of_equal_ones():
+    values = jnp.asarray([[1.0, 3.0, 3.0], [-jnp.inf, -jnp.inf, -2.0], [0.0, 0.0, 0.0]])
+    assert first_argmax(values).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("config", "num_hypotheses"),
+    [
+        (DecodeConfig(beam_size=3), 3),
+        (DecodeConfig(method="greedy"), 1),
+        (DecodeConfig(method="sample", num_samples=2, top_k=2, top_p=0.9), 2),
+    ],
+)
+def test_decode_follows_its_config(toy_decoder, config, num_hypotheses):
+    toy = toy_decoder(seed=8)
+    assert config.num_hypotheses == num_hypotheses
+    limits = jnp.asarray([3, 5])
+    found = jax.jit(functools.partial(decode, config, toy.step, max_length=5))(
+        toy.state([1, 2], num_hypotheses), limits, jnp.asarray([0, 1]), jax.random.key(0)
+    )
+    assert found.tokens.shape == (2, num_hypotheses, 5)
+    assert (found.lengths <= limits[:, None]).all()
+    assert (jnp.diff(found.scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"method": "best"},
+        {"beam_size": 0},
+        {"temperature": 0.0},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"top_k": -1},
+        {"length_penalty": float("nan")},
+        {"num_samples": 0},
+        {"batch_size": 0},
+        {"max_length_offset": 0},
+    ],
+)
+def test_a_value_out_of_range_is_named(bad):
+    with pytest.raises(UserError, match=f"decode.{next(iter(bad))}="):
+        DecodeConfig(**bad)
+
+
+def test_max_target_length():
+    assert DecodeConfig(max_length_factor=1.5, max_length_offset=10).max_target_length(7) == 21

@@ -1,0 +1,139 @@
+"""The whole model: sizes of the paper, decoding equals teacher forcing, options."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+
+SMALL = ModelConfig(
+    source_vocab_size=20,
+    target_vocab_size=20,
+    d_model=16,
+    d_ff=32,
+    num_heads=2,
+    encoder=StackConfig(num_layers=2),
+    decoder=StackConfig(num_layers=2),
+    max_length=12,
+)
+SOURCE = jax.random.randint(jax.random.key(1), (3, 6), 4, 20)
+SOURCE_MASK = jnp.arange(6) < jnp.array([6, 4, 2])[:, None]
+TARGET = jax.random.randint(jax.random.key(2), (3, 7), 4, 20)
+TARGET_MASK = jnp.arange(7) < jnp.array([7, 3, 5])[:, None]
+
+VARIANTS = {
+    "pre": SMALL,
+    "post": replace(SMALL, norm="post"),
+    "untied": replace(SMALL, tie_embeddings="none", source_vocab_size=25),
+    "decoder-tied": replace(SMALL, tie_embeddings="decoder", source_vocab_size=25),
+    "gelu": replace(SMALL, activation="gelu", head_dim=4),
+}
+
+
+def logits(config, params, source=SOURCE, mask=SOURCE_MASK):
+    return api.apply(config, params, source, mask, api.shift_right(TARGET), TARGET_MASK)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_decoding_steps_equal_teacher_forcing(name):
+    config = VARIANTS[name]
+    params = api.init(config, jax.random.key(0))
+    want = np.asarray(logits(config, params))
+    sentence, state = api.encode(config, params, SOURCE, SOURCE_MASK, max_length=7, beam_size=2)
+    target_in = api.shift_right(TARGET)
+    for t in range(7):
+        both = jnp.stack([target_in[:, t]] * 2, axis=1)
+        got, state = api.decode_step(config, params, both, jnp.int32(t), state, sentence)
+        real = np.asarray(TARGET_MASK[:, t])
+        for beam in range(2):
+            np.testing.assert_allclose(got[real, beam], want[real, t], atol=1e-5)
+
+
+def test_remat_changes_memory_and_not_the_gradient():
+    params = api.init(SMALL, jax.random.key(0))
+    batch = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
+
+    def grad(config):
+        key = jax.random.key(3)
+        return jax.grad(lambda p: api.loss(config, p, batch, rng=key)[0])
+
+    plain, again = grad(SMALL), grad(replace(SMALL, remat=True))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), plain(params), again(params)
+    )
+    assert "remat" in str(jax.make_jaxpr(again)(params))
+    assert "remat" not in str(jax.make_jaxpr(plain)(params))
+
+
+def test_padding_of_the_source_is_invisible():
+    params = api.init(SMALL, jax.random.key(0))
+    longer = jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=7)
+    mask = jnp.pad(SOURCE_MASK, ((0, 0), (0, 3)))
+    np.testing.assert_allclose(
+        logits(SMALL, params, longer, mask), logits(SMALL, params), atol=1e-5
+    )
+
+
+def test_functions_jit_vmap_and_grad():
+    params = api.init(SMALL, jax.random.key(0))
+    jitted = jax.jit(api.apply, static_argnums=0)
+    target_in = api.shift_right(TARGET)
+    want = logits(SMALL, params)
+    got = jitted(SMALL, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+    def one(source, mask, target_in, target_mask):
+        add = lambda x: x[None]  # noqa: E731
+        return api.apply(SMALL, params, add(source), add(mask), add(target_in), add(target_mask))[0]
+
+    mapped = jax.vmap(one)(SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
+    np.testing.assert_allclose(mapped, want, atol=1e-5)
+
+
+def test_dropout_needs_a_key_and_follows_it():
+    params = api.init(SMALL, jax.random.key(0))
+    target_in = api.shift_right(TARGET)
+
+    def noisy(key):
+        return api.apply(
+            SMALL, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK,
+            deterministic=False, rng=key,
+        )  # fmt: skip
+
+    np.testing.assert_array_equal(noisy(jax.random.key(1)), noisy(jax.random.key(1)))
+    assert not np.allclose(noisy(jax.random.key(1)), noisy(jax.random.key(2)))
+
+
+@pytest.mark.parametrize(
+    ("d_model", "d_ff", "heads", "paper"), [(512, 2048, 8, 65e6), (1024, 4096, 16, 213e6)]
+)
+def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
+    # Table 3 of arXiv:1706.03762, with its 37,000 joint pieces; by shapes alone.
+    config = ModelConfig(
+        source_vocab_size=37_000, target_vocab_size=37_000, d_model=d_model, d_ff=d_ff,
+        num_heads=heads, norm="post",
+    )  # fmt: skip
+    assert abs(api.num_params(config) / paper - 1) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_heads": 3}, "d_model=16 is not divisible by model.num_heads=3"),
+        ({"dropout_rate": 1.0}, "model.dropout_rate"),
+        ({"activation": "tanhh"}, "gelu, relu, silu"),
+        ({"source_vocab_size": 21}, "tokenizer.joint=true"),
+        ({"encoder": StackConfig(mixers=("fulll",))}, "model.encoder.mixers=fulll"),
+        ({"decoder": StackConfig(position="rotten")}, "model.decoder.position=rotten"),
+        ({"decoder": StackConfig(num_layers=0)}, "model.decoder.num_layers"),
+        ({"cross": "window"}, "model.cross=window"),
+    ],
+)
+def test_what_cannot_work_fails_at_build_with_advice(change, words):
+    with pytest.raises(UserError, match=words):
+        check_model_config(replace(SMALL, **change))

@@ -1,0 +1,68 @@
+"""The fused loss against the formula written out with full logits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.ops import losses
+
+B, T, D, V = 6, 5, 16, 37
+
+
+@pytest.fixture
+def arrays():
+    keys = jax.random.split(jax.random.key(0), 4)
+    hidden = jax.random.normal(keys[0], (B, T, D))
+    kernel = jax.random.normal(keys[1], (D, V)) * 0.3
+    labels = jax.random.randint(keys[2], (B, T), 0, V)
+    weights = (jax.random.uniform(keys[3], (B, T)) > 0.3).astype(jnp.float32)
+    return hidden, kernel, labels, weights
+
+
+def naive(hidden, kernel, labels, weights, smoothing):
+    log_probs = jax.nn.log_softmax(hidden @ kernel)
+    target = (1 - smoothing) * jax.nn.one_hot(labels, V) + smoothing / V
+    return -((target * log_probs).sum(-1) * weights).sum()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk_rows", [1, 2, 6])
+def test_equals_the_formula_in_value_and_gradient(arrays, smoothing, chunk_rows, monkeypatch):
+    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", chunk_rows * T * V)
+    hidden, kernel, labels, weights = arrays
+
+    def fused(hidden, kernel):
+        return losses.cross_entropy(hidden, kernel, labels, weights, smoothing)[0] * 3.0
+
+    def expected(hidden, kernel):
+        return naive(hidden, kernel, labels, weights, smoothing) * 3.0
+
+    value, grads = jax.value_and_grad(fused, (0, 1))(hidden, kernel)
+    want, want_grads = jax.value_and_grad(expected, (0, 1))(hidden, kernel)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    for got, wanted in zip(grads, want_grads, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+def test_second_result_is_the_unsmoothed_likelihood(arrays):
+    hidden, kernel, labels, weights = arrays
+    _, nll = losses.cross_entropy(hidden, kernel, labels, weights, 0.1)
+    np.testing.assert_allclose(nll, naive(hidden, kernel, labels, weights, 0.0), rtol=1e-5)
+
+
+def test_weight_zero_means_no_influence(arrays):
+    hidden, kernel, labels, weights = arrays
+    other = jnp.where(weights[..., None] > 0, hidden, 1e3)
+    for smoothing in (0.0, 0.1):
+        first = losses.cross_entropy(hidden, kernel, labels, weights, smoothing)
+        second = losses.cross_entropy(other, kernel, labels, weights, smoothing)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_bfloat16_operands_stay_close(arrays):
+    hidden, kernel, labels, weights = arrays
+    grad = jax.grad(lambda h, d: losses.cross_entropy(h, kernel, labels, weights, 0.1, d)[0])
+    exact, low = grad(hidden, jnp.float32), grad(hidden, jnp.bfloat16)
+    assert not np.array_equal(exact, low)
+    np.testing.assert_allclose(low, exact, atol=0.03)

@@ -1,0 +1,222 @@
+"""What the whole repository promises: floors, a light import, and no trace of a machine."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "transformer_jax"
+
+# A floor imports only the floors below it and its own folder. Folders that share a number are
+# neighbours: they do not know each other, except where NEIGHBOURS says so.
+FLOORS = {
+    "errors": 0,
+    "config_types": 0,
+    "user_cache": 0,
+    "ops": 1,
+    "layers": 2,
+    "positions": 2,
+    "mixers": 3,
+    "models": 4,
+    "decoding": 5,
+    "parallel": 5,
+    "data": 5,
+    "training": 6,
+    "evaluation": 6,
+    "inspect": 7,
+    "experiment": 8,
+    "cli": 9,
+}
+# Files that stand on another floor than their folder: plain facts that every floor may know.
+FILES = {"data.special_ids": 0}
+# A translator reads the checkpoints that training writes; training is handed its scorer.
+NEIGHBOURS = {("evaluation", "training")}
+
+HEAVY = ("tensorflow", "tensorflow_datasets", "matplotlib", "sentencepiece", "sacrebleu")
+
+
+def imported_modules(path: Path, package: str) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of every `transformer_jax` import in a file, lazy ones included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = node.module or ""
+            if node.level:
+                base = ".".join(above + ([base] if base else []))
+            # `from transformer_jax import errors` names a floor only with the imported name.
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def floor_of(names: list[str]) -> int | None:
+    """The floor of a module given as the parts of its name below the package."""
+    return FILES.get(".".join(names[:2]), FLOORS.get(names[0]) if names else None)
+
+
+def floor_violations(package_dir: Path) -> list[str]:
+    """One line for each import that goes up or sideways in the house."""
+    found = []
+    for path in sorted(package_dir.rglob("*.py")):
+        parts = path.relative_to(package_dir).with_suffix("").parts
+        if parts in {("__init__",), ("__main__",)}:
+            continue  # the public API and `python -m` stand on the roof
+        here = parts[0]
+        floor = floor_of(list(parts))
+        if floor is None:
+            found.append(f"{path.name}: {here} has no floor; give it one in FLOORS")
+            continue
+        package = ".".join((package_dir.name, *parts[:-1]))
+        for line, name in imported_modules(path, package):
+            names = name.split(".")
+            if names[0] != package_dir.name:
+                continue
+            there = names[1] if len(names) > 1 else ""
+            floor_there = floor_of(names[1:])
+            is_home = there == here and ".".join(parts) not in FILES
+            if is_home or (here, there) in NEIGHBOURS:
+                continue
+            where = f"{'/'.join(parts)}.py:{line}"
+            if floor_there is None:
+                found.append(f"{where} imports the package's root through {name}; import the file")
+            elif floor_there >= floor:
+                found.append(f"{where} ({here}) imports {name} ({there}), which is not below it")
+    return found
+
+
+def test_a_floor_imports_only_floors_below() -> None:
+    assert floor_violations(PACKAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "is_allowed"),
+    [
+        ("mixers/a.py", "from transformer_jax.ops.masks import causal", True),
+        ("mixers/a.py", "from transformer_jax import ops", True),
+        ("mixers/a.py", "from transformer_jax.mixers.b import B", True),
+        ("mixers/a.py", "from .b import B", True),
+        ("evaluation/a.py", "from transformer_jax.training.checkpoint import restore", True),
+        ("mixers/a.py", "from transformer_jax.models.config import ModelConfig", False),
+        ("mixers/a.py", "from transformer_jax import models", False),
+        ("mixers/a.py", "import transformer_jax.models.config", False),
+        ("mixers/a.py", "from ..models import config", False),
+        ("mixers/a.py", "from .. import models", False),
+        ("mixers/a.py", "def f():\n    import transformer_jax.models", False),
+        ("mixers/a.py", "import transformer_jax as tj", False),
+        ("decoding/a.py", "from transformer_jax.data.special_ids import PAD_ID", True),
+        ("decoding/a.py", "from transformer_jax.data import special_ids", True),
+        ("decoding/a.py", "from transformer_jax.data.batching import BatchPlan", False),
+        ("data/special_ids.py", "from transformer_jax.data.batching import BatchPlan", False),
+        ("errors.py", "from transformer_jax.ops import masks", False),
+        ("helpers/a.py", "import json", False),
+    ],
+)
+def test_the_floor_check_sees(tmp_path: Path, file: str, line: str, is_allowed: bool) -> None:
+    path = tmp_path / "transformer_jax" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(line + "\n", encoding="utf-8")
+    assert (floor_violations(tmp_path / "transformer_jax") == []) is is_allowed
+
+
+def module_names() -> list[str]:
+    """Every module of the package, in order."""
+    names = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[-1] != "__main__":
+            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return names
+
+
+REPORT = """
+import json
+import sys
+
+heavy = json.loads(sys.argv[1])
+modules = json.loads(sys.argv[2])
+
+import importlib
+
+for name in modules:
+    before = set(sys.modules)
+    importlib.import_module(name)
+    fresh = [module for module in heavy if module in sys.modules and module not in before]
+    if fresh:
+        print(f"{name} imports {', '.join(fresh)}")
+
+if "jax" in sys.modules:
+    from jax._src import xla_bridge
+
+    if xla_bridge.backends_are_initialized():
+        print("a JAX backend was initialised")
+"""
+
+
+def what_importing_drags_in(modules: list[str], extra_path: Path | None = None) -> list[str]:
+    """Imports the modules in a fresh process: one line for each promise that it breaks."""
+    search_path = [str(path) for path in (extra_path, ROOT) if path is not None]
+    result = subprocess.run(
+        [sys.executable, "-c", REPORT, json.dumps(HEAVY), json.dumps(modules)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path)},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def test_import_is_light() -> None:
+    assert what_importing_drags_in(["transformer_jax"]) == []
+
+
+def test_every_module_imports_lightly() -> None:
+    assert what_importing_drags_in(module_names()) == []
+
+
+def test_the_light_import_check_sees(tmp_path: Path) -> None:
+    (tmp_path / "heavy_one.py").write_text("import sentencepiece\n", encoding="utf-8")
+    (tmp_path / "eager_one.py").write_text(
+        "import jax.numpy as jnp\nONE = jnp.ones(())\n", encoding="utf-8"
+    )
+    found = what_importing_drags_in(["heavy_one", "eager_one"], tmp_path)
+    assert found == ["heavy_one imports sentencepiece", "a JAX backend was initialised"]
+
+
+# Written in two halves, so that this file does not name them itself.
+TRACES = ["py" + "pi.org", "files.python" + "hosted", "/wo" + "rk/", "/ro" + "ot/"]
+
+
+def traces_of_a_machine(root: Path, names: list[str]) -> list[str]:
+    """`file:line: trace` for every registry host or path of a workplace in the files named."""
+    found = []
+    for name in names:
+        content = (root / name).read_bytes().decode("utf-8", errors="replace")
+        for number, line in enumerate(content.splitlines(), start=1):
+            found += [f"{name}:{number}: {trace}" for trace in TRACES if trace in line]
+    return found
+
+
+def test_no_committed_file_names_a_registry_or_a_workplace() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout, so there is no list of committed files")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    names = [name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+    assert names
+    assert traces_of_a_machine(ROOT, names) == []
+
+
+def test_the_trace_check_sees(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("fine\nhttps://" + TRACES[0] + "/simple\n", encoding="utf-8")
+    assert traces_of_a_machine(tmp_path, ["a.md"]) == ["a.md:2: " + TRACES[0]]

@@ -1,0 +1,51 @@
+"""Every recipe loads, can work, and says how it is run."""
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.models.api import num_params
+from transformer_jax.models.config import ModelConfig, check_model_config
+from transformer_jax.training.config import Config, load_recipe
+
+RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+#: Vaswani et al. 2017, table 3.
+PAPER = {"wmt14_en_de_base": 65e6, "wmt14_en_de_big": 213e6}
+
+
+def model_of(config: Config) -> ModelConfig:
+    size = config.tokenizer.vocab_size
+    return dataclasses.replace(config.model, source_vocab_size=size, target_vocab_size=size)
+
+
+@pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
+def recipe(request) -> Path:
+    return request.param
+
+
+def test_it_loads_and_its_lengths_fit_its_model(recipe):
+    config = load_recipe(str(recipe))
+    check_model_config(model_of(config))
+    assert config.batch.max_length <= config.model.max_length
+    assert config.decode.max_source_length <= config.model.max_length
+    assert config.batch.tokens >= config.batch.max_length
+
+
+def test_its_docstring_says_how_it_is_run(recipe):
+    text = ast.get_docstring(ast.parse(recipe.read_text(encoding="utf-8")))
+    assert text is not None
+    for key in ("Command:", "Hardware:", "Time:", "Score:"):
+        lines = [line for line in text.splitlines() if line.startswith(key)]
+        assert len(lines) == 1, f"{recipe.name}: {len(lines)} lines begin with {key}"
+        assert lines[0].removeprefix(key).strip()
+    assert f"configs/{recipe.name}" in text
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_parameters_are_the_papers_within_four_percent(name):
+    path = next(path for path in RECIPES if path.stem == name)
+    count = num_params(model_of(load_recipe(str(path))))
+    assert count == pytest.approx(PAPER[name], rel=0.04)
+    assert f"{count:,}" in path.read_text(encoding="utf-8")

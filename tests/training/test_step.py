@@ -1,0 +1,130 @@
+"""One training step: a true mean over target tokens, however the batch is cut."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy
+
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.training.config import OptimizerConfig
+from transformer_jax.training.optimizer import make_optimizer, make_schedule
+from transformer_jax.training.state import init_state, state_shardings
+from transformer_jax.training.step import gradients, make_train_step
+
+PARAMS = api.init(toy.MODEL, jax.random.key(0))
+BATCH = toy.batch(0)
+
+
+def mean_loss(params, batch, smoothing):
+    target_in = api.shift_right(jnp.asarray(batch["target"]))
+    logits = api.apply(
+        toy.MODEL, params, batch["source"], batch["source_mask"], target_in, batch["target_mask"]
+    )
+    log_probs = jax.nn.log_softmax(logits)
+    hot = jax.nn.one_hot(batch["target"], toy.VOCAB)
+    wanted = (1 - smoothing) * hot + smoothing / toy.VOCAB
+    return -((wanted * log_probs).sum(-1) * batch["target_mask"]).sum() / batch["target_mask"].sum()
+
+
+def assert_close(got, want, atol=1e-6):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), got, want)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+def test_gradient_is_that_of_the_mean_over_tokens(accumulate):
+    train = replace(toy.TRAIN, accumulate=accumulate)
+    grads, sums = gradients(toy.MODEL, train, PARAMS, BATCH, rng=None)
+    assert_close(grads, jax.grad(mean_loss)(PARAMS, BATCH, train.label_smoothing))
+    assert sums["tokens"] == BATCH["target_mask"].sum()
+
+
+def test_filling_rows_change_nothing():
+    full = jax.tree.map(lambda x: np.concatenate([x, np.ones_like(x)]), BATCH)
+    for key in ("source_mask", "target_mask"):
+        full[key][toy.ROWS :] = False
+    assert_close(
+        gradients(toy.MODEL, toy.TRAIN, PARAMS, full, None),
+        gradients(toy.MODEL, toy.TRAIN, PARAMS, BATCH, None),
+    )
+
+
+def make(train=toy.TRAIN, model=toy.MODEL):
+    mesh = make_mesh(MeshConfig())
+    optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
+    ema = train.ema_decay > 0
+    shardings = state_shardings(model, optimizer, ema, mesh)
+    state = init_state(model, optimizer, ema=ema, seed=0, shardings=shardings)
+    return state, make_train_step(model, train, optimizer, mesh, shardings)
+
+
+def test_one_compilation_serves_all_steps_of_a_shape():
+    state, step = make()
+    for position in range(3):
+        state, _ = step(state, toy.batch(position))
+    assert step._cache_size() == 1
+    assert state.step == 3
+
+
+def test_training_learns():
+    train = replace(toy.TRAIN, steps=60, label_smoothing=0.0)
+    state, step = make(train, replace(toy.MODEL, dropout_rate=0.0))
+    losses = []
+    for position in range(train.steps):
+        state, metrics = step(state, toy.batch(position))
+        losses.append(float(metrics["nll_sum"] / metrics["tokens"]))
+    assert losses[0] > 2.0 and np.mean(losses[-5:]) < 0.8 * losses[0]
+
+
+def test_moving_average_follows_its_formula():
+    state, step = make(replace(toy.TRAIN, ema_decay=0.9))
+    average = jax.tree.map(np.asarray, state.ema)
+    for position in range(4):
+        state, _ = step(state, toy.batch(position))
+        decay = min(0.9, (1 + position) / (10 + position))
+        average = jax.tree.map(
+            lambda e, p, d=decay: d * e + (1 - d) * np.asarray(p), average, state.params
+        )
+    assert_close(state.ema, average)
+    assert state.eval_params is state.ema
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adafactor", "lion", "sgd"])
+def test_every_optimizer_moves_every_parameter(name):
+    train = replace(toy.TRAIN, optimizer=replace(toy.TRAIN.optimizer, name=name, clip_norm=1.0))
+    state, step = make(train)
+    before = jax.tree.map(np.asarray, state.params)
+    after, _ = step(state, BATCH)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(after.params):
+        assert np.isfinite(leaf).all()
+        old = before
+        for part in path:
+            old = old[part.key]
+        assert not np.array_equal(old, leaf), jax.tree_util.keystr(path)
+
+
+def test_the_papers_schedule():
+    config = OptimizerConfig(warmup_steps=4000)
+    rate = make_schedule(config, 512, 100_000)
+    for step in (1, 100, 4000, 50_000):  # section 5.3, equation 3
+        want = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        np.testing.assert_allclose(rate(step - 1), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear"])
+def test_schedules_that_end_at_zero(name):
+    config = OptimizerConfig(schedule=name, learning_rate=0.1, warmup_steps=10)
+    rate = make_schedule(config, 512, 100)
+    np.testing.assert_allclose([rate(4), rate(9)], [0.05, 0.1], rtol=1e-5)
+    assert rate(54) < 0.06 and rate(99) < 1e-6
+
+
+def test_settings_without_effect_are_refused():
+    with pytest.raises(UserError, match="learning_rate"):
+        make_schedule(OptimizerConfig(schedule="cosine"), 512, 100)
+    with pytest.raises(UserError, match="adamw"):
+        make_optimizer(OptimizerConfig(name="adam", weight_decay=0.1), 512, 100)

@@ -1,0 +1,51 @@
+"""A model and batches small enough to train inside a test: copy the source, reversed."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import OptimizerConfig, TrainConfig
+
+VOCAB, ROWS, LENGTH = 12, 8, 6
+
+MODEL = ModelConfig(
+    source_vocab_size=VOCAB,
+    target_vocab_size=VOCAB,
+    d_model=16,
+    d_ff=32,
+    num_heads=2,
+    encoder=StackConfig(num_layers=1),
+    decoder=StackConfig(num_layers=1),
+    max_length=LENGTH,
+)
+
+TRAIN = TrainConfig(
+    steps=12,
+    optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=4),
+    log_every=3,
+    evaluate_every=4,
+    checkpoint_every=4,
+    keep_checkpoints=2,
+)
+
+
+def batch(position: int) -> dict[str, np.ndarray]:
+    """The batch at a position: a pure function of it."""
+    rng = np.random.default_rng(position)
+    lengths = rng.integers(2, LENGTH + 1, ROWS)
+    mask = np.arange(LENGTH) < lengths[:, None]
+    source = np.zeros((ROWS, LENGTH), np.int32)
+    target = np.zeros((ROWS, LENGTH), np.int32)
+    for row, length in enumerate(lengths):
+        words = rng.integers(4, VOCAB, length - 1)
+        source[row, :length] = [*words, 2]
+        target[row, :length] = [*words[::-1], 2]
+    return {"source": source, "source_mask": mask, "target": target, "target_mask": mask}
+
+
+def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
+    """All batches from a position on."""
+    while True:
+        yield batch(position)
+        position += 1

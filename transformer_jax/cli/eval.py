@@ -1,0 +1,191 @@
+"""Translates a test set with a trained model and scores the result by sacrebleu.
+
+    python eval.py --workdir=runs/quickstart
+    python eval.py --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5 --json
+
+Writes `translations/<set>.<checkpoint>.txt` into the run folder, and the scores of exactly
+those translations into `scores.json`, under the key `<set>.<checkpoint>`.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from transformer_jax.cli.decode_flags import (
+    add_decode_arguments,
+    add_run_arguments,
+    decode_overrides,
+)
+from transformer_jax.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `transformer-jax eval`."""
+    add_run_arguments(parser)
+    parser.add_argument(
+        "--split", choices=("test", "validation"), help="which set of the run's corpus (test)"
+    )
+    parser.add_argument("--source", metavar="FILE", help="score this text instead of a split")
+    parser.add_argument("--reference", metavar="FILE", help="the reference translation of --source")
+    parser.add_argument(
+        "--baseline", metavar="FILE", help="other translations, compared by paired bootstrap"
+    )
+    parser.add_argument("--ter", action="store_true", help="also report TER")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output, alone"
+    )
+    add_decode_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Translates, scores, writes and reports."""
+    # Whatever a library prints goes to standard error: the report is alone on the output.
+    with contextlib.redirect_stdout(sys.stderr):
+        report = evaluate(args)
+    print(json.dumps(report) if args.json else _as_text(report))
+    sys.stdout.flush()
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> dict[str, Any]:
+    """The report that is printed and kept in scores.json.
+
+    Raises:
+      UserError: see the message.
+    """
+    from tqdm import tqdm
+
+    from transformer_jax.evaluation.scores import compare, corpus_scores, make_metrics
+    from transformer_jax.evaluation.translator import load_named
+    from transformer_jax.training.config import load_config
+
+    # What can be wrong is found out before the model is loaded and the text translated.
+    data = load_config(args.workdir).data
+    set_name, origin, sources, references = _read_set(args, data)
+    baseline = None if args.baseline is None else _read(args.baseline)
+    if baseline is not None and len(baseline) != len(references):
+        raise UserError(
+            f"--baseline={args.baseline} has {len(baseline)} lines, but {origin} has "
+            f"{len(references)} sentences"
+        )
+    options = {"target_language": data.target_language, "ter": args.ter}
+    make_metrics(**options)
+    translator, checkpoint = load_named(args.workdir, args.checkpoint, **decode_overrides(args))
+
+    direction = f"{data.source_language}-{data.target_language}"
+    with tqdm(
+        total=len(sources), desc=direction, unit=" sentences", disable=None, leave=False
+    ) as bar:
+        decoded = translator.decode(sources, progress=bar.update)
+    translations = [best[0].text for best in decoded.translations]
+    decode_seconds = max(decoded.seconds - decoded.compile_seconds, 1e-9)
+    name = f"{set_name}.{args.checkpoint.replace(':', '-')}"
+    path = Path(args.workdir) / "translations" / f"{name}.txt"
+    report: dict[str, Any] = {
+        "name": name,
+        "set": origin,
+        "source_language": data.source_language,
+        "target_language": data.target_language,
+        "direction": direction,
+        "checkpoint": checkpoint,
+        "num_sentences": len(sources),
+        "num_cut": decoded.num_cut,
+        "seconds": round(decoded.seconds, 3),
+        "compile_seconds": round(decoded.compile_seconds, 3),
+        "sentences_per_second": round(len(sources) / decode_seconds, 2),
+        "decode": dataclasses.asdict(translator.decode_config),
+        "scores": {
+            key: dataclasses.asdict(score)
+            for key, score in corpus_scores(translations, references, **options).items()
+        },
+        "translations": str(path),
+    }
+    if baseline is not None:
+        compared = compare(translations, baseline, references, **options)
+        report["baseline"] = {
+            "file": args.baseline,
+            "scores": {key: dataclasses.asdict(value) for key, value in compared.items()},
+        }
+    try:
+        path.parent.mkdir(exist_ok=True)
+        _write(path, "".join(line + "\n" for line in translations))
+        _add_to_scores(Path(args.workdir) / "scores.json", name, report)
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
+    return report
+
+
+def _read_set(args: argparse.Namespace, data: Any) -> tuple[str, str, list[str], list[str]]:
+    """(name for files, name for people, sources, references)."""
+    if args.source is None and args.reference is None:
+        from transformer_jax.data.corpora import read_pairs
+
+        split: Literal["test", "validation"] = args.split or "test"
+        pairs = list(read_pairs(data, split))
+        if not pairs:
+            raise UserError(f"--split={split}: the run's corpus has no sentences there")
+        return split, f"--split={split}", [s for s, _ in pairs], [t for _, t in pairs]
+    if args.source is None or args.reference is None:
+        raise UserError("--source and --reference belong together: give both or neither")
+    if args.split is not None:
+        raise UserError("give either --split or --source and --reference, not both")
+    sources, references = _read(args.source), _read(args.reference)
+    if len(sources) != len(references):
+        raise UserError(
+            f"--source={args.source} has {len(sources)} lines and --reference={args.reference} "
+            f"has {len(references)}; line n of one must translate line n of the other"
+        )
+    if not sources:
+        raise UserError(f"--source={args.source} is empty")
+    return Path(args.source).name, f"--source={args.source}", sources, references
+
+
+def _read(path: str) -> list[str]:
+    from transformer_jax.data.text_files import read_lines
+
+    return list(read_lines(path))
+
+
+def _add_to_scores(path: Path, name: str, report: dict[str, Any]) -> None:
+    try:
+        scores = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON: repair it or move it away") from error
+    _write(path, json.dumps(scores | {name: report}, indent=2) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes all of the file or, when the disk is full, leaves the old one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _as_text(report: dict[str, Any]) -> str:
+    cut = f", {report['num_cut']} cut in the input" if report["num_cut"] else ", none cut"
+    lines = [
+        f"{report['direction']}  {report['set']}  checkpoint {report['checkpoint']}",
+        f"{report['num_sentences']} sentences scored{cut}; "
+        f"{report['sentences_per_second']:.1f} sentences/s "
+        f"(and {report['compile_seconds']:.1f} s compiling)",
+    ]
+    for score in report["scores"].values():
+        lines += [f"{score['name']:<8}{score['score']:6.2f}  {score['signature']}"]
+    if "baseline" in report:
+        lines.append(f"against {report['baseline']['file']} (paired bootstrap):")
+        for score in report["baseline"]["scores"].values():
+            difference = score["score"] - score["baseline_score"]
+            lines.append(
+                f"{score['name']:<8}{score['score']:6.2f} against {score['baseline_score']:.2f} "
+                f"({difference:+.2f}, p = {score['p_value']:.4f})  {score['signature']}"
+            )
+    lines.append(f"translations: {report['translations']}")
+    return "\n".join(lines)

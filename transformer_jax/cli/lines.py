@@ -1,0 +1,43 @@
+"""Lines of standard input, in chunks; only LF ends a line."""
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TypeVar
+
+from transformer_jax.errors import UserError
+
+T = TypeVar("T")
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def stdin_lines() -> Iterator[str]:
+    """The lines of standard input, without their line ends (LF or CR LF).
+
+    Raises:
+      UserError: bytes that are not UTF-8; names the line.
+    """
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"standard input:{number}: not UTF-8 (byte 0x{line[error.start]:02x} at column "
+                f"{error.start + 1}); convert it, e.g. with iconv -t UTF-8"
+            ) from None
+
+
+def chunks(lines: Iterator[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items, the last one shorter."""
+    while chunk := list(islice(lines, size)):
+        yield chunk
+
+
+def write_lines(lines: list[str]) -> None:
+    """Writes lines to standard output as UTF-8, whatever the locale, and flushes."""
+    sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode("utf-8"))
+    sys.stdout.buffer.flush()

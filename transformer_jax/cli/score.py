@@ -1,0 +1,77 @@
+"""Log-probability of given translations: log p(target | source) in nats, one a line.
+
+    transformer-jax score --workdir=DIR --source=in.en --target=out.de
+    paste in.en out.de | transformer-jax score --workdir=DIR
+
+Without files, standard input holds `source <TAB> target` lines.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from transformer_jax.cli.decode_flags import add_run_arguments
+from transformer_jax.cli.lines import chunks, stdin_lines, write_lines
+from transformer_jax.errors import UserError
+
+_CHUNK_LINES = 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `transformer-jax score`."""
+    add_run_arguments(parser)
+    parser.add_argument("--source", metavar="FILE", help="source sentences, one a line")
+    parser.add_argument("--target", metavar="FILE", help="their translations, one a line")
+    parser.add_argument(
+        "--per_token", action="store_true", help="divide by the number of pieces, EOS included"
+    )
+    parser.add_argument("--batch_size", type=int, metavar="N", help="pairs scored together")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes a log-probability for each pair."""
+    from transformer_jax.evaluation.translator import load
+
+    pairs = iter(_file_pairs(args)) if args.source or args.target else _stdin_pairs()
+    overrides = {} if args.batch_size is None else {"batch_size": args.batch_size}
+    translator = load(args.workdir, args.checkpoint, **overrides)
+    done = num_cut = 0
+    size = 1 if not args.source and sys.stdin.isatty() else _CHUNK_LINES
+    for chunk in chunks(pairs, size):
+        sources, targets = zip(*chunk, strict=True)
+        scored = translator.score_pairs(sources, targets)
+        values = scored.log_probs / scored.num_tokens if args.per_token else scored.log_probs
+        write_lines([f"{value:.6f}" for value in values])
+        done += len(chunk)
+        num_cut += scored.num_cut
+    if num_cut:
+        print(
+            f"note: {num_cut} of {done} pairs were longer than the limit and were cut",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _file_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
+    from transformer_jax.data.text_files import read_lines
+
+    if not args.source or not args.target:
+        raise UserError("--source and --target belong together: give both, or pipe in TSV")
+    sources, targets = list(read_lines(args.source)), list(read_lines(args.target))
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{args.source} has {len(sources)} lines and {args.target} has {len(targets)}; "
+            "line n of one must translate line n of the other"
+        )
+    return list(zip(sources, targets, strict=True))
+
+
+def _stdin_pairs() -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(stdin_lines(), start=1):
+        source, tab, target = line.partition("\t")
+        if not tab or "\t" in target:
+            raise UserError(
+                f"standard input:{number}: expected `source <TAB> target`, "
+                f"found {line.count(chr(9))} tabs"
+            )
+        yield source, target

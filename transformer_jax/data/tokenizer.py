@@ -1,0 +1,257 @@
+"""SentencePiece tokenizers: train, store, load, encode, decode.
+
+Normalisation is SentencePiece's "identity": no NFKC, so that `…`, `½`, `„` and
+decomposed accents leave the model as they entered it. NFKC would rewrite the
+target side too, and the detokenised output could then never equal such a
+reference. Runs of spaces, and spaces at either end, are reduced as SentencePiece
+does by default; other text round-trips exactly (with byte fallback even
+characters never seen in training), except U+2581 `▁`, SentencePiece's own sign
+for a space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.sentencepiece_training import train_model
+from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.errors import UserError
+
+Pairs = Callable[[], Iterable[tuple[str, str]]]
+
+# SentencePiece keeps one random generator; whoever seeds it must also be the one who draws.
+_SAMPLING_LOCK = threading.Lock()
+
+
+class Tokenizer:
+    """One SentencePiece model. Ids carry no BOS or EOS; padding is never produced.
+
+    Args:
+        model: the bytes of a SentencePiece `.model` file.
+        name: where the bytes came from, for error messages.
+
+    Raises:
+        UserError: not a SentencePiece model, or its special ids differ from ours.
+    """
+
+    def __init__(self, model: bytes, name: str = "the SentencePiece model"):
+        import sentencepiece
+
+        self._model = bytes(model)
+        self._name = name
+        self._processor: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            if not self._model:
+                raise RuntimeError("empty file")
+            self._processor.LoadFromSerializedProto(self._model)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise UserError(
+                f"{name} is not a SentencePiece model or is damaged; "
+                "give a .model file written by spm_train, or train a new one"
+            ) from error
+        processor = self._processor
+        found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        expected = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+        if found != expected:
+            raise UserError(
+                f"{name} has the special ids pad, bos, eos, unk = {found}, expected {expected}; "
+                "train it with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"
+            )
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> Tokenizer:
+        """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
+        try:
+            model = Path(path).read_bytes()
+        except OSError as error:
+            raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+        return cls(model, str(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Tokenizer, (self._model, self._name))
+
+    @property
+    def model(self) -> bytes:
+        """The serialised SentencePiece model."""
+        return self._model
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model, 64 hexadecimal digits."""
+        return hashlib.sha256(self._model).hexdigest()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, the four special ones included."""
+        return int(self._processor.vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Text -> ids, the most probable segmentation, without BOS or EOS."""
+        return list(self._processor.encode(text))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text, in one call and in this thread."""
+        return list(self._processor.encode(list(texts), num_threads=1))
+
+    def encode_sampled(
+        self, text: str, seed: int, alpha: float = 0.1, nbest: int = -1
+    ) -> list[int]:
+        """A random segmentation of the text, a pure function of the arguments.
+
+        Unigram models sample proportionally to P(segmentation) ** alpha among the `nbest`
+        best (-1: among all) (Kudo 2018, arXiv:1804.10959); for BPE, alpha is the
+        probability of dropping a merge (Provilkov et al. 2020, arXiv:1910.13267).
+        """
+        return self.encode_sampled_batch([text], [seed], alpha, nbest)[0]
+
+    def encode_sampled_batch(
+        self, texts: Sequence[str], seeds: Sequence[int], alpha: float = 0.1, nbest: int = -1
+    ) -> list[list[int]]:
+        """`encode_sampled` of each text with its own seed (only the low 32 bits count)."""
+        import sentencepiece
+
+        encode, seed_generator = self._processor.encode, sentencepiece.set_random_generator_seed
+        samples = []
+        with _SAMPLING_LOCK:
+            for text, seed in zip(texts, seeds, strict=True):
+                seed_generator(int(seed) & 0xFFFFFFFF)
+                samples.append(
+                    list(encode(text, enable_sampling=True, alpha=alpha, nbest_size=nbest))
+                )
+        return samples
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        """Ids -> text: ends before the first EOS, skips PAD and BOS; UNK becomes ` ⁇ `."""
+        kept = []
+        for token in np.asarray(ids, dtype=np.int64).tolist():
+            if token == EOS_ID:
+                break
+            if token not in (PAD_ID, BOS_ID):
+                kept.append(token)
+        return str(self._processor.decode(kept))
+
+    def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
+        """The piece of each id, `▁` for a space; special ids as `<pad>`, `</s>` …"""
+        return [self._processor.id_to_piece(i) for i in np.asarray(ids, dtype=np.int64).tolist()]
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both languages; one and the same object when joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        """Whether both languages share one vocabulary."""
+        return self.source is self.target or self.source.model == self.target.model
+
+    def save(self, folder: Path) -> None:
+        """Writes joint.model, or source.model and target.model, each atomically."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if self.joint:
+                _write(folder / "joint.model", self.source.model)
+            else:
+                _write(folder / "source.model", self.source.model)
+                _write(folder / "target.model", self.target.model)
+        except OSError as error:
+            raise UserError(
+                f"cannot write the tokenizer to {folder}: {error.strerror}; "
+                "free some space or choose another folder"
+            ) from error
+
+
+def load_tokenizers(folder: Path | str) -> Tokenizers:
+    """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
+    folder = Path(folder)
+    if (folder / "joint.model").exists():
+        joint = Tokenizer.from_file(folder / "joint.model")
+        return Tokenizers(joint, joint)
+    if not has_tokenizers(folder):
+        raise UserError(
+            f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"
+        )
+    return Tokenizers(
+        Tokenizer.from_file(folder / "source.model"), Tokenizer.from_file(folder / "target.model")
+    )
+
+
+def has_tokenizers(folder: Path | str) -> bool:
+    """Whether the folder holds a joint model or both single ones."""
+    folder = Path(folder)
+    return (folder / "joint.model").exists() or (
+        (folder / "source.model").exists() and (folder / "target.model").exists()
+    )
+
+
+def prepare_tokenizers(config: TokenizerConfig, pairs: Pairs, folder: Path | str) -> Tokenizers:
+    """The run's tokenizers: those in `folder`, else the given models, else newly trained.
+
+    Args:
+        config: kind, size, or the paths of given models.
+        pairs: returns a fresh iterator over (source, target) texts at each call;
+            called only if something has to be trained.
+        folder: where the models are stored, normally `<workdir>/tokenizer`.
+
+    Raises:
+        UserError: a given model cannot be used, or the corpus cannot support the vocabulary.
+    """
+    folder = Path(folder)
+    if has_tokenizers(folder):
+        return load_tokenizers(folder)
+    if config.joint:
+        if config.source_model and config.target_model not in ("", config.source_model):
+            raise UserError(
+                "tokenizer.joint=True takes one model, but source_model and target_model differ; "
+                "give one of them or set tokenizer.joint=False"
+            )
+        path = config.source_model or config.target_model
+        joint = Tokenizer.from_file(path) if path else train_tokenizer(config, _both(pairs))
+        tokenizers = Tokenizers(joint, joint)
+    else:
+        source = (
+            Tokenizer.from_file(config.source_model)
+            if config.source_model
+            else train_tokenizer(config, (s for s, _ in pairs()), "source")
+        )
+        target = (
+            Tokenizer.from_file(config.target_model)
+            if config.target_model
+            else train_tokenizer(config, (t for _, t in pairs()), "target")
+        )
+        tokenizers = Tokenizers(source, target)
+    tokenizers.save(folder)
+    return tokenizers
+
+
+def train_tokenizer(
+    config: TokenizerConfig, sentences: Iterable[str], side: str = "joint"
+) -> Tokenizer:
+    """A tokenizer trained on the sentences; see `sentencepiece_training.train_model`."""
+    return Tokenizer(train_model(config, sentences, side), f"the {side} tokenizer")
+
+
+def _both(pairs: Pairs) -> Iterator[str]:
+    for source, target in pairs():
+        yield source
+        yield target
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,237 @@
+"""Beam search with the GNMT length penalty, and a stop that cannot lose a better translation.
+
+    score(y) = log p(y | x) / ((5 + |y|) / 6) ** alpha           (|y| counts EOS)
+
+Wu et al. 2016, arXiv:1609.08144, section 7. Each step extends the Z live hypotheses
+and looks at the best 2Z extensions: since each live hypothesis has one EOS extension,
+at least Z of them are not EOS and live on. Those that are EOS compete for the Z kept
+finished places, so a finished hypothesis never takes a live one's place.
+
+* Stop. A live hypothesis of log-probability l <= 0 can only lose probability, and can
+  end at any length n from the next one to its sentence's limit, so no score it will ever
+  reach exceeds max over n of l / lp(n). lp is monotone in n (rising for alpha > 0, falling
+  for alpha < 0), so the maximum lies at one of the two ends. A sentence is done when this
+  bound, for its best live hypothesis, is not above its worst kept finished score; further
+  steps, taken because its batch-mates are not done, then change nothing.
+* Limit. The last place a sentence's limit allows takes only EOS, at the log-probability the
+  model gives it there, so a hypothesis that was cut is comparable with the others.
+* PAD and BOS are never generated; the normaliser is the whole vocabulary's, so a
+  log-probability here is the one that scoring the translation gives.
+
+Cost of a step beside the model's: one top-(2Z + 2) over V for each live hypothesis
+(not over Z * V), and the gather of `state` by parents. Token histories are not gathered:
+each step writes its tokens and parents, and the kept hypotheses are traced back at the end.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.decoding.greedy import greedy
+from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, length_penalties
+
+
+class _Finished(NamedTuple):
+    """The Z best finished hypotheses of each sentence, best first; all leaves [B, Z]."""
+
+    scores: jax.Array
+    log_probs: jax.Array
+    lengths: jax.Array
+    beams: jax.Array  #: which live hypothesis the EOS was added to
+
+
+class _Search(NamedTuple):
+    position: jax.Array
+    last_tokens_BZ: jax.Array
+    live_log_probs_BZ: jax.Array  #: falling; -inf where there is no hypothesis
+    tokens_TBZ: jax.Array
+    parents_TBZ: jax.Array
+    finished: _Finished
+    done_B: jax.Array
+    state: State
+
+
+def beam_search(
+    step: Step,
+    state: State,
+    max_lengths_B: jax.Array,
+    *,
+    max_length: int,
+    beam_size: int,
+    length_penalty: float = 0.6,
+    early_stop: bool = True,
+) -> Hypotheses:
+    """The `beam_size` best hypotheses that beam search finds for each sentence.
+
+    `beam_size` 1 is greedy decoding: its one hypothesis ends where EOS is the best extension.
+
+    Args:
+      step: see `Step`; called with tokens [B, beam_size].
+      state: the decoder's state before position 0, every leaf [B, beam_size, ...].
+      max_lengths_B: int32, each sentence's longest target, EOS included, at most
+        `max_length`; a sentence with 0 (a row that only fills up a batch) yields nothing.
+      max_length: T, the length of the result.
+      beam_size: Z.
+      length_penalty: alpha above.
+      early_stop: False takes all `max_length` steps; the result is the same.
+
+    Returns:
+      Hypotheses [B, beam_size], best first.
+    """
+    if beam_size == 1:
+        return greedy(
+            step, state, max_lengths_B, max_length=max_length, length_penalty=length_penalty
+        )
+    num_sentences = max_lengths_B.shape[0]
+    shape_BZ = (num_sentences, beam_size)
+    penalties_T = jnp.asarray(length_penalties(max_length, length_penalty))
+    max_lengths_B = jnp.minimum(max_lengths_B, max_length)
+    longest_penalty_B = penalties_T[max_lengths_B]
+
+    def body(search: _Search) -> _Search:
+        position = search.position
+        logits_BZV, state = step(search.last_tokens_BZ, position, search.state)
+        at_limit_B = position + 1 >= max_lengths_B
+        log_probs_BC, parents_BC, tokens_BC = _candidates(
+            logits_BZV.astype(jnp.float32), search.live_log_probs_BZ, at_limit_B
+        )
+        ends_BC = tokens_BC == EOS_ID
+
+        finished = _keep_best(
+            search.finished,
+            jnp.where(ends_BC, log_probs_BC, -jnp.inf),
+            penalties_T[position + 1],
+            position + 1,
+            parents_BC,
+        )
+        live_log_probs_BZ, chosen_BZ = lax.top_k(
+            jnp.where(ends_BC, -jnp.inf, log_probs_BC), beam_size
+        )
+        parents_BZ = jnp.take_along_axis(parents_BC, chosen_BZ, axis=1)
+        tokens_BZ = jnp.take_along_axis(tokens_BC, chosen_BZ, axis=1)
+
+        best_live_B = live_log_probs_BZ[:, 0]
+        next_penalty = penalties_T[jnp.minimum(position + 2, max_length)]
+        bound_B = jnp.maximum(best_live_B / next_penalty, best_live_B / longest_penalty_B)
+        return _Search(
+            position=position + 1,
+            last_tokens_BZ=tokens_BZ,
+            live_log_probs_BZ=live_log_probs_BZ,
+            tokens_TBZ=lax.dynamic_update_index_in_dim(search.tokens_TBZ, tokens_BZ, position, 0),
+            parents_TBZ=lax.dynamic_update_index_in_dim(
+                search.parents_TBZ, parents_BZ, position, 0
+            ),
+            finished=finished,
+            done_B=~(bound_B > finished.scores[:, -1]),
+            state=_select_beams(state, parents_BZ),
+        )
+
+    def unfinished(search: _Search) -> jax.Array:
+        more = search.position < max_length
+        return more & ~jnp.all(search.done_B) if early_stop else more
+
+    nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
+    zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
+    starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(beam_size) == 0)
+    search = lax.while_loop(
+        unfinished,
+        body,
+        _Search(
+            position=jnp.zeros((), jnp.int32),
+            last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
+            # All beams start alike, so only the first one counts.
+            live_log_probs_BZ=jnp.where(starts_BZ, 0.0, nothing_BZ),
+            tokens_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
+            parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
+            finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
+            done_B=max_lengths_B <= 0,
+            state=state,
+        ),
+    )
+    finished = search.finished
+    return Hypotheses(
+        tokens=_trace_back(search.tokens_TBZ, search.parents_TBZ, finished),
+        lengths=finished.lengths,
+        scores=finished.scores,
+        log_probs=finished.log_probs,
+    )
+
+
+def _candidates(
+    logits_BZV: jax.Array, live_log_probs_BZ: jax.Array, at_limit_B: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The C = 2Z best extensions: (log-probability, parent, token), each [B, C]."""
+    num_beams, vocab_size = logits_BZV.shape[1:]
+    normaliser_BZ1 = jax.nn.logsumexp(logits_BZV, axis=-1, keepdims=True)
+    # Two to spare for PAD and BOS: cheaper than masking them in all of V.
+    logits_BZk, tokens_BZk = lax.top_k(logits_BZV, min(2 * num_beams + 2, vocab_size))
+    forbidden = (tokens_BZk == PAD_ID) | (tokens_BZk == BOS_ID)
+    log_probs_BZk = jnp.where(forbidden, -jnp.inf, logits_BZk - normaliser_BZ1)
+
+    only_eos_BZk = jnp.full_like(log_probs_BZk, -jnp.inf)
+    only_eos_BZk = only_eos_BZk.at[:, :, 0].set(logits_BZV[:, :, EOS_ID] - normaliser_BZ1[:, :, 0])
+    at_limit_B11 = at_limit_B[:, None, None]
+    log_probs_BZk = jnp.where(at_limit_B11, only_eos_BZk, log_probs_BZk)
+    tokens_BZk = jnp.where(at_limit_B11, EOS_ID, tokens_BZk)
+
+    # Rounding can lift a log-probability above 0, which the stop relies on never to happen.
+    totals_BZk = live_log_probs_BZ[:, :, None] + jnp.minimum(log_probs_BZk, 0.0)
+    num_sentences, _, k = totals_BZk.shape
+    log_probs_BC, places_BC = lax.top_k(totals_BZk.reshape(num_sentences, -1), 2 * num_beams)
+    tokens_BC = jnp.take_along_axis(tokens_BZk.reshape(num_sentences, -1), places_BC, axis=1)
+    return log_probs_BC, places_BC // k, tokens_BC
+
+
+def _keep_best(
+    finished: _Finished,
+    log_probs_BC: jax.Array,
+    penalty: jax.Array,
+    length: jax.Array,
+    parents_BC: jax.Array,
+) -> _Finished:
+    """The best Z of the finished hypotheses and the new ones; the earlier one wins a tie."""
+    num_beams = finished.scores.shape[1]
+    new = _Finished(
+        scores=log_probs_BC / penalty,
+        log_probs=log_probs_BC,
+        lengths=jnp.where(jnp.isneginf(log_probs_BC), 0, length),
+        beams=parents_BC,
+    )
+    both = jax.tree.map(lambda old, add: jnp.concatenate([old, add], axis=1), finished, new)
+    _, kept_BZ = lax.top_k(both.scores, num_beams)
+    return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
+
+
+def _select_beams(state: State, parents_BZ: jax.Array) -> State:
+    """Every leaf [B, Z, ...] of `state`, with beam z replaced by its parent."""
+
+    def select(leaf: jax.Array) -> jax.Array:
+        indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
+        return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
+
+    return jax.tree.map(select, state)
+
+
+def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:
+    """Tokens [B, Z, T] of the finished hypotheses, from their last token back to the first."""
+
+    def back(
+        beams_BZ: jax.Array, at_position: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        position, tokens_BZ, parents_BZ = at_position
+        end_BZ = finished.lengths - 1
+        before_end_BZ = position < end_BZ
+        tokens_BZ = jnp.take_along_axis(tokens_BZ, beams_BZ, axis=1)
+        tokens_BZ = jnp.where(before_end_BZ, tokens_BZ, PAD_ID)
+        tokens_BZ = jnp.where(position == end_BZ, EOS_ID, tokens_BZ)
+        parents_BZ = jnp.take_along_axis(parents_BZ, beams_BZ, axis=1)
+        return jnp.where(before_end_BZ, parents_BZ, beams_BZ), tokens_BZ
+
+    positions = jnp.arange(tokens_TBZ.shape[0])
+    _, traced_TBZ = lax.scan(
+        back, finished.beams, (positions, tokens_TBZ, parents_TBZ), reverse=True
+    )
+    return jnp.moveaxis(traced_TBZ, 0, 2)

@@ -1,0 +1,10 @@
+"""The one exception that stands for a mistake of the user's, not of the program's."""
+
+
+class UserError(Exception):
+    """Bad input: a file, a line, a config key.
+
+    The message is one line that names what is wrong, where, and what to do. The
+    command line prints it as `error: ...` and exits with status 2, without a
+    traceback; library callers can catch it.
+    """

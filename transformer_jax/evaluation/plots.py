@@ -1,0 +1,80 @@
+"""Pictures of a run: its loss curve, and what its cross-attention looks at."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.training.metrics import read_metrics
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def plot_training(workdir: str | Path) -> Path | None:
+    """Loss and validation BLEU against the step, as `plots/training.png`.
+
+    Returns:
+        The path, or None where the run has not logged anything yet.
+    """
+    records = read_metrics(workdir)
+    losses = [(r["step"], r["loss"], r["nll"]) for r in records if "loss" in r]
+    bleus = [(r["step"], r["validation.bleu"]) for r in records if "validation.bleu" in r]
+    if not losses:
+        return None
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    steps, loss, nll = zip(*losses, strict=True)
+    axes.plot(steps, loss, label="training loss (label-smoothed)", color="tab:blue")
+    axes.plot(steps, nll, label="training negative log-likelihood", color="tab:cyan")
+    axes.set_xlabel("step")
+    axes.set_ylabel("nats per target token")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    lines = list(axes.get_lines())
+    if bleus:
+        right = axes.twinx()
+        right.plot(*zip(*bleus, strict=True), "o-", color="tab:orange", label="validation BLEU")
+        right.set_ylabel("BLEU (greedy)")
+        right.set_ylim(0, 100)
+        lines += right.get_lines()
+    axes.legend(lines, [line.get_label() for line in lines], loc="center right")
+    axes.set_title(f"Training of {Path(workdir).name}")
+    return _save(figure, Path(workdir) / "plots" / "training.png")
+
+
+def plot_cross_attention(
+    weights_TS: np.ndarray, source: list[str], target: list[str], path: str | Path
+) -> Path:
+    """A heat map: which source pieces (columns) each target piece (row) looked at.
+
+    Args:
+        weights_TS: [T, S], rows sum to 1.
+        source: S labels.
+        target: T labels.
+        path: where to write the PNG.
+    """
+    plt = _pyplot()
+    size = (2.0 + 0.42 * len(source), 1.6 + 0.36 * len(target))
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    image = axes.imshow(weights_TS, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(target)), target)
+    axes.set_xlabel("source: looked at")
+    axes.set_ylabel("target: being written")
+    figure.colorbar(image, label="attention weight", shrink=0.8)
+    return _save(figure, Path(path))
+
+
+def _save(figure: Any, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    _pyplot().close(figure)
+    return path

@@ -1,0 +1,130 @@
+"""BLEU, chrF++ and TER by sacrebleu (Post 2018, arXiv:1804.08771), with their signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class Score:
+    """A corpus score; BLEU, chrF++ and TER are all out of 100, and a low TER is a good one."""
+
+    name: str  #: sacrebleu's, such as "chrF2++"
+    score: float
+    signature: str  #: says how the score was computed; report it with the score
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A system against a baseline by paired bootstrap resampling (Koehn 2004)."""
+
+    name: str
+    score: float
+    baseline_score: float
+    p_value: float  #: of the two being equally good
+    mean: float  #: of the system's score over the resamples
+    confidence: float  #: half the width of its 95 % interval
+    baseline_mean: float
+    baseline_confidence: float
+    signature: str
+
+
+def make_metrics(*, target_language: str = "", ter: bool = False) -> dict[str, Any]:
+    """Sacrebleu's metrics by key: bleu, chrf (chrF++, that is word order 2) and, on request, ter.
+
+    BLEU is cased and on detokenised text, tokenised as sacrebleu does by default for the
+    target language ("13a", but by characters in Chinese, by MeCab in Japanese and Korean).
+
+    Raises:
+      UserError: the language's tokenizer is not installed.
+    """
+    from sacrebleu.metrics import BLEU, CHRF, TER
+
+    try:
+        bleu = BLEU(trg_lang=target_language if target_language in ("zh", "ja", "ko") else "")
+    except (ImportError, RuntimeError) as error:
+        raise UserError(
+            f"BLEU for target language {target_language} needs its tokenizer: "
+            f"pip install 'sacrebleu[{target_language}]'"
+        ) from error
+    metrics = {"bleu": bleu, "chrf": CHRF(word_order=2)}
+    if ter:
+        metrics["ter"] = TER()
+    return metrics
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    target_language: str = "",
+    ter: bool = False,
+) -> dict[str, Score]:
+    """Scores of translations against one reference each, by key (see `make_metrics`).
+
+    Raises:
+      UserError: no sentences, or not as many references as translations.
+    """
+    _check_lengths(hypotheses, references, "translations")
+    scores = {}
+    for key, metric in make_metrics(target_language=target_language, ter=ter).items():
+        result = metric.corpus_score(list(hypotheses), [list(references)])
+        scores[key] = Score(result.name, result.score, str(metric.get_signature()))
+    return scores
+
+
+def compare(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[str],
+    *,
+    target_language: str = "",
+    ter: bool = False,
+    num_samples: int = 1000,
+) -> dict[str, Comparison]:
+    """Paired bootstrap of the translations against a baseline's, by sacrebleu's own code.
+
+    Raises:
+      UserError: no sentences, or the three texts are of unequal length.
+    """
+    from sacrebleu.significance import PairedTest
+
+    _check_lengths(hypotheses, references, "translations")
+    _check_lengths(baseline, references, "baseline translations")
+    metrics = make_metrics(target_language=target_language, ter=ter)
+    signatures, results = PairedTest(
+        [("baseline", list(baseline)), ("system", list(hypotheses))],
+        metrics,
+        references=[list(references)],
+        test_type="bs",
+        n_samples=num_samples,
+    )()
+    # sacrebleu keys its results by the metrics' own names, in the order they were given.
+    names = [name for name in results if name != "System"]
+    return {
+        key: Comparison(
+            name=name,
+            score=float(results[name][1].score),
+            baseline_score=float(results[name][0].score),
+            p_value=float(results[name][1].p_value),
+            mean=float(results[name][1].mean),
+            confidence=float(results[name][1].ci),
+            baseline_mean=float(results[name][0].mean),
+            baseline_confidence=float(results[name][0].ci),
+            signature=str(signatures[name]),
+        )
+        for key, name in zip(metrics, names, strict=True)
+    }
+
+
+def _check_lengths(hypotheses: Sequence[str], references: Sequence[str], what: str) -> None:
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{len(hypotheses)} {what} and {len(references)} references; expected as many"
+        )
+    if not references:
+        raise UserError("nothing to score: there are no sentences")

@@ -1,0 +1,309 @@
+"""Text in, translations out: tokenise, sort into few static shapes, search, restore the order.
+
+Each sentence is padded to a length that depends on the sentence alone, and batches hold
+sentences of one padded length, so neither the order of the input nor the batch size changes
+what is computed for a sentence.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.data.special_ids import EOS_ID
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.hypotheses import Hypotheses
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.model_calls import Model, decode_batch, score_batch
+from transformer_jax.evaluation.text_batches import Row, batches, pad, padded_length
+
+#: Called with the number of sentences just finished.
+Progress = Callable[[int], None]
+
+#: Most [rows, length] slots of a batch that is only scored: its logits are [slots, V].
+_SCORING_SLOTS = 4096
+
+_LINE_ENDS = str.maketrans("\r\n", "  ")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a sentence."""
+
+    text: str  #: one line
+    score: float  #: what it was ranked by: log_prob / length penalty
+    log_prob: float  #: log p(target | source) in nats, EOS included
+    tokens: tuple[int, ...]  #: target ids, EOS included
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The translations of a text, and how it went."""
+
+    translations: list[list[Translation]]  #: one list a sentence, in order, best first
+    num_cut: int  #: sentences whose end was cut off to fit the limit
+    seconds: float  #: wall time, compilation included
+    compile_seconds: float  #: of these, tracing and compiling
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Log-probabilities of given translations."""
+
+    log_probs: np.ndarray  #: float32 [N], nats, EOS included
+    num_tokens: np.ndarray  #: int32 [N], target pieces, EOS included
+    num_cut: int  #: pairs of which one side was cut to fit the limit
+
+
+class Translator:
+    """Translates and scores text with a trained model.
+
+    Args:
+      model_config: static and hashable; its `max_length`, where it has one, bounds both sides.
+      params: the model's parameters.
+      tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
+      decode_config: the defaults, which each call can override by keyword.
+      model: the model's functions; the package's own by default.
+    """
+
+    def __init__(
+        self,
+        model_config: Any,
+        params: Any,
+        tokenizers: Any,
+        decode_config: DecodeConfig | None = None,
+        *,
+        model: Model | None = None,
+    ) -> None:
+        if model is None:
+            from transformer_jax.models import api
+
+            model = api
+        self.model_config = model_config
+        self.params = params
+        self.tokenizers = tokenizers
+        self.decode_config = decode_config or DecodeConfig()
+        self._model = model
+        self._compiled: set[Any] = set()
+
+    def with_params(self, params: Any) -> "Translator":
+        """The same translator with other parameters; nothing is compiled again."""
+        other = Translator(
+            self.model_config, params, self.tokenizers, self.decode_config, model=self._model
+        )
+        other._compiled = self._compiled
+        return other
+
+    def translate(self, sources: Sequence[str], **overrides: Any) -> list[str]:
+        """The best translation of each sentence; an empty line stays empty.
+
+        `overrides` are fields of `DecodeConfig`, such as `beam_size=8`.
+        """
+        decoded = self.decode(sources, **overrides)
+        return [translations[0].text for translations in decoded.translations]
+
+    def n_best(self, sources: Sequence[str], n: int, **overrides: Any) -> list[list[Translation]]:
+        """At most `n` translations of each sentence, best first; widens the beam if need be."""
+        config = dataclasses.replace(self.decode_config, **overrides)
+        if n < 1:
+            raise UserError(f"n_best={n}: must be at least 1")
+        if config.method == "greedy" and n > 1:
+            raise UserError(f"n_best={n}: greedy decoding finds one; use method=beam or sample")
+        widened = {
+            "beam_size": max(n, config.beam_size),
+            "num_samples": max(n, config.num_samples),
+        }
+        decoded = self.decode(sources, **(overrides | widened))
+        return [translations[:n] for translations in decoded.translations]
+
+    def decode(
+        self,
+        sources: Sequence[str],
+        *,
+        first_id: int = 0,
+        progress: Progress | None = None,
+        **overrides: Any,
+    ) -> Decoded:
+        """All hypotheses of each sentence, with counts and times.
+
+        Args:
+          sources: one sentence each.
+          first_id: the number of the first sentence; sampling draws by these numbers.
+          progress: called as sentences are finished.
+          **overrides: fields of `DecodeConfig`.
+        """
+        began = time.perf_counter()
+        config = dataclasses.replace(self.decode_config, **overrides)
+        limit = self._limit(config)
+        rows, num_cut = [], 0
+        for index, text in enumerate(sources):
+            ids = self.tokenizers.source.encode(text) if text.strip() else []
+            if ids:
+                num_cut += len(ids) >= limit
+                source = [*ids[: limit - 1], EOS_ID]
+                rows.append(Row(index, source, [], padded_length(len(source), limit)))
+        empty = Translation("", 0.0, 0.0, ())
+        found: list[list[Translation]] = [[empty] for _ in sources]
+        if progress and len(rows) < len(sources):
+            progress(len(sources) - len(rows))
+
+        key = jax.random.key(config.seed)
+        # What is passed as an array, or not at all, must not make jit compile again.
+        static = dataclasses.replace(config, seed=0, batch_size=1, max_source_length=2)
+
+        def start(batch: list[Row]) -> Hypotheses:
+            source_BS, source_mask_BS = pad(
+                [row.source for row in batch], config.batch_size, batch[0].length
+            )
+            ids_B = np.zeros(config.batch_size, np.int32)
+            ids_B[: len(batch)] = [first_id + row.number for row in batch]
+            max_lengths_B = np.zeros(config.batch_size, np.int32)
+            max_lengths_B[: len(batch)] = [
+                config.max_target_length(len(row.source)) for row in batch
+            ]
+            return decode_batch(
+                self.params,
+                source_BS,
+                source_mask_BS,
+                max_lengths_B,
+                ids_B,
+                key,
+                model=self._model,
+                model_config=self.model_config,
+                config=static,
+                max_length=min(config.max_target_length(batch[0].length), self._model_limit()),
+            )
+
+        def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
+            on_host = jax.tree.map(np.asarray, hypotheses)
+            for place, row in enumerate(batch):
+                found[row.number] = self._texts(on_host, place)
+            if progress:
+                progress(len(batch))
+
+        in_batches = batches(rows, lambda length: config.batch_size)
+        compile_seconds = self._run(in_batches, start, finish, (static, config.batch_size))
+        return Decoded(found, num_cut, time.perf_counter() - began, compile_seconds)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+        """Log p(target | source) in nats, EOS included, of each pair: float32 [N]."""
+        return self.score_pairs(sources, targets).log_probs
+
+    def score_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> Scored:
+        """As `score`, with the lengths and the number of pairs that had to be cut."""
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} source and {len(targets)} target sentences; expected as many"
+            )
+        limit = self._limit(self.decode_config)
+        rows, num_cut = [], 0
+        for index, (source_text, target_text) in enumerate(zip(sources, targets, strict=True)):
+            source_ids = self.tokenizers.source.encode(source_text)
+            target_ids = self.tokenizers.target.encode(target_text)
+            num_cut += max(len(source_ids), len(target_ids)) >= limit
+            source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
+            length = padded_length(max(len(source), len(target)), limit)
+            rows.append(Row(index, source, target, length))
+        log_probs = np.zeros(len(sources), np.float32)
+        num_tokens = np.zeros(len(sources), np.int32)
+
+        def num_rows(length: int) -> int:
+            return max(1, min(self.decode_config.batch_size, _SCORING_SLOTS // length))
+
+        def start(batch: list[Row]) -> jax.Array:
+            length = batch[0].length
+            source_BS, source_mask_BS = pad([row.source for row in batch], num_rows(length), length)
+            target_BT, target_mask_BT = pad([row.target for row in batch], num_rows(length), length)
+            return score_batch(
+                self.params,
+                source_BS,
+                source_mask_BS,
+                target_BT,
+                target_mask_BT,
+                model=self._model,
+                model_config=self.model_config,
+            )
+
+        def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
+            indices = [row.number for row in batch]
+            log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
+            num_tokens[indices] = [len(row.target) for row in batch]
+
+        self._run(batches(rows, num_rows), start, finish, "score")
+        return Scored(log_probs, num_tokens, num_cut)
+
+    def _run(
+        self,
+        in_batches: Iterator[list[Row]],
+        start: Callable[[list[Row]], Any],
+        finish: Callable[[list[Row], Any], None],
+        settings: Any,
+    ) -> float:
+        """Runs the batches, one ahead of the host's own work; seconds spent in compiling."""
+        compile_seconds = 0.0
+        pending: tuple[list[Row], Any] | None = None
+        for batch in in_batches:
+            began = time.perf_counter()
+            result = start(batch)  # returns once it is compiled and under way
+            shape = (settings, batch[0].length)
+            if shape not in self._compiled:
+                self._compiled.add(shape)
+                compile_seconds += time.perf_counter() - began
+            if pending:
+                finish(*pending)
+            pending = batch, result
+        if pending:
+            finish(*pending)
+        return compile_seconds
+
+    def _texts(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
+        translations = []
+        for tokens, length, score, log_prob in zip(
+            *(leaf[place] for leaf in hypotheses), strict=True
+        ):
+            if length:
+                ids = tokens[:length].tolist()
+                # Byte pieces can spell a line end, and one line in must be one line out.
+                text = self.tokenizers.target.decode(ids).translate(_LINE_ENDS)
+                translations.append(Translation(text, float(score), float(log_prob), tuple(ids)))
+        return translations
+
+    def _model_limit(self) -> int:
+        return int(getattr(self.model_config, "max_length", 0)) or 1 << 30
+
+    def _limit(self, config: DecodeConfig) -> int:
+        return min(config.max_source_length, self._model_limit())
+
+
+def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Translator:
+    """The translator of a run folder.
+
+    Args:
+      workdir: a folder that `train.py` wrote.
+      checkpoint: `best`, `latest`, a step, or `average:N` for the mean of the last N.
+      **overrides: fields of `DecodeConfig`, over those the run was configured with.
+
+    Raises:
+      UserError: no run, or no such checkpoint, in that folder.
+    """
+    return load_named(workdir, checkpoint, **overrides)[0]
+
+
+def load_named(
+    workdir: str | Path, checkpoint: str = "best", **overrides: Any
+) -> tuple[Translator, str]:
+    """As `load`, with the name of the checkpoint that was found, such as `best-step-2000`."""
+    from transformer_jax.data.tokenizer import load_tokenizers
+    from transformer_jax.training.checkpoint import restore_params
+    from transformer_jax.training.config import load_config
+
+    config = load_config(workdir)
+    decode_config = dataclasses.replace(config.decode, **overrides)
+    params, name = restore_params(workdir, checkpoint)
+    tokenizers = load_tokenizers(Path(workdir) / "tokenizer")
+    return Translator(config.model, params, tokenizers, decode_config), name

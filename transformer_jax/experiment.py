@@ -1,0 +1,273 @@
+"""A recipe and a run folder: from text to a trained model, or on from where it stopped."""
+
+import dataclasses
+import hashlib
+import itertools
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.corpora import corpus_fingerprint, has_split, read_pairs
+from transformer_jax.data.id_cache import IdCorpus, prepare_ids
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.special_ids import EOS_ID
+from transformer_jax.data.subword_sampling import SubwordSampler
+from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers, prepare_tokenizers
+from transformer_jax.errors import UserError
+from transformer_jax.evaluation.plots import plot_cross_attention, plot_training
+from transformer_jax.evaluation.scores import corpus_scores
+from transformer_jax.evaluation.translator import Translation, Translator, load
+from transformer_jax.inspect import attention_weights
+from transformer_jax.models import api
+from transformer_jax.models.config import check_model_config
+from transformer_jax.parallel.mesh import batch_devices, make_mesh
+from transformer_jax.training.config import (
+    Config,
+    differences,
+    from_json,
+    load_config,
+    to_json,
+)
+from transformer_jax.training.loop import Evaluate, fit
+from transformer_jax.user_cache import user_cache
+
+Say = Callable[[str], None]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(
+    config: Config,
+    workdir: str | Path,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+    say: Say = _say,
+) -> None:
+    """Trains what `config` says in `workdir`, continuing a run that is there.
+
+    Raises:
+        UserError: anything wrong with the config or the text, before anything of an
+            earlier run is touched.
+    """
+    workdir = Path(workdir)
+    config = _settle(config, workdir)
+    check_model_config(config.model)
+    tokenizers = _tokenizers(config, workdir, say)
+    config = _with_vocabulary(config, tokenizers)
+    check_model_config(config.model)
+    mesh = make_mesh(config.mesh)
+    corpus = _ids(config, tokenizers, "train", progress)
+    plan = BatchPlan(
+        corpus.source_lengths,
+        corpus.target_lengths,
+        config.batch,
+        row_multiple=batch_devices(mesh) * config.train.accumulate,
+    )
+    tokenizers.save(workdir / "tokenizer")
+    _write_config(config, workdir)
+    say(
+        f"{config.data.source_language} -> {config.data.target_language}: "
+        f"{plan.num_pairs:,} training pairs"
+        + (f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
+           if plan.num_skipped else "")
+        + f", {plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
+        f"{100 * plan.padding_fraction():.1f} % padding; "
+        f"{api.num_params(config.model):,} parameters on {jax.device_count()} "
+        f"{jax.devices()[0].platform} device(s)"
+    )  # fmt: skip
+
+    if not has_split(config.data, "validation"):
+        say("no validation set: no BLEU while training, and `best` will mean the newest")
+
+    def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
+        return batches(
+            corpus, plan, position, host=jax.process_index(), num_hosts=jax.process_count(),
+            sampler=_sampler(config, tokenizers),
+        )  # fmt: skip
+
+    fit(
+        config.model,
+        config.train,
+        batches_from,
+        workdir=workdir,
+        mesh=config.mesh,
+        evaluate=_evaluation(config, tokenizers),
+        meta={
+            "identity": {"training data": plan.fingerprint, "tokenizer": _digest(tokenizers)},
+            "config": dataclasses.asdict(config),
+        },
+        should_stop=should_stop,
+        progress=progress,
+    )
+
+
+def _settle(config: Config, workdir: Path) -> Config:
+    """Refuses a folder that holds another run."""
+    if not (workdir / "config.json").exists():
+        held = [p.name for p in workdir.iterdir()] if workdir.is_dir() else []
+        if "checkpoints" in held:
+            raise UserError(
+                f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
+            )
+        return config
+    old = load_config(workdir)
+    new = config
+    for side in ("source_vocab_size", "target_vocab_size"):
+        if not getattr(config.model, side):
+            filled = dataclasses.replace(new.model, **{side: getattr(old.model, side)})
+            new = dataclasses.replace(new, model=filled)
+    # Through JSON, so that lists and tuples compare alike.
+    changed = differences(old, from_json(to_json(new), "config"))
+    if changed:
+        raise UserError(
+            f"--workdir={workdir} holds a run with another config ({'; '.join(changed)}): "
+            "use another folder, or the same config to continue; nothing was touched"
+        )
+    return old
+
+
+def _tokenizers(config: Config, workdir: Path, say: Say) -> Tokenizers:
+    def pairs() -> Iterator[tuple[str, str]]:
+        return read_pairs(config.data, "train")
+
+    if (workdir / "config.json").exists():  # else what lies there is of a start that failed
+        return load_tokenizers(workdir / "tokenizer")
+    say("tokenizer: learning the vocabulary from the training text")
+    with tempfile.TemporaryDirectory() as folder:
+        return prepare_tokenizers(config.tokenizer, pairs, folder)
+
+
+def _with_vocabulary(config: Config, tokenizers: Tokenizers) -> Config:
+    sizes: dict[str, Any] = {
+        "source_vocab_size": tokenizers.source.vocab_size,
+        "target_vocab_size": tokenizers.target.vocab_size,
+    }
+    for key, size in sizes.items():
+        wanted = getattr(config.model, key)
+        if wanted not in (0, size):
+            raise UserError(f"model.{key}={wanted}, but the tokenizer has {size} pieces; set 0")
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, **sizes))
+
+
+def _digest(tokenizers: Tokenizers) -> str:
+    joined = tokenizers.source.fingerprint + tokenizers.target.fingerprint
+    return hashlib.sha256(joined.encode()).hexdigest()
+
+
+def _ids(config: Config, tokenizers: Tokenizers, split: Any, progress: bool) -> IdCorpus:
+    cache = config.data.cache_dir or user_cache() / "ids"
+    return prepare_ids(
+        lambda: read_pairs(config.data, split),
+        tokenizers,
+        cache,
+        corpus_fingerprint(config.data, split),
+        sampling_alpha=config.tokenizer.sampling_alpha,
+        progress=progress,
+    )
+
+
+def _sampler(config: Config, tokenizers: Tokenizers) -> Any:
+    if not config.tokenizer.sampling_alpha:
+        return None
+    return SubwordSampler(tokenizers, config.tokenizer.sampling_alpha, seed=config.batch.seed)
+
+
+def _write_config(config: Config, workdir: Path) -> None:
+    part = workdir / "config.json.part"
+    part.write_text(to_json(config), encoding="utf-8")
+    part.replace(workdir / "config.json")
+
+
+def _validation_pairs(config: Config, count: int) -> list[tuple[str, str]]:
+    return list(itertools.islice(read_pairs(config.data, "validation"), count))
+
+
+def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
+    """Greedy BLEU on the first sentences of the validation set."""
+    if not has_split(config.data, "validation"):
+        return None
+    pairs = _validation_pairs(config, config.train.evaluate_sentences)
+    sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+    decode = dataclasses.replace(config.decode, method="greedy", batch_size=64)
+    translator = Translator(config.model, None, tokenizers, decode)
+
+    def evaluate(params: Any, step: int) -> dict[str, float]:
+        del step
+        hypotheses = translator.with_params(params).translate(sources)
+        scores = corpus_scores(hypotheses, references, target_language=config.data.target_language)
+        return {"bleu": scores["bleu"].score}
+
+    return evaluate
+
+
+def report(workdir: str | Path, *, samples: int = 4) -> list[Path]:
+    """Prints translations of validation sentences and draws the run's pictures.
+
+    The heat map shows the sentence, among the first of the validation set, whose words
+    the model moves about most.
+
+    Returns:
+        Paths of the PNG files written under `plots/`.
+    """
+    workdir = Path(workdir)
+    config = load_config(workdir)
+    drawn = [plot_training(workdir)]
+    if has_split(config.data, "validation"):
+        translator = load(workdir, "best")
+        pairs = _validation_pairs(config, 40)
+        sources = [source for source, _ in pairs]
+        translations = translator.n_best(sources, 1)
+        examples = list(zip(pairs, translations, strict=True))[:samples]
+        for (source, reference), (best, *_) in examples:
+            print(
+                f"  {config.data.source_language}: {source}\n"
+                f"  {config.data.target_language}: {best.text}\n"
+                f"  reference: {reference}\n"
+            )
+        drawn.append(_draw_cross_attention(config, translator, sources, translations, workdir))
+    return [path for path in drawn if path]
+
+
+def _draw_cross_attention(
+    config: Config,
+    translator: Translator,
+    sources: list[str],
+    translations: list[list[Translation]],
+    workdir: Path,
+) -> Path | None:
+    tokenizers = translator.tokenizers
+    most, chosen = -1, None
+    for source, (best, *_) in zip(sources, translations, strict=True):
+        ids = tokenizers.source.encode(source)
+        if not ids or len(ids) > 24 or len(best.tokens) > 24:
+            continue
+        weights = attention_weights(
+            config.model, translator.params, [*ids, EOS_ID], list(best.tokens)
+        )
+        cross = [w.mean(axis=0) for name, w in weights.items() if name.startswith("cross.")]
+        if not cross:
+            return None
+        sharpest_TS = min(cross, key=lambda w: float(-(w * np.log(w + 1e-9)).sum(-1).mean()))
+        looks_at = sharpest_TS[:-1].argmax(axis=-1)
+        pairs_of_rows = np.triu_indices(len(looks_at), 1)
+        crossings = int((looks_at[:, None] > looks_at[None, :])[pairs_of_rows].sum())
+        if crossings > most:
+            most, chosen = crossings, (sharpest_TS, ids, best.tokens)
+    if chosen is None:
+        return None
+    weights_TS, source_ids, target_ids = chosen
+    return plot_cross_attention(
+        weights_TS,
+        [*tokenizers.source.pieces(source_ids), "</s>"],
+        [*tokenizers.target.pieces(target_ids[:-1]), "</s>"],
+        workdir / "plots" / "cross_attention.png",
+    )

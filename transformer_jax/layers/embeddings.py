@@ -1,0 +1,30 @@
+"""Token embeddings, scaled by sqrt(d_model) as in Vaswani et al. 2017, section 3.4."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+
+class Embedding(nn.Module):
+    """A [V, D] table; also the vocabulary projection where embeddings are tied."""
+
+    vocab_size: int
+    features: int
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        init = nn.initializers.normal(stddev=self.features**-0.5)
+        self.table = self.param(
+            "table",
+            nn.with_logical_partitioning(init, ("vocab", "embed")),
+            (self.vocab_size, self.features),
+            self.param_dtype,
+        )
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """[...] int32 -> [..., D]."""
+        scale = jnp.asarray(self.features**0.5, self.dtype)
+        return jnp.take(self.table, ids, axis=0).astype(self.dtype) * scale

@@ -1,0 +1,33 @@
+"""Every sequence mixer, by the name it has in a config.
+
+Adding one is a file that defines it and a line here; its `Options` dataclass then
+appears in the config as `model.encoder.options.<name>` and `model.decoder...`.
+"""
+
+from dataclasses import field, make_dataclass
+from typing import Any
+
+from transformer_jax.mixers.base import CrossMixer, Mixer
+from transformer_jax.mixers.full_attention import FullAttention, FullCrossAttention
+
+MIXERS: dict[str, type[Mixer]] = {
+    "full": FullAttention,
+}
+
+CROSS_MIXERS: dict[str, type[CrossMixer]] = {
+    "full": FullCrossAttention,
+}
+
+
+def _options(registry: dict[str, Any], name: str) -> Any:
+    fields = [
+        (key, cls.Options, field(default_factory=cls.Options)) for key, cls in registry.items()
+    ]
+    options = make_dataclass(name, fields, frozen=True)
+    options.__module__ = __name__  # the `module` argument is Python 3.12's
+    return options
+
+
+#: One field a mixer, each holding that mixer's own options.
+MixerOptions: Any = _options(MIXERS, "MixerOptions")
+CrossMixerOptions: Any = _options(CROSS_MIXERS, "CrossMixerOptions")

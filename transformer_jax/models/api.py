@@ -1,0 +1,166 @@
+"""The model as pure functions of (config, params, arrays): jit, vmap and grad them.
+
+`config` is static (hashable): `jax.jit(apply, static_argnums=0)`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.data.special_ids import BOS_ID
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.transformer import Transformer
+
+Params = Any
+
+
+def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
+    ids = jnp.zeros((1, 2), jnp.int32)
+    mask = jnp.ones((1, 2), bool)
+    return Transformer(config).init(key, ids, mask, ids, mask, deterministic=True)["params"]
+
+
+def init(config: ModelConfig, key: jax.Array) -> Params:
+    """Fresh parameters, a nested dict of arrays.
+
+    Raises:
+        UserError: the config cannot work; the message names the key.
+    """
+    return nn.unbox(_init_variables(config, key))
+
+
+def abstract_params(config: ModelConfig) -> Params:
+    """Shapes and dtypes of the parameters, without allocating any."""
+    return jax.eval_shape(lambda: init(config, jax.random.key(0)))
+
+
+def logical_axes(config: ModelConfig) -> Any:
+    """For every parameter a `PartitionSpec` of logical axis names."""
+    boxed = jax.eval_shape(lambda: _init_variables(config, jax.random.key(0)))
+    return nn.get_partition_spec(boxed)
+
+
+def num_params(config: ModelConfig) -> int:
+    """How many scalars the parameters hold; by shape alone."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
+def _rngs(rng: jax.Array | None) -> dict[str, jax.Array]:
+    return {} if rng is None else {"dropout": rng}
+
+
+def apply(
+    config: ModelConfig,
+    params: Params,
+    source_BS: jax.Array,
+    source_mask_BS: jax.Array,
+    target_in_BT: jax.Array,
+    target_mask_BT: jax.Array,
+    *,
+    deterministic: bool = True,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Teacher-forced logits [B, T, V] in float32.
+
+    Args:
+        config: the model's.
+        params: from `init`.
+        source_BS: int32 source ids.
+        source_mask_BS: True at real tokens.
+        target_in_BT: the target shifted right (see `shift_right`).
+        target_mask_BT: True at real tokens.
+        deterministic: False turns dropout on and needs `rng`.
+        rng: the dropout key.
+    """
+    return Transformer(config).apply(
+        {"params": params},
+        source_BS,
+        source_mask_BS,
+        target_in_BT,
+        target_mask_BT,
+        deterministic=deterministic,
+        rngs=_rngs(rng),
+    )
+
+
+def loss(
+    config: ModelConfig,
+    params: Params,
+    batch: dict[str, jax.Array],
+    *,
+    label_smoothing: float = 0.0,
+    rng: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(sum of the loss, sum of the negative log-likelihood, number of target tokens).
+
+    Sums, so that they add up over microbatches and devices before the one division.
+    `batch` has `source`, `source_mask`, `target`, `target_mask`; dropout is on where
+    `rng` is given.
+    """
+    mask = batch["target_mask"]
+    loss_sum, nll_sum = Transformer(config).apply(
+        {"params": params},
+        batch["source"],
+        batch["source_mask"],
+        shift_right(batch["target"]),
+        mask,
+        batch["target"],
+        label_smoothing=label_smoothing,
+        deterministic=rng is None,
+        rngs=_rngs(rng),
+        method="loss",
+    )
+    return loss_sum, nll_sum, mask.sum().astype(jnp.float32)
+
+
+def encode(
+    config: ModelConfig,
+    params: Params,
+    source_BS: jax.Array,
+    source_mask_BS: jax.Array,
+    *,
+    max_length: int,
+    beam_size: int = 1,
+) -> tuple[Any, Any]:
+    """Runs the encoder and prepares decoding of up to `max_length` tokens.
+
+    Returns:
+        (sentence, state): `sentence` leaves lead with [B] (projected memory, source
+        mask) and never change; `state` leaves lead with [B, Z] and follow the beams.
+    """
+    return Transformer(config).apply(
+        {"params": params}, source_BS, source_mask_BS, max_length, beam_size, method="start"
+    )
+
+
+def decode_step(
+    config: ModelConfig,
+    params: Params,
+    tokens_BZ: jax.Array,
+    position: jax.Array,
+    state: Any,
+    sentence: Any,
+) -> tuple[jax.Array, Any]:
+    """One token further.
+
+    Args:
+        config: the model's.
+        params: from `init`.
+        tokens_BZ: int32, the token before the one to predict (BOS first).
+        position: int32 scalar, 0 for BOS.
+        state: from `encode`, or the step before.
+        sentence: from `encode`.
+
+    Returns:
+        logits [B, Z, V] in float32 and the next state, of the same structure.
+    """
+    return Transformer(config).apply(
+        {"params": params}, tokens_BZ, position, state, sentence, method="decode_step"
+    )
+
+
+def shift_right(target_BT: jax.Array) -> jax.Array:
+    """The decoder's input: BOS, then the target without its last token."""
+    return jnp.pad(target_BT[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)

@@ -1,0 +1,141 @@
+"""One layer of the encoder and one of the decoder.
+
+pre-norm:  x + dropout(sublayer(norm(x)))        (and a last norm after the stack)
+post-norm: norm(x + dropout(sublayer(x)))        (Vaswani et al. 2017)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import linen as nn
+
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.feed_forward import FeedForward
+from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.mixers.base import CrossMixer, Mixer
+from transformer_jax.models.config import ModelConfig
+
+
+def layer_dtypes(config: ModelConfig) -> dict[str, str]:
+    """The three dtypes every layer is built with."""
+    return {
+        "dtype": config.dtype,
+        "matmul_dtype": config.matmul_dtype,
+        "param_dtype": config.param_dtype,
+    }
+
+
+def layer_norm(config: ModelConfig) -> LayerNorm:
+    """A LayerNorm over d_model."""
+    return LayerNorm(config.d_model, dtype=config.dtype, param_dtype=config.param_dtype)
+
+
+class Residual(nn.Module):
+    """The norm, dropout and addition around a sublayer."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        self.norm = layer_norm(self.config)
+        self.dropout = Dropout(self.config.dropout_rate)
+
+    def __call__(
+        self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, deterministic: bool
+    ) -> jax.Array:
+        """Applies `sublayer` to x [..., D] within the residual connection."""
+        if self.config.norm == "pre":
+            return x + self.dropout(sublayer(self.norm(x)), deterministic=deterministic)
+        return self.norm(x + self.dropout(sublayer(x), deterministic=deterministic))
+
+
+def _feed_forward(config: ModelConfig) -> FeedForward:
+    return FeedForward(
+        config.d_model,
+        config.d_ff,
+        config.activation,
+        config.feed_forward_dropout_rate,
+        layer_dtypes(config),
+    )
+
+
+class EncoderBlock(nn.Module):
+    """Self-mixing, then feed-forward."""
+
+    config: ModelConfig
+    mixer: Mixer
+
+    def setup(self) -> None:
+        self.mixer_residual = Residual(self.config)
+        self.feed_forward = _feed_forward(self.config)
+        self.feed_forward_residual = Residual(self.config)
+
+    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array, deterministic: bool) -> jax.Array:
+        """[B, S, D] -> [B, S, D]."""
+        x_BSD = self.mixer_residual(
+            x_BSD,
+            lambda x: self.mixer(x, mask_BS, deterministic=deterministic),
+            deterministic=deterministic,
+        )
+        return self.feed_forward_residual(
+            x_BSD,
+            lambda x: self.feed_forward(x, deterministic=deterministic),
+            deterministic=deterministic,
+        )
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-mixing, then reading the memory, then feed-forward."""
+
+    config: ModelConfig
+    mixer: Mixer
+    cross: CrossMixer
+
+    def setup(self) -> None:
+        self.mixer_residual = Residual(self.config)
+        self.cross_residual = Residual(self.config)
+        self.feed_forward = _feed_forward(self.config)
+        self.feed_forward_residual = Residual(self.config)
+
+    def __call__(
+        self,
+        x_BTD: jax.Array,
+        mask_BT: jax.Array,
+        memory_BSD: jax.Array,
+        memory_mask_BS: jax.Array,
+        deterministic: bool,
+    ) -> jax.Array:
+        """[B, T, D] -> [B, T, D]."""
+        x_BTD = self.mixer_residual(
+            x_BTD,
+            lambda x: self.mixer(x, mask_BT, deterministic=deterministic),
+            deterministic=deterministic,
+        )
+        projected = self.cross.project(memory_BSD, memory_mask_BS)
+        return self._read_and_feed(x_BTD, projected, deterministic)
+
+    def step(
+        self, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        """One token of each of the Z beams of each sentence; state leaves lead with B * Z."""
+        new_state = state
+
+        def self_mix(x_BZD: jax.Array) -> jax.Array:
+            nonlocal new_state
+            y_ND, new_state = self.mixer.step(x_BZD.reshape(-1, x_BZD.shape[-1]), state, position)
+            return y_ND.reshape(x_BZD.shape)
+
+        x_BZD = self.mixer_residual(x_BZD, self_mix, deterministic=True)
+        return self._read_and_feed(x_BZD, projected, True), new_state
+
+    def _read_and_feed(self, x_BTD: jax.Array, projected: Any, deterministic: bool) -> jax.Array:
+        x_BTD = self.cross_residual(
+            x_BTD,
+            lambda x: self.cross.read(x, projected, deterministic=deterministic),
+            deterministic=deterministic,
+        )
+        return self.feed_forward_residual(
+            x_BTD,
+            lambda x: self.feed_forward(x, deterministic=deterministic),
+            deterministic=deterministic,
+        )

@@ -1,0 +1,267 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017, arXiv:1706.03762)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.embeddings import Embedding
+from transformer_jax.layers.projections import Dense
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.block import DecoderBlock, EncoderBlock, layer_dtypes, layer_norm
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config, head_dim
+from transformer_jax.ops.losses import cross_entropy
+from transformer_jax.ops.matmul import matmul
+from transformer_jax.positions.base import Position
+from transformer_jax.positions.registry import POSITIONS
+
+
+def _context(config: ModelConfig, *, causal: bool) -> MixerContext:
+    return MixerContext(
+        d_model=config.d_model,
+        num_heads=config.num_heads,
+        head_dim=head_dim(config),
+        causal=causal,
+        max_length=config.max_length,
+        attention_dropout_rate=config.attention_dropout_rate,
+        dtypes=layer_dtypes(config),
+    )
+
+
+def _position(config: ModelConfig, stack: StackConfig, *, causal: bool) -> Position:
+    return POSITIONS[stack.position](
+        d_model=config.d_model,
+        num_heads=config.num_heads,
+        head_dim=head_dim(config),
+        max_length=config.max_length,
+        causal=causal,
+    )
+
+
+def _mixers(
+    config: ModelConfig, stack: StackConfig, position: Position, *, causal: bool
+) -> list[Any]:
+    names = [stack.mixers[i % len(stack.mixers)] for i in range(stack.num_layers)]
+    context = _context(config, causal=causal)
+    return [
+        MIXERS[name](context=context, options=getattr(stack.options, name), position=position)
+        for name in names
+    ]
+
+
+class Encoder(nn.Module):
+    """A stack of encoder blocks."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        config = self.config
+        block = nn.remat(EncoderBlock, static_argnums=(3,)) if config.remat else EncoderBlock
+        self.position = _position(config, config.encoder, causal=False)
+        self.blocks = [
+            block(config, mixer)
+            for mixer in _mixers(config, config.encoder, self.position, causal=False)
+        ]
+        self.dropout = Dropout(config.dropout_rate)
+        if config.norm == "pre":
+            self.last_norm = layer_norm(config)
+
+    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Embeddings [B, S, D] -> memory [B, S, D]."""
+        x_BSD = self.position.embed(x_BSD, jnp.arange(x_BSD.shape[1]))
+        x_BSD = self.dropout(x_BSD, deterministic=deterministic)
+        for block in self.blocks:
+            x_BSD = block(x_BSD, mask_BS, deterministic)
+        return self.last_norm(x_BSD) if self.config.norm == "pre" else x_BSD
+
+
+class Decoder(nn.Module):
+    """A stack of decoder blocks, in parallel over the target or one token at a time."""
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        config = self.config
+        block = nn.remat(DecoderBlock, static_argnums=(5,)) if config.remat else DecoderBlock
+        self.position = _position(config, config.decoder, causal=True)
+        cross_context = _context(config, causal=False)
+        cross_options = getattr(config.cross_options, config.cross)
+        self.blocks = [
+            block(config, mixer, CROSS_MIXERS[config.cross](cross_context, cross_options))
+            for mixer in _mixers(config, config.decoder, self.position, causal=True)
+        ]
+        self.dropout = Dropout(config.dropout_rate)
+        if config.norm == "pre":
+            self.last_norm = layer_norm(config)
+
+    def __call__(
+        self,
+        x_BTD: jax.Array,
+        mask_BT: jax.Array,
+        memory_BSD: jax.Array,
+        memory_mask_BS: jax.Array,
+        *,
+        deterministic: bool,
+    ) -> jax.Array:
+        """Embeddings of the shifted target [B, T, D] -> [B, T, D]."""
+        x_BTD = self.position.embed(x_BTD, jnp.arange(x_BTD.shape[1]))
+        x_BTD = self.dropout(x_BTD, deterministic=deterministic)
+        for block in self.blocks:
+            x_BTD = block(x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic)
+        return self._normed(x_BTD)
+
+    def project(self, memory_BSD: jax.Array, memory_mask_BS: jax.Array) -> list[Any]:
+        """Each layer's view of the memory; leaves lead with B."""
+        return [block.cross.project(memory_BSD, memory_mask_BS) for block in self.blocks]
+
+    def init_state(self, batch: int, max_length: int) -> list[Any]:
+        """Each layer's empty state; leaves lead with `batch`."""
+        return [block.mixer.init_state(batch, max_length) for block in self.blocks]
+
+    def step(
+        self, x_BZD: jax.Array, position: jax.Array, state: list[Any], projected: list[Any]
+    ) -> tuple[jax.Array, list[Any]]:
+        """One token of each beam: [B, Z, D] -> ([B, Z, D], next state)."""
+        # `embed` sees length on the last axis but one: all beams stand at one position.
+        batch, beams, width = x_BZD.shape
+        x_N1D = self.position.embed(x_BZD.reshape(-1, 1, width), position[None])
+        x_BZD = x_N1D.reshape(batch, beams, -1)
+        next_state = []
+        for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
+            x_BZD, layer_state = block.step(x_BZD, layer_state, layer_projected, position)
+            next_state.append(layer_state)
+        return self._normed(x_BZD), next_state
+
+    def _normed(self, x: jax.Array) -> jax.Array:
+        return self.last_norm(x) if self.config.norm == "pre" else x
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder, embeddings and vocabulary projection.
+
+    `models.api` wraps it into pure functions of (config, params, arrays).
+    """
+
+    config: ModelConfig
+
+    def setup(self) -> None:
+        config = self.config
+        check_model_config(config)
+        dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype}
+        self.target_embedding = Embedding(config.target_vocab_size, config.d_model, **dtypes)
+        if config.tie_embeddings == "all":
+            self.source_embedding = self.target_embedding
+        else:
+            self.source_embedding = Embedding(config.source_vocab_size, config.d_model, **dtypes)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        if config.tie_embeddings == "none":
+            self.projection = Dense(
+                config.d_model,
+                config.target_vocab_size,
+                ("embed", "vocab"),
+                use_bias=False,
+                **layer_dtypes(config),
+            )
+
+    def __call__(
+        self,
+        source_BS: jax.Array,
+        source_mask_BS: jax.Array,
+        target_in_BT: jax.Array,
+        target_mask_BT: jax.Array,
+        *,
+        deterministic: bool,
+    ) -> jax.Array:
+        """Teacher-forced logits [B, T, V] in float32."""
+        hidden_BTD = self.hidden(
+            source_BS, source_mask_BS, target_in_BT, target_mask_BT, deterministic=deterministic
+        )
+        return self._logits(hidden_BTD)
+
+    def loss(
+        self,
+        source_BS: jax.Array,
+        source_mask_BS: jax.Array,
+        target_in_BT: jax.Array,
+        target_mask_BT: jax.Array,
+        labels_BT: jax.Array,
+        *,
+        label_smoothing: float,
+        deterministic: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
+        hidden_BTD = self.hidden(
+            source_BS, source_mask_BS, target_in_BT, target_mask_BT, deterministic=deterministic
+        )
+        return cross_entropy(
+            hidden_BTD,
+            self._vocabulary_kernel(),
+            labels_BT,
+            target_mask_BT,
+            label_smoothing,
+            self.config.matmul_dtype,
+        )
+
+    def hidden(
+        self,
+        source_BS: jax.Array,
+        source_mask_BS: jax.Array,
+        target_in_BT: jax.Array,
+        target_mask_BT: jax.Array,
+        *,
+        deterministic: bool,
+    ) -> jax.Array:
+        """The decoder's last layer [B, T, D] under teacher forcing."""
+        memory_BSD = self.encode(source_BS, source_mask_BS, deterministic=deterministic)
+        return self.decoder(
+            self.target_embedding(target_in_BT),
+            target_mask_BT,
+            memory_BSD,
+            source_mask_BS,
+            deterministic=deterministic,
+        )
+
+    def encode(
+        self, source_BS: jax.Array, source_mask_BS: jax.Array, *, deterministic: bool = True
+    ) -> jax.Array:
+        """Source ids [B, S] -> memory [B, S, D]."""
+        return self.encoder(
+            self.source_embedding(source_BS), source_mask_BS, deterministic=deterministic
+        )
+
+    def start(
+        self, source_BS: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
+    ) -> tuple[list[Any], list[Any]]:
+        """(what belongs to the sentence, leaves [B, ...]; what to a beam, leaves [B, Z, ...])."""
+        memory_BSD = self.encode(source_BS, source_mask_BS)
+        batch = source_BS.shape[0]
+        state = self.decoder.init_state(batch * beam_size, max_length)
+        return self.decoder.project(memory_BSD, source_mask_BS), _split_beams(state, batch)
+
+    def decode_step(
+        self, tokens_BZ: jax.Array, position: jax.Array, state: list[Any], sentence: list[Any]
+    ) -> tuple[jax.Array, list[Any]]:
+        """Next-token logits [B, Z, V] in float32, and the next state."""
+        x_BZD = self.target_embedding(tokens_BZ)
+        hidden_BZD, state = self.decoder.step(x_BZD, position, _join_beams(state), sentence)
+        return self._logits(hidden_BZD), _split_beams(state, tokens_BZ.shape[0])
+
+    def _vocabulary_kernel(self) -> jax.Array:
+        if self.config.tie_embeddings == "none":
+            return self.projection.kernel
+        return self.target_embedding.table.T
+
+    def _logits(self, hidden: jax.Array) -> jax.Array:
+        return matmul(hidden, self._vocabulary_kernel(), self.config.matmul_dtype)
+
+
+def _split_beams(tree: Any, batch: int) -> Any:
+    return jax.tree.map(lambda x: x.reshape(batch, -1, *x.shape[1:]), tree)
+
+
+def _join_beams(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

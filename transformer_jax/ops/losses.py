@@ -1,0 +1,176 @@
+"""Label-smoothed cross-entropy fused with the vocabulary projection.
+
+With logits l = h W and smoothing e over V classes (Szegedy et al. 2016,
+arXiv:1512.00567), the loss of a token with label y is
+
+    -(1 - e) log p(y) - e/V sum_v log p(v)  =  logsumexp(l) - (1 - e) l_y - e mean(l)
+
+and its gradient softmax(l) - (1 - e) onehot(y) - e/V. Knowing this, the forward pass
+can compute the gradients of h and W as soon as it has the logits, and throw the
+logits away: [rows, V] exists for one chunk of rows at a time, which keeps memory flat
+in the batch and, on a CPU, the logits in its cache.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from transformer_jax.ops.matmul import product, transposed
+
+#: Hidden states [N, D], labels [N] and weights [N] of some of the rows.
+Chunk = tuple[jax.Array, jax.Array, jax.Array]
+
+#: A chunk holds at most about this many logits, in float32: on a CPU what its cache
+#: holds (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
+_CHUNK_LOGITS = {"cpu": 1 << 21, "other": 1 << 27}
+
+
+def cross_entropy(
+    hidden_BTD: jax.Array,
+    kernel_DV: jax.Array,
+    labels_BT: jax.Array,
+    weights_BT: jax.Array,
+    label_smoothing: float = 0.0,
+    dtype: DTypeLike = jnp.float32,
+) -> tuple[jax.Array, jax.Array]:
+    """Sums of the training loss and of the plain negative log-likelihood.
+
+    Args:
+        hidden_BTD: decoder output.
+        kernel_DV: vocabulary projection.
+        labels_BT: int32 target ids.
+        weights_BT: 1 for a real token, 0 for padding (any real weight works).
+        label_smoothing: e in [0, 1).
+        dtype: of the matrix products' operands; everything else is float32.
+
+    Returns:
+        (loss_sum, nll_sum), float32 scalars in nats; divide by `weights_BT.sum()`
+        over the *global* batch. Only `loss_sum` carries a gradient.
+    """
+    return _fused(hidden_BTD, kernel_DV, labels_BT, weights_BT, label_smoothing, jnp.dtype(dtype))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _fused(
+    hidden_BTD: jax.Array,
+    kernel_DV: jax.Array,
+    labels_BT: jax.Array,
+    weights_BT: jax.Array,
+    smoothing: float,
+    dtype: jnp.dtype,
+) -> tuple[jax.Array, jax.Array]:
+    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype)
+
+    def body(
+        sums: tuple[jax.Array, jax.Array], chunk: Chunk
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        loss, nll, _ = _chunk_losses(chunk, kernel_low, smoothing)
+        return (sums[0] + loss, sums[1] + nll), None
+
+    zero = jnp.zeros((), jnp.float32)
+    return jax.lax.scan(body, (zero, zero), chunks)[0]
+
+
+def _fused_forward(
+    hidden_BTD: jax.Array,
+    kernel_DV: jax.Array,
+    labels_BT: jax.Array,
+    weights_BT: jax.Array,
+    smoothing: float,
+    dtype: jnp.dtype,
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype)
+    kernel_low_VD = transposed(kernel_low)
+
+    def body(
+        carry: tuple[jax.Array, jax.Array, jax.Array], chunk: Chunk
+    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array]:
+        loss_sum, nll_sum, dkernel_DV = carry
+        hidden_ND, labels_N, weights_N = chunk
+        loss, nll, (logits_NV, lse_N) = _chunk_losses(chunk, kernel_low, smoothing)
+        label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_NV.shape, 1) == labels_N[:, None]
+        dlogits_NV = jnp.exp(logits_NV - lse_N[:, None]) - smoothing / logits_NV.shape[-1]
+        dlogits_NV = dlogits_NV - jnp.where(label_NV, 1.0 - smoothing, 0.0)
+        dlogits_NV = (dlogits_NV * weights_N[:, None]).astype(dtype)
+        dhidden_ND = product(dlogits_NV, kernel_low_VD)
+        dkernel_DV = dkernel_DV + product(transposed(hidden_ND), dlogits_NV)
+        return (loss_sum + loss, nll_sum + nll, dkernel_DV), dhidden_ND
+
+    zero = jnp.zeros((), jnp.float32)
+    start = (zero, zero, jnp.zeros(kernel_DV.shape, jnp.float32))
+    (loss_sum, nll_sum, dkernel_DV), dhidden_CND = jax.lax.scan(body, start, chunks)
+    dhidden_BTD = _unchunk(dhidden_CND, hidden_BTD.shape).astype(hidden_BTD.dtype)
+    return (loss_sum, nll_sum), (dhidden_BTD, dkernel_DV.astype(kernel_DV.dtype))
+
+
+def _fused_backward(
+    smoothing: float,
+    dtype: jnp.dtype,
+    residuals: tuple[jax.Array, jax.Array],
+    cotangents: tuple[jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array, None, None]:
+    del smoothing, dtype
+    dhidden_BTD, dkernel_DV = residuals
+    dloss = cotangents[0]
+    return (
+        (dhidden_BTD * dloss).astype(dhidden_BTD.dtype),
+        (dkernel_DV * dloss).astype(dkernel_DV.dtype),
+        None,
+        None,
+    )
+
+
+_fused.defvjp(_fused_forward, _fused_backward)
+
+
+def _chunk_losses(
+    chunk: Chunk, kernel_low: jax.Array, smoothing: float
+) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
+    hidden_ND, labels_N, weights_N = chunk
+    logits_NV = product(hidden_ND, kernel_low)
+    lse_N = jax.nn.logsumexp(logits_NV, axis=-1)
+    label_logit_N = jnp.take_along_axis(logits_NV, labels_N[:, None], axis=-1)[:, 0]
+    nll_N = lse_N - label_logit_N
+    loss_N = lse_N - (1.0 - smoothing) * label_logit_N - smoothing * logits_NV.mean(axis=-1)
+    return (loss_N * weights_N).sum(), (nll_N * weights_N).sum(), (logits_NV, lse_N)
+
+
+def _chunks(
+    hidden_BTD: jax.Array,
+    kernel_DV: jax.Array,
+    labels_BT: jax.Array,
+    weights_BT: jax.Array,
+    dtype: jnp.dtype,
+) -> tuple[Chunk, jax.Array]:
+    batch, length, _ = hidden_BTD.shape
+    count = _num_chunks(batch, length, kernel_DV.shape[-1])
+    chunks = (
+        _chunk(hidden_BTD.astype(dtype), count),
+        _chunk(labels_BT, count),
+        _chunk(weights_BT.astype(jnp.float32), count),
+    )
+    return chunks, kernel_DV.astype(dtype)
+
+
+def _num_chunks(batch: int, length: int, vocab_size: int) -> int:
+    """Smallest divisor of `batch` that brings a chunk under the limit."""
+    limit = _CHUNK_LOGITS["cpu" if jax.default_backend() == "cpu" else "other"]
+    for count in range(1, batch + 1):
+        if batch % count == 0 and batch // count * length * vocab_size <= limit:
+            return count
+    return batch
+
+
+def _chunk(x: jax.Array, count: int) -> jax.Array:
+    # Row b goes to chunk b % count, so that a batch sharded over devices stays
+    # sharded inside every chunk.
+    x = x.reshape(x.shape[0] // count, count, *x.shape[1:])
+    return jnp.swapaxes(x, 0, 1).reshape(count, -1, *x.shape[3:])
+
+
+def _unchunk(x_CND: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    count = x_CND.shape[0]
+    x = x_CND.reshape(count, shape[0] // count, *shape[1:])
+    return jnp.swapaxes(x, 0, 1).reshape(shape)

@@ -1,0 +1,90 @@
+"""One mesh, and the one table that maps logical axes of arrays to its axes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from transformer_jax.errors import UserError
+
+MESH_AXES = ("data", "fsdp", "tensor")
+
+#: Where each logical axis of a parameter lies; None = not split.
+LOGICAL_TO_MESH: dict[str, str | None] = {
+    "vocab": "tensor",
+    "embed": "fsdp",
+    "mlp": "tensor",
+    "heads": "tensor",
+}
+
+
+@dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis; one of them may be -1 (all that are left)."""
+
+    data: int = -1
+    fsdp: int = 1
+    tensor: int = 1
+
+
+def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
+    """The mesh over `devices` (default: all).
+
+    Raises:
+        UserError: the sizes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = [getattr(config, axis) for axis in MESH_AXES]
+    text = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
+    if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
+        raise UserError(f"mesh {text}: sizes must be positive, and at most one may be -1")
+    known = int(np.prod([size for size in sizes if size != -1]))
+    if len(devices) % known or (-1 not in sizes and known != len(devices)):
+        raise UserError(f"mesh {text} does not fit {len(devices)} devices")
+    sizes = [len(devices) // known if size == -1 else size for size in sizes]
+    return jax.make_mesh(
+        tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(MESH_AXES), devices=devices
+    )
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows of a batch are split over data x fsdp."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The same on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def batch_devices(mesh: Mesh) -> int:
+    """Into how many parts a batch's rows are split; B must be a multiple."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
+    """A NamedSharding for every parameter.
+
+    Args:
+        logical: tree of PartitionSpecs of logical names (`models.api.logical_axes`).
+        abstract: tree of shapes (`models.api.abstract_params`).
+        mesh: from `make_mesh`.
+
+    An axis that its mesh axis does not divide stays whole.
+
+    Raises:
+        ValueError: a logical axis name that the table does not know.
+    """
+
+    def sharding(spec: PartitionSpec, shape: jax.ShapeDtypeStruct) -> NamedSharding:
+        axes = []
+        for name, size in zip(spec, shape.shape, strict=True):
+            if name is not None and name not in LOGICAL_TO_MESH:
+                raise ValueError(f"unknown logical axis {name!r}; add it to LOGICAL_TO_MESH")
+            axis = None if name is None else LOGICAL_TO_MESH[name]
+            axes.append(axis if axis and size % mesh.shape[axis] == 0 else None)
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    return jax.tree.map(sharding, logical, abstract, is_leaf=lambda x: isinstance(x, PartitionSpec))

@@ -1,0 +1,28 @@
+"""Sinusoidal positions (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
+
+    PE(p, 2i) = sin(p / 10000^(2i/D)),    PE(p, 2i+1) = cos(p / 10000^(2i/D))
+
+added to the embeddings. Defined for every position, so no length is out of range,
+though quality past the trained length is not promised.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.positions.base import Position
+
+
+def sinusoids(positions: jax.Array, features: int) -> jax.Array:
+    """[...] positions -> [..., features] float32, sine and cosine interleaved."""
+    rates = 10000.0 ** (-jnp.arange(0, features, 2) / features)
+    angles = positions[..., None].astype(jnp.float32) * rates
+    pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    return pairs.reshape(*positions.shape, -1)[..., :features]
+
+
+class Sinusoidal(Position):
+    """Adds the sinusoids to the word embeddings."""
+
+    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+        """x [..., L, D] + PE(positions [L])."""
+        return x + sinusoids(positions, self.d_model).astype(x.dtype)

@@ -1,0 +1,189 @@
+"""The whole of a run: one dataclass, its recipe files, and config.json."""
+
+import dataclasses
+import difflib
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.parallel.mesh import MeshConfig
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """An Optax optimizer and its learning-rate schedule."""
+
+    name: Literal["adam", "adamw", "adafactor", "lion", "sgd"] = "adam"
+    schedule: Literal["rsqrt", "cosine", "linear", "constant"] = "rsqrt"
+    learning_rate: float = 0.0  #: peak; 0 with rsqrt = (d_model * warmup_steps)^-0.5, the paper's
+    warmup_steps: int = 4000
+    b1: float = 0.9
+    b2: float = 0.98
+    eps: float = 1e-9
+    weight_decay: float = 0.0
+    clip_norm: float = 0.0  #: 0 = no clipping
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long to train, and what to do on the way."""
+
+    steps: int = 100_000
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    label_smoothing: float = 0.1
+    accumulate: int = 1  #: each batch is cut into this many parts, one gradient
+    ema_decay: float = 0.0  #: > 0 keeps an average of the parameters, used for evaluation
+    seed: int = 0
+    log_every: int = 50
+    evaluate_every: int = 1000  #: greedy BLEU on part of the validation set
+    evaluate_sentences: int = 500
+    early_stopping: int = 0  #: stop after this many evaluations without a better BLEU; 0 = never
+    checkpoint_every: int = 1000
+    keep_checkpoints: int = 5  #: the last N are kept (and can be averaged), and the best
+
+
+@dataclass(frozen=True)
+class Config:
+    """A recipe. `--config.<part>.<key>=value` overrides any field on the command line."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+
+
+def load_recipe(path: str) -> Config:
+    """The `config` that a recipe file defines: a Python file with `config = Config(...)`."""
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"--config={path}: no such file; the recipes are in configs/")
+    spec = importlib.util.spec_from_file_location(f"recipe_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise UserError(f"--config={path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a recipe is the user's code: name the file, not our stack
+        raise UserError(f"--config={path}: {type(error).__name__}: {error}") from error
+    config = getattr(module, "config", None)
+    if not isinstance(config, Config):
+        raise UserError(f"--config={path}: the file must define `config = Config(...)`")
+    return config
+
+
+def override(config: Config, overrides: dict[str, str]) -> Config:
+    """A copy of `config` with dotted keys replaced by values from the command line.
+
+    Raises:
+        UserError: an unknown key (names the nearest) or a value of the wrong type.
+    """
+    for key, value in overrides.items():
+        config = _replace(config, key.split("."), value, key)
+    return config
+
+
+def _replace(node: Any, path: list[str], value: str, key: str) -> Any:
+    names = [f.name for f in dataclasses.fields(node)]
+    head, rest = path[0], path[1:]
+    prefix = key[: len(key) - len(".".join(path))]
+    if head not in names:
+        near = difflib.get_close_matches(head, names, n=1, cutoff=0.0)
+        raise UserError(
+            f"--config.{key}: no such key; did you mean --config.{prefix}{near[0]}? "
+            f"(keys there: {', '.join(names)})"
+        )
+    child = getattr(node, head)
+    if rest and not dataclasses.is_dataclass(child):
+        raise UserError(f"--config.{key}: {prefix}{head} is a value, it has no key {rest[0]}")
+    if rest:
+        return dataclasses.replace(node, **{head: _replace(child, rest, value, key)})
+    if dataclasses.is_dataclass(child):
+        inner = ", ".join(f.name for f in dataclasses.fields(child))
+        raise UserError(f"--config.{key} is a group of keys ({inner}); set one of those")
+    raw = {f.name: getattr(node, f.name) for f in dataclasses.fields(node)} | {head: value}
+    try:
+        return TypeAdapter(type(node)).validate_python(raw)
+    except ValidationError as error:
+        raise UserError(f"--config.{key}={value}: {_reason(error)}") from error
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return first["msg"][0].lower() + first["msg"][1:]
+
+
+def to_json(config: Config) -> str:
+    """The config as JSON, every field written out."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str, origin: str) -> Config:
+    """The config that `to_json` wrote.
+
+    Raises:
+        UserError: not JSON, an unknown key or a value of the wrong type; names `origin`.
+    """
+    try:
+        raw = json.loads(text)
+        unknown = _unknown_keys(raw, dataclasses.asdict(Config()), "")
+        if unknown:
+            raise UserError(f"{origin}: unknown key {unknown[0]}")
+        return TypeAdapter(Config).validate_python(raw)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{origin}:{error.lineno}: not valid JSON ({error.msg})") from error
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise UserError(f"{origin}: {where}: {_reason(error)}") from error
+
+
+def _unknown_keys(raw: Any, known: Any, prefix: str) -> list[str]:
+    if not isinstance(raw, dict) or not isinstance(known, dict):
+        return []
+    found = [prefix + key for key in raw if key not in known]
+    for key in raw:
+        if key in known:
+            found += _unknown_keys(raw[key], known[key], f"{prefix}{key}.")
+    return found
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """`key: old -> new` for every field that differs."""
+    flat_old, flat_new = (_flatten(dataclasses.asdict(c), "") for c in (old, new))
+    return [
+        f"{key}: {flat_old[key]} -> {flat_new[key]}"
+        for key in flat_new
+        if flat_old[key] != flat_new[key]
+    ]
+
+
+def _flatten(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def load_config(workdir: str | Path) -> Config:
+    """The resolved config of a run folder.
+
+    Raises:
+        UserError: the folder holds no run.
+    """
+    path = Path(workdir) / "config.json"
+    if not path.is_file():
+        raise UserError(f"--workdir={workdir}: no run here (config.json is missing)")
+    return from_json(path.read_text(encoding="utf-8"), str(path))

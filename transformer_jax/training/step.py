@@ -1,0 +1,94 @@
+"""The training step: one true mean over the global batch's target tokens, one update."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.parallel.mesh import batch_sharding, replicated
+from transformer_jax.training.config import TrainConfig
+from transformer_jax.training.state import TrainState
+
+Batch = dict[str, jax.Array]
+Metrics = dict[str, jax.Array]
+
+
+def gradients(
+    model: ModelConfig, train: TrainConfig, params: Any, batch: Batch, rng: jax.Array | None
+) -> tuple[Any, Metrics]:
+    """The gradient of the mean loss over the batch's target tokens, and its sums.
+
+    With `train.accumulate` = k the rows are cut into k parts whose sums are added
+    before the one division, so the result is the gradient of the whole batch.
+    """
+
+    def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
+        def objective(params: Any) -> tuple[jax.Array, Metrics]:
+            loss_sum, nll_sum, tokens = api.loss(
+                model, params, part, label_smoothing=train.label_smoothing, rng=key
+            )
+            return loss_sum, {"loss_sum": loss_sum, "nll_sum": nll_sum, "tokens": tokens}
+
+        return jax.grad(objective, has_aux=True)(params)
+
+    if train.accumulate == 1:
+        total = part_gradient(batch, rng)
+    else:
+        count = train.accumulate
+        # Row b goes to part b % count: a batch sharded over devices stays sharded.
+        parts = jax.tree.map(
+            lambda x: jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 0, 1), batch
+        )
+
+        def body(total: Any, indexed: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+            index, part = indexed
+            key = None if rng is None else jax.random.fold_in(rng, index)
+            return jax.tree.map(jnp.add, total, part_gradient(part, key)), None
+
+        first = jax.tree.map(lambda x: x[0], parts)
+        zero = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part_gradient, first, rng)
+        )
+        total, _ = jax.lax.scan(body, zero, (jnp.arange(count), parts))
+    grads, sums = total
+    scale = 1.0 / jnp.maximum(sums["tokens"], 1.0)
+    return jax.tree.map(lambda g: g * scale, grads), sums
+
+
+def make_train_step(
+    model: ModelConfig,
+    train: TrainConfig,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    shardings: TrainState,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """The jitted step (state, batch) -> (state, metrics); the old state is donated.
+
+    Metrics are float32 scalars over the global batch: `loss_sum` and `nll_sum` in
+    nats, `tokens`, `grad_norm` (before clipping).
+    """
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
+        grads, metrics = gradients(model, train, state.params, batch, rng)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        ema = state.ema
+        if ema:
+            # The first steps' parameters are worth little: let the average forget them.
+            decay = jnp.minimum(train.ema_decay, (1.0 + state.step) / (10.0 + state.step))
+            ema = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, params)
+        metrics["grad_norm"] = optax.global_norm(grads)
+        return TrainState(step=state.step + 1, params=params, opt_state=opt_state, ema=ema), metrics
+
+    return jax.jit(
+        step,
+        in_shardings=(shardings, batch_sharding(mesh)),
+        out_shardings=(shardings, replicated(mesh)),
+        donate_argnums=0,
+    )
