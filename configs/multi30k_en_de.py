@@ -32,12 +32,12 @@ config = Config(
         max_length=96,
     ),
     train=TrainConfig(
-        steps=4500,
+        steps=6000,
         optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=600, schedule="cosine"),
         ema_decay=0.998,
-        evaluate_every=750,
+        evaluate_every=1000,
         evaluate_sentences=300,
-        checkpoint_every=750,
+        checkpoint_every=1000,
     ),
     decode=DecodeConfig(beam_size=5, length_penalty=0.6, max_source_length=96),
 )
