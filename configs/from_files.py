@@ -28,9 +28,9 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
-    data=DataConfig(source_language="en", target_language="de", validation_from_train=1000),
+    data=DataConfig(validation_from_train=1000),
     tokenizer=TokenizerConfig(kind="unigram", vocab_size=8000),
-    batch=BatchConfig(tokens=4096, max_length=128, num_buckets=12),
+    batch=BatchConfig(tokens=4096, max_length=128),
     model=ModelConfig(
         d_model=384,
         d_ff=1536,
@@ -38,7 +38,7 @@ config = Config(
         encoder=StackConfig(num_layers=4),
         decoder=StackConfig(num_layers=4),
         dropout_rate=0.2,
-        matmul_dtype="bfloat16",
+        matmul_dtype="auto",
         max_length=192,
     ),
     train=TrainConfig(

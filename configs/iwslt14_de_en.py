@@ -31,7 +31,7 @@ config = Config(
         d_ff=1024,
         num_heads=4,
         dropout_rate=0.3,
-        matmul_dtype="bfloat16",
+        matmul_dtype="auto",
         max_length=256,
     ),
     train=TrainConfig(

@@ -20,7 +20,7 @@ from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 config = Config(
     data=DataConfig(source_language="en", target_language="de"),
     tokenizer=TokenizerConfig(kind="unigram", vocab_size=5000),
-    batch=BatchConfig(tokens=2048, max_length=64, num_buckets=8),
+    batch=BatchConfig(tokens=2048, max_length=64),
     model=ModelConfig(
         d_model=256,
         d_ff=512,
@@ -28,7 +28,7 @@ config = Config(
         encoder=StackConfig(num_layers=3),
         decoder=StackConfig(num_layers=3),
         dropout_rate=0.3,
-        matmul_dtype="bfloat16",
+        matmul_dtype="auto",
         max_length=96,
     ),
     train=TrainConfig(

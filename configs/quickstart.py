@@ -26,7 +26,7 @@ config = Config(
         encoder=StackConfig(num_layers=2),
         decoder=StackConfig(num_layers=2),
         dropout_rate=0.1,
-        matmul_dtype="bfloat16",
+        matmul_dtype="auto",
         max_length=64,
     ),
     train=TrainConfig(

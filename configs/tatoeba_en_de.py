@@ -31,7 +31,7 @@ config = Config(
         encoder=StackConfig(num_layers=3),
         decoder=StackConfig(num_layers=3),
         dropout_rate=0.2,
-        matmul_dtype="bfloat16",
+        matmul_dtype="auto",
         max_length=96,
     ),
     train=TrainConfig(

@@ -27,14 +27,9 @@ from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
-from transformer_jax.training.config import (
-    Config,
-    differences,
-    from_json,
-    load_config,
-    to_json,
-)
+from transformer_jax.training.config import Config, load_config, to_json
 from transformer_jax.training.loop import Evaluate, fit
+from transformer_jax.training.settle import settle
 from transformer_jax.user_cache import user_cache
 
 Say = Callable[[str], None]
@@ -59,7 +54,7 @@ def run(
             earlier run is touched.
     """
     workdir = Path(workdir)
-    config = _settle(config, workdir)
+    config = settle(config, workdir, say)
     check_model_config(config.model)
     tokenizers = _tokenizers(config, workdir, say)
     config = _with_vocabulary(config, tokenizers)
@@ -108,31 +103,6 @@ def run(
         should_stop=should_stop,
         progress=progress,
     )
-
-
-def _settle(config: Config, workdir: Path) -> Config:
-    """Refuses a folder that holds another run."""
-    if not (workdir / "config.json").exists():
-        held = [p.name for p in workdir.iterdir()] if workdir.is_dir() else []
-        if "checkpoints" in held:
-            raise UserError(
-                f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
-            )
-        return config
-    old = load_config(workdir)
-    new = config
-    for side in ("source_vocab_size", "target_vocab_size"):
-        if not getattr(config.model, side):
-            filled = dataclasses.replace(new.model, **{side: getattr(old.model, side)})
-            new = dataclasses.replace(new, model=filled)
-    # Through JSON, so that lists and tuples compare alike.
-    changed = differences(old, from_json(to_json(new), "config"))
-    if changed:
-        raise UserError(
-            f"--workdir={workdir} holds a run with another config ({'; '.join(changed)}): "
-            "use another folder, or the same config to continue; nothing was touched"
-        )
-    return old
 
 
 def _tokenizers(config: Config, workdir: Path, say: Say) -> Tokenizers:

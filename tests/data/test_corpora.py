@@ -11,7 +11,13 @@ import pytest
 
 from transformer_jax.data import grammar
 from transformer_jax.data.config import DataConfig
-from transformer_jax.data.corpora import Split, corpus_fingerprint, has_split, read_pairs
+from transformer_jax.data.corpora import (
+    Split,
+    corpus_fingerprint,
+    has_split,
+    read_pairs,
+    with_languages,
+)
 from transformer_jax.errors import UserError
 
 
@@ -56,9 +62,13 @@ def test_hold_out_takes_pairs_from_train(files: DataConfig) -> None:
         assert "only 10 pairs" in failure(replace(files, validation_from_train=10), split)
 
 
-def test_hold_out_contradictions(files: DataConfig) -> None:
-    both = replace(files, validation_from_train=3, validation_source=files.test_source)
-    assert "data.validation_from_train=3 and data.validation_source" in failure(both)
+def test_a_given_validation_set_goes_before_holding_out(files: DataConfig) -> None:
+    given = replace(files, validation_source=files.test_source, validation_target=files.test_target)
+    both = replace(given, validation_from_train=3)
+    for split in ("train", "validation"):
+        assert list(read_pairs(both, split)) == list(read_pairs(given, split))
+        assert corpus_fingerprint(both, split) == corpus_fingerprint(given, split)
+    assert len(list(read_pairs(both, "train"))) == 10
     assert "expected 0 or more" in failure(replace(files, validation_from_train=-1))
 
 
@@ -103,7 +113,7 @@ def test_fingerprint_follows_the_content(files: DataConfig, tmp_path: Path) -> N
 def test_fingerprint_of_jsonl_knows_the_direction(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"en": "dog", "de": "Hund"}\n')
-    config = DataConfig(train_source=(str(path),))
+    config = DataConfig(train_source=(str(path),), source_language="en", target_language="de")
     back = replace(config, source_language="de", target_language="en")
     assert corpus_fingerprint(config, "train") != corpus_fingerprint(back, "train")
 
@@ -225,3 +235,16 @@ def test_translate_folder(embedded: DataConfig, tmp_path: Path) -> None:
     (tmp_path / "de.train.txt").write_text("hallo\n")
     assert "do not match" in failure(config)
     assert "no such folder" in failure(replace(config, tfds_data_dir=str(tmp_path / "nope")))
+
+
+def test_languages_are_named_or_read_off_the_files() -> None:
+    files = DataConfig(train_source=("a.en.gz", "b.en"), train_target=("a.de", "b.de.gz"))
+    found = with_languages(files)
+    assert (found.source_language, found.target_language) == ("en", "de")
+    named = replace(files, source_language="eng", target_language="deu")
+    assert with_languages(named) == named
+    for vague in ("a.txt", "a.en,b.fr", "text", "a.tsv"):
+        with pytest.raises(UserError, match=r"data\.source_language is not set .*=en"):
+            with_languages(replace(files, train_source=tuple(vague.split(","))))
+    with pytest.raises(UserError, match=r"data\.source_language is not set: name"):
+        with_languages(DataConfig(tfds_name="wmt14_translate/de-en"))

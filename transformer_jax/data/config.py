@@ -17,8 +17,8 @@ class DataConfig:
     `*_source` alone. `.gz` files are unpacked on the fly.
     """
 
-    source_language: str = "en"
-    target_language: str = "de"
+    source_language: str = ""  #: translate from; "" = the ending of `train_source` (a.en)
+    target_language: str = ""  #: translate into; "" = the ending of `train_target` (a.de)
     tfds_name: str = ""  #: e.g. "wmt14_translate/de-en"; "grammar_translate" is the embedded one
     tfds_data_dir: str = ""  #: where TFDS keeps its files; "" = the TFDS default
     train_source: Strings = ()
@@ -30,7 +30,7 @@ class DataConfig:
     train_split: str = "train"  #: TFDS split names, slices such as "train[:90%]" allowed
     validation_split: str = "validation"
     test_split: str = "test"
-    validation_from_train: int = 0  #: without a validation set, hold out this many training pairs
+    validation_from_train: int = 0  #: hold out this many training pairs, unless a set is given
     cache_dir: str = ""  #: where id caches live; "" = <user cache>/transformer_jax
 
 

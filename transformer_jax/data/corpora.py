@@ -1,6 +1,8 @@
 """The sentence pairs of a `DataConfig`, wherever they come from."""
 
+import dataclasses
 import hashlib
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import Literal
@@ -11,24 +13,55 @@ from transformer_jax.errors import UserError
 
 Split = Literal["train", "validation", "test"]
 
+#: train.en, train.en.gz
+_LANGUAGE_ENDING = r"\.([a-z]{2})(?:\.gz)?$"
+
 
 def read_pairs(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
     """Yields the (source, target) sentences of a split, always in the same order.
 
-    Files named for a split go before the TFDS set. With `validation_from_train`
-    the last pairs of the training text are the validation set, and "train" goes
-    without them.
+    Files named for a split go before the TFDS set. With `validation_from_train`, and
+    no validation files, the last pairs of the training text are the validation set,
+    and "train" goes without them.
 
     Raises:
       UserError: at the call, the config names no such split, or contradicts
         itself; while reading, what the readers find wrong.
     """
     _check(config)
-    if split == "train" and config.validation_from_train:
-        return _all_but_last(_read(config, "train"), config.validation_from_train)
-    if split == "validation" and config.validation_from_train:
-        return _last(_read(config, "train"), config.validation_from_train)
+    held_out = num_held_out(config)
+    if split == "train" and held_out:
+        return _all_but_last(_read(config, "train"), held_out)
+    if split == "validation" and held_out:
+        return _last(_read(config, "train"), held_out)
     return _read(config, split)
+
+
+def num_held_out(config: DataConfig) -> int:
+    """How many training pairs are kept back as the validation set."""
+    return 0 if config.validation_source else config.validation_from_train
+
+
+def with_languages(config: DataConfig) -> DataConfig:
+    """`config` with the languages that it leaves open taken from the files' endings.
+
+    Raises:
+      UserError: a language is neither named nor the ending of the file's name.
+    """
+    found = {}
+    for side in ("source", "target"):
+        if not getattr(config, f"{side}_language"):
+            files = getattr(config, f"train_{side}")
+            found[f"{side}_language"] = _language_of(files, f"data.{side}_language")
+    return dataclasses.replace(config, **found)
+
+
+def _language_of(files: tuple[str, ...], key: str) -> str:
+    endings = {match[1] for path in files if (match := re.search(_LANGUAGE_ENDING, path))}
+    if len(endings) != 1:
+        where = f" and {','.join(files)} does not end in a language code" if files else ""
+        raise UserError(f"{key} is not set{where}: name the language, as in --config.{key}=en")
+    return endings.pop()
 
 
 def has_split(config: DataConfig, split: Split) -> bool:
@@ -37,7 +70,7 @@ def has_split(config: DataConfig, split: Split) -> bool:
     For a TFDS set the answer may need it prepared.
     """
     _check(config)
-    if split == "validation" and config.validation_from_train:
+    if split == "validation" and num_held_out(config):
         return True
     sources, targets = _files(config, split)
     if sources:
@@ -57,7 +90,7 @@ def corpus_fingerprint(config: DataConfig, split: Split) -> str:
     name, version, split and languages.
     """
     _check(config)
-    held_out = config.validation_from_train if split != "test" else 0
+    held_out = num_held_out(config) if split != "test" else 0
     origin: Split = "train" if held_out else split
     sources, targets = _files(config, origin)
     digest = hashlib.sha256()
@@ -92,11 +125,6 @@ def _check(config: DataConfig) -> None:
     if config.validation_from_train < 0:
         raise UserError(
             f"data.validation_from_train={config.validation_from_train}: expected 0 or more pairs"
-        )
-    if config.validation_from_train and config.validation_source:
-        raise UserError(
-            f"data.validation_from_train={config.validation_from_train} and "
-            "data.validation_source both name a validation set; give one of them"
         )
 
 

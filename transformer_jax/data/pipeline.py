@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -53,9 +55,12 @@ def batches(
 def _through_tensorflow(make: Callable[[int], Batch], start: int, depth: int) -> Iterator[Batch]:
     tf = import_tensorflow()
     failures: list[BaseException] = []
+    stopped = threading.Event()
 
     def call(position: Any) -> list[np.ndarray]:
         try:
+            if stopped.is_set():
+                raise RuntimeError("the stream was closed")
             batch = make(int(position))
         except BaseException as error:  # tf.data would turn it into a text
             failures.append(error)
@@ -72,15 +77,26 @@ def _through_tensorflow(make: Callable[[int], Batch], start: int, depth: int) ->
         )
         .prefetch(max(depth, 1))
     )
-    iterator = dataset.as_numpy_iterator()
+    held = [dataset.as_numpy_iterator()]
+    del dataset
+
+    def let_go() -> None:
+        stopped.set()
+        held.clear()
+
+    # tf.data's threads need the interpreter to finish the batches in hand. A stream still
+    # open when the program ends would wait for them after the interpreter has shut them
+    # out, for ever; so it is let go while they can still run.
+    atexit.register(let_go)
     try:
-        while True:
+        while held:
             try:
-                arrays = next(iterator)
+                arrays = next(held[0])
             except tf.errors.OpError:
                 if failures:
                     raise failures[0] from None
                 raise
             yield dict(zip(_KEYS, arrays, strict=True))
     finally:
-        del iterator, dataset
+        atexit.unregister(let_go)
+        let_go()

@@ -33,7 +33,8 @@ class ModelConfig:
 
     `dtype` is that of activations, `matmul_dtype` that of the operands of matrix
     products (which accumulate in float32), `param_dtype` that of parameters. Softmax,
-    normalisation statistics and losses are float32 always.
+    normalisation statistics and losses are float32 always. "auto" is settled when a run
+    starts, and its config.json holds what it became.
     """
 
     source_vocab_size: int = 0  #: 0 = the tokenizer's
@@ -54,7 +55,7 @@ class ModelConfig:
     feed_forward_dropout_rate: float = 0.0
     max_length: int = 256  #: longest source or target, in pieces, EOS included
     dtype: Float = "float32"
-    matmul_dtype: Float = "float32"
+    matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"  #: auto = the faster here
     param_dtype: Float = "float32"
     remat: bool = False  #: recompute each block in the backward pass to save memory
 
@@ -73,6 +74,10 @@ def check_model_config(config: ModelConfig) -> None:
         raise UserError(
             f"model.d_model={config.d_model} is not divisible by model.num_heads="
             f"{config.num_heads}: change one of them, or set model.head_dim"
+        )
+    if config.matmul_dtype == "auto":
+        raise UserError(
+            "model.matmul_dtype=auto is settled by train.py alone; give float32 or bfloat16"
         )
     for key in ("dropout_rate", "attention_dropout_rate", "feed_forward_dropout_rate"):
         if not 0.0 <= getattr(config, key) < 1.0:

@@ -1,0 +1,39 @@
+"""Which operand type this machine multiplies matrices of fastest."""
+
+from pathlib import Path
+from typing import Literal
+
+import jax
+
+#: Instructions with which XLA's CPU backend multiplies bfloat16 faster than float32; without
+#: them it emulates bfloat16, slowly (`python benchmarks/matmul_forms.py` measures both).
+_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+#: NVIDIA's Ampere, the first with bfloat16 tensor cores.
+_CUDA_CAPABILITY = 8.0
+
+
+def fast_matmul_dtype() -> Literal["float32", "bfloat16"]:
+    """bfloat16 where the devices have instructions for it, else float32; starts JAX."""
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        has_bfloat16 = bool(_CPU_FLAGS & cpu_flags(Path("/proc/cpuinfo")))
+    elif device.platform == "gpu":
+        # "9.0" with CUDA; ROCm names an architecture, and all of those it supports have it.
+        capability = str(getattr(device, "compute_capability", ""))
+        is_number = capability.replace(".", "", 1).isdigit()
+        has_bfloat16 = not is_number or float(capability) >= _CUDA_CAPABILITY
+    else:
+        has_bfloat16 = True
+    return "bfloat16" if has_bfloat16 else "float32"
+
+
+def cpu_flags(path: Path) -> set[str]:
+    """The features that Linux lists for the first processor; empty elsewhere."""
+    if not path.exists():
+        return set()
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "flags":
+            return set(value.split())
+    return set()

@@ -1,0 +1,111 @@
+"""What a config leaves open, and whether it may continue the run that is in a folder."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.data.corpora import with_languages
+from transformer_jax.errors import UserError
+from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
+from transformer_jax.training.config import Config, differences, from_json, load_config, to_json
+
+#: Values that mean "as the run finds it": once found, they are the run's.
+_OPEN: dict[str, tuple[Any, ...]] = {
+    "model.source_vocab_size": (0,),
+    "model.target_vocab_size": (0,),
+    "model.matmul_dtype": ("auto",),
+}
+
+#: Keys, and groups of keys, that don't decide the parameters at a step. The text itself
+#: does, but it is known by its content, wherever it lies.
+_FREE = (
+    "data.train_source", "data.train_target",
+    "data.validation_source", "data.validation_target",
+    "data.test_source", "data.test_target",
+    "data.cache_dir", "data.tfds_data_dir",
+    "decode.", "mesh.", "model.remat",
+    "train.log_every", "train.evaluate_every", "train.evaluate_sentences",
+    "train.early_stopping", "train.checkpoint_every", "train.keep_checkpoints",
+)  # fmt: skip
+
+
+def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> Config:
+    """`config` with nothing left open, to start a run in `workdir` or continue the one there.
+
+    File names become absolute, so that the run folder can be used from anywhere.
+
+    Args:
+        config: as the recipe and the command line give it.
+        workdir: the run folder, which need not exist; nothing in it is touched.
+        say: told what differs from the run's own config, where that is allowed.
+
+    Raises:
+        UserError: the folder holds checkpoints without a config, or a run with another
+            config; or a language is not named.
+    """
+    data = with_languages(config.data)
+    config = dataclasses.replace(
+        config, data=_absolute(data), tokenizer=_absolute(config.tokenizer)
+    )
+    if not (Path(workdir) / "config.json").exists():
+        if (Path(workdir) / "checkpoints").exists():
+            raise UserError(
+                f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
+            )
+        return _fill(config, {"model.matmul_dtype": fast_matmul_dtype})
+    old = load_config(workdir)
+    # Through JSON, so that lists and tuples compare alike.
+    config = from_json(to_json(_fill(config, {key: _getter(old, key) for key in _OPEN})), "config")
+    changed = differences(old, config)
+    refused = [change for change in changed if not _may_change(change.split(":")[0], config)]
+    if refused:
+        hint = ""
+        if any(change.startswith("train.steps:") for change in refused):
+            hint = f" (train.steps is part of the {config.train.optimizer.schedule} schedule)"
+        raise UserError(
+            f"--workdir={workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
+            "use another folder, or the same config to continue; nothing was touched"
+        )
+    if changed:
+        say(f"continuing with {'; '.join(changed)}")
+    return config
+
+
+def _may_change(key: str, config: Config) -> bool:
+    if key == "train.steps":  # a longer run of these is the shorter one, gone on with
+        return config.train.optimizer.schedule in ("rsqrt", "constant")
+    return any(key == free or (free.endswith(".") and key.startswith(free)) for free in _FREE)
+
+
+def _fill(config: Config, found: dict[str, Callable[[], Any]]) -> Config:
+    for key, find in found.items():
+        part, name = key.split(".")
+        group = getattr(config, part)
+        if getattr(group, name) in _OPEN[key]:
+            config = dataclasses.replace(
+                config, **{part: dataclasses.replace(group, **{name: find()})}
+            )
+    return config
+
+
+def _getter(config: Config, key: str) -> Callable[[], Any]:
+    part, name = key.split(".")
+    return lambda: getattr(getattr(config, part), name)
+
+
+def _absolute(group: Any) -> Any:
+    """A group of keys with the file names in it made absolute; URLs stay as they are."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(group):
+        value = getattr(group, field.name)
+        if isinstance(value, tuple):
+            found[field.name] = tuple(map(_absolute_path, value))
+        elif field.name.endswith("_model") and value:
+            found[field.name] = _absolute_path(value)
+    return dataclasses.replace(group, **found)
+
+
+def _absolute_path(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
