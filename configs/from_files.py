@@ -9,10 +9,10 @@ Score:     not yet run
 
 Files may be gzipped (train.en.gz) and several (a.en,b.en with a.de,b.de). A .tsv file (source
 TAB target) or a .jsonl file (the language codes as keys) holds both sides and is given as
-train_source alone. Other languages: --config.data.source_language=fr and target_language.
+train_source alone. The direction is read off two endings such as .en and .de; for other names
+set --config.data.source_language=en and --config.data.target_language=de.
 
-The last 1000 pairs are held out for validation. With validation files instead:
-    --config.data.validation_from_train=0 \
+The last 1000 pairs are held out for validation, unless validation files are given:
     --config.data.validation_source=dev.en --config.data.validation_target=dev.de
 A test set, which eval.py scores by default: data.test_source and data.test_target.
 

@@ -19,7 +19,9 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "Config": "transformer_jax.training.config",
     "DecodeConfig": "transformer_jax.decoding.config",
+    "MeshConfig": "transformer_jax.parallel.mesh",
     "ModelConfig": "transformer_jax.models.config",
+    "OptimizerConfig": "transformer_jax.training.config",
     "StackConfig": "transformer_jax.models.config",
     "TrainConfig": "transformer_jax.training.config",
     "Translator": "transformer_jax.evaluation.translator",

@@ -185,5 +185,8 @@ def load_config(workdir: str | Path) -> Config:
     """
     path = Path(workdir) / "config.json"
     if not path.is_file():
-        raise UserError(f"--workdir={workdir}: no run here (config.json is missing)")
+        hint = ""
+        if (Path(workdir) / "checkpoints").is_dir():
+            hint = "; its checkpoints are of tj.fit alone: call that again to get its state"
+        raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
     return from_json(path.read_text(encoding="utf-8"), str(path))
