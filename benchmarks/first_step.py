@@ -1,0 +1,67 @@
+"""Seconds from the command to the first training step, with a cold and a warm cache.
+
+    python benchmarks/first_step.py --config=configs/quickstart.py [--config.KEY=VALUE ...]
+
+Starts `train.py` twice in fresh folders, as a user does, and stops it after its first step.
+Cold: no compiled program and no ids on disk. Warm: those that the cold start left. Both
+learn the tokenizer anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TRAIN = Path(__file__).parents[1] / "train.py"
+
+
+def seconds_to_first_step(arguments: list[str], workdir: Path, cache: Path) -> tuple[float, float]:
+    """(from the command, from the start of the training loop)."""
+    metrics = workdir / "metrics.jsonl"
+    environment = os.environ | {
+        "XDG_CACHE_HOME": str(cache),
+        "JAX_COMPILATION_CACHE_DIR": str(cache / "compiled"),
+    }
+    began = time.monotonic()
+    training = subprocess.Popen(
+        [sys.executable, str(TRAIN), f"--workdir={workdir}", "--no_progress", *arguments],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (metrics.exists() and metrics.stat().st_size):
+            if training.poll() is not None:
+                assert training.stderr is not None
+                sys.exit(f"train.py ended before its first step:\n{training.stderr.read()}")
+            time.sleep(0.02)
+        seconds = time.monotonic() - began
+    finally:
+        training.kill()
+        training.wait()
+    first = json.loads(metrics.read_text(encoding="utf-8").splitlines()[0])
+    return seconds, first["seconds_to_first_step"]
+
+
+def main() -> None:
+    """Prints the table."""
+    arguments = sys.argv[1:]
+    if not any(word.startswith("--config=") for word in arguments):
+        sys.exit(__doc__)
+    print("| caches | seconds from the command | of these, in the training loop |")
+    print("| --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("cold", "warm"):
+            total, loop = seconds_to_first_step(
+                arguments, Path(folder) / name, Path(folder) / "cache"
+            )
+            print(f"| {name} | {total:.1f} | {loop:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
