@@ -1,18 +1,13 @@
 """Full attention's options against loops, against each other, and what they refuse."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
-
-sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("reference", "contract")]
-
 import suite
+from flax import linen as nn
 from naive_full_attention import full_attention
 
 from transformer_jax.errors import UserError

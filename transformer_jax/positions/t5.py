@@ -46,10 +46,8 @@ def relative_buckets(
     exact = num_buckets // 2
     # log is only used from `exact` on; the maximum keeps it finite below.
     ratio = jnp.log(jnp.maximum(distances, exact).astype(jnp.float32) / exact)
-    wide = exact + (ratio / math.log(max_distance / exact) * (num_buckets - exact)).astype(
-        jnp.int32
-    )
-    wide = jnp.minimum(wide, num_buckets - 1)
+    steps = ratio / math.log(max_distance / exact) * (num_buckets - exact)
+    wide = jnp.minimum(exact + steps.astype(jnp.int32), num_buckets - 1)
     return first + jnp.where(distances < exact, distances, wide)
 
 
