@@ -2,6 +2,7 @@
 
 import re
 import sys
+import types
 from dataclasses import field, make_dataclass, replace
 from pathlib import Path
 
@@ -31,12 +32,14 @@ FILES = dict(re.findall(r"^```python title=(\S+)\n(.*?)^```$", PAGE, re.MULTILIN
 @pytest.fixture
 def names(monkeypatch):
     """What the page's files define, with its line of the registry carried out."""
-    found: dict = {"MIXERS": dict(MIXERS), "__name__": "moving_average"}
+    module = types.ModuleType("moving_average")
+    monkeypatch.setitem(sys.modules, "moving_average", module)
+    module.MIXERS = dict(MIXERS)
     for title, code in FILES.items():
-        exec(compile(code, title, "exec"), found)
+        exec(compile(code, title, "exec"), vars(module))
         if title == "line":
-            monkeypatch.setitem(MIXERS, "moving_average", found["MIXERS"]["moving_average"])
-    return found
+            monkeypatch.setitem(MIXERS, "moving_average", module.MIXERS["moving_average"])
+    return vars(module)
 
 
 def config(cls, **options):
