@@ -103,7 +103,7 @@ def check_mixer_steps(cls: type[Position]) -> None:
 
 
 def tiny(name: str) -> ModelConfig:
-    stack = StackConfig(num_layers=2, position=name)
+    stack = StackConfig(num_layers=1, position=name)
     return ModelConfig(
         source_vocab_size=20,
         target_vocab_size=20,
@@ -153,9 +153,10 @@ def check_model_steps(name: str) -> None:
     sentence, state = api.encode(
         config, params, SOURCE, source_mask, max_length=length, beam_size=2
     )
+    step = jax.jit(api.decode_step, static_argnums=0)
     for t in range(length):
         tokens = jnp.stack([target_in[:, t]] * 2, axis=1)
-        got, state = api.decode_step(config, params, tokens, jnp.int32(t), state, sentence)
+        got, state = step(config, params, tokens, jnp.int32(t), state, sentence)
         np.testing.assert_allclose(got[0, 1], want[0, t], atol=suite.TOLERANCE)
 
 
@@ -171,7 +172,7 @@ def check_parameters(name: str) -> None:
     }
 
     def gradients(config: ModelConfig) -> Any:
-        return jax.grad(lambda p: api.loss(config, p, batch)[0])(params)
+        return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)
 
     grads, again = gradients(config), gradients(replace(config, remat=True))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, again)

@@ -39,7 +39,7 @@ def with_gradients(function, qkv, weights, *parameters):
         return (y * weights).sum(), y
 
     places = tuple(range(1 + len(parameters)))
-    gradients, y = jax.grad(loss, argnums=places, has_aux=True)(qkv, *parameters)
+    gradients, y = jax.jit(jax.grad(loss, argnums=places, has_aux=True))(qkv, *parameters)
     return y, gradients
 
 
