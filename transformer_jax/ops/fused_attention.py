@@ -1,9 +1,10 @@
 """Softmax attention with memory linear in the length, by the best kernel there is.
 
 NVIDIA GPUs have cuDNN's flash attention and TPUs a Pallas one, both with a hand-written
-backward pass. Each takes only part of the cases; the rest, and every other backend, get
-`ops.blockwise_attention`, which takes all. So the result is the same function
-everywhere, up to the rounding of the kernel.
+backward pass. Each takes only part of the cases (cuDNN no float32, neither a bias in
+blocks or dropout); the rest, and every other backend, get `ops.blockwise_attention`,
+which takes all. So the result is the same function everywhere, up to the rounding of
+the kernel.
 """
 
 import jax
