@@ -1,10 +1,15 @@
 """What `transformer_jax.inspect` shows is what the model computes with."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from transformer_jax.inspect import attention_weights
+from transformer_jax.inspect import attention_maps, attention_weights, effective_attention
+from transformer_jax.mixers.base import Mixer
+from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 
@@ -50,3 +55,74 @@ def test_the_weights_are_those_of_the_formula():
     scores = np.einsum("thk,mhk->htm", q, k) / np.sqrt(8)
     expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     np.testing.assert_allclose(weights, expected, atol=1e-5)
+
+
+ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position="alibi"))
+
+
+def test_where_scores_do_not_hang_on_the_input_effective_attention_is_the_weight_matrix():
+    params = api.init(ONE_HEAD, jax.random.key(0))
+    query = params["encoder"]["blocks_0"]["mixer"]["heads"]["query"]
+    query["kernel"] = jnp.zeros_like(query["kernel"])
+    weights = attention_weights(ONE_HEAD, params, SOURCE, TARGET)["encoder.0"][0]
+    effective = effective_attention(ONE_HEAD, params, SOURCE, TARGET, ["encoder.0"])["encoder.0"]
+    assert weights[0, 0] > 2 * weights[0, 3]  # the bias is at work
+    np.testing.assert_allclose(effective, weights, atol=1e-5)
+
+
+def test_effective_attention_has_a_row_for_every_output_and_sees_no_future():
+    params = api.init(CONFIG, jax.random.key(0))
+    # Compute dtypes are float32 here whatever the model trains in.
+    low = replace(CONFIG, matmul_dtype="bfloat16", dtype="bfloat16", remat=True)
+    maps = effective_attention(low, params, SOURCE, TARGET, ["decoder.0", "cross.0"])
+    assert {name: e.shape for name, e in maps.items()} == {"decoder.0": (3, 3), "cross.0": (3, 4)}
+    for rows in maps.values():
+        np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-5)
+    assert (maps["decoder.0"][np.triu_indices(3, 1)] == 0).all()
+    assert (maps["decoder.0"][np.tril_indices(3)] > 0).all()
+    assert (maps["cross.0"] > 0).all()
+
+
+class Means(Mixer):
+    """y_i is the mean of x_0 ... x_i: no weights, and none of our layers."""
+
+    Options = MIXERS["full"].Options
+    knows_order = True
+
+    def __call__(self, x, mask, *, deterministic):
+        return jnp.cumsum(x, axis=1) / (1.0 + jnp.arange(x.shape[1]))[:, None]
+
+
+class ScaledMeans(Means):
+    """Calls its parent's method of the same name, which must not be counted twice."""
+
+    def __call__(self, x, mask, *, deterministic):
+        return 3.0 * super().__call__(x, mask, deterministic=deterministic) ** 1
+
+
+@pytest.mark.parametrize("cls", [Means, ScaledMeans])
+def test_a_mixer_without_weights_needs_no_code_of_its_own(monkeypatch, cls):
+    monkeypatch.setitem(MIXERS, "full", cls)
+    config = replace(CONFIG, encoder=StackConfig(num_layers=1))
+    params = api.init(config, jax.random.key(0))
+    maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
+    want = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
+    np.testing.assert_allclose(maps["encoder.0"], want, atol=1e-6)
+
+
+def test_maps_are_weights_where_there_are_any_and_effective_elsewhere(monkeypatch):
+    class Options:
+        full = MIXERS["full"].Options()
+        means = MIXERS["full"].Options()
+
+    monkeypatch.setitem(MIXERS, "means", Means)
+    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=Options())
+    config = replace(CONFIG, encoder=hybrid)
+    params = api.init(config, jax.random.key(0))
+    maps = attention_maps(config, params, SOURCE, TARGET)
+    assert {name: m.shape for name, m in maps.items()} == {
+        "encoder.0": (2, 4, 4),
+        "encoder.1": (1, 4, 4),
+        "decoder.0": (2, 3, 3),
+        "cross.0": (2, 3, 4),
+    }

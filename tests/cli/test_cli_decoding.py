@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import jax
@@ -225,3 +226,31 @@ def test_eval_without_a_checkpoint(run_folder, command, tmp_path):
     status, _, err = command("eval", f"--workdir={tmp_path}")
     assert status == 2
     assert "no checkpoint" in err
+
+
+def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, capsysbinary):
+    folder, _ = run_folder
+    picture = tmp_path / "maps" / "heat.png"
+    status, out, err = run_main(
+        monkeypatch, capsysbinary,
+        ["inspect", f"--workdir={folder}", "the old dog", "a cat sees", f"--output={picture}"],
+    )  # fmt: skip
+    assert (status, out.strip(), err) == (0, str(picture), "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["the dog", "--output=heat.jpg"], "--output=heat.jpg: the picture is a PNG"),
+        (["the dog " * 40, "a cat"], "the source has .* the model takes 32"),
+        (["the dog", "a cat " * 40], "the target has .* the model takes 32"),
+    ],
+)
+def test_inspect_says_what_is_wrong(run_folder, monkeypatch, capsysbinary, more, words):
+    folder, _ = run_folder
+    status, out, err = run_main(
+        monkeypatch, capsysbinary, ["inspect", f"--workdir={folder}", *more]
+    )
+    assert (status, out) == (2, "")
+    assert re.search(words, err)

@@ -18,6 +18,7 @@ COMMANDS = {
     "eval": "score a run's translations of a test set (BLEU, chrF++)",
     "translate": "translate standard input line by line",
     "score": "log-probability of given translations",
+    "inspect": "draw where every layer and head looks in a sentence pair",
 }
 
 USER_ERROR = 2

@@ -73,6 +73,43 @@ def plot_cross_attention(
     return _save(figure, Path(path))
 
 
+def plot_attention_maps(
+    maps: dict[str, np.ndarray], source: list[str], target: list[str], path: str | Path
+) -> Path:
+    """One heat map for every layer and head: a row of the picture is a layer.
+
+    Args:
+        maps: from `inspect.attention_maps`: "encoder.0", "decoder.0" or "cross.0", and so
+            on, each [H, rows, columns]; each row of a map sums to 1.
+        source: labels of the source pieces.
+        target: labels of the target pieces; the decoder reads them shifted by one.
+        path: where to write the PNG.
+    """
+    plt = _pyplot()
+    read = ["<s>", *target[:-1]]  # what the decoder reads while it writes `target`
+    labels = {"encoder": (source, source), "decoder": (read, read), "cross": (read, source)}
+    num_heads = max(len(heads) for heads in maps.values())
+    longest = max(len(source), len(target))
+    side = 0.9 + 0.16 * longest
+    figure, axes = plt.subplots(
+        len(maps), num_heads, figsize=(side * num_heads + 1.0, side * len(maps) + 0.6),
+        layout="constrained", squeeze=False,
+    )  # fmt: skip
+    for row, (name, heads) in zip(axes, maps.items(), strict=True):
+        rows, columns = labels[name.partition(".")[0]]
+        for head, panel in enumerate(row):
+            if head >= len(heads):
+                panel.axis("off")
+                continue
+            image = panel.imshow(heads[head], cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+            panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=6)
+            panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=6)
+            title = f"{name}, head {head}" if len(heads) > 1 else f"{name}"
+            panel.set_title(title, fontsize=8)
+    figure.colorbar(image, ax=axes, label="weight, or share of the influence", shrink=0.5)
+    return _save(figure, Path(path))
+
+
 def _save(figure: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -5,31 +5,65 @@
 
 with m = x (self-attention) or the encoder's memory (cross-attention). O(L^2) time
 and memory in training; a decoding step is O(L) and keeps keys and values of every
-token so far.
+token so far. The fused implementation needs O(L) memory in training too.
+
+Options let fewer key and value heads serve all queries (multi-query: Shazeer 2019,
+arXiv:1911.02150; grouped: Ainslie et al. 2023, arXiv:2305.13245), and write two of the
+maps another way (`HeadProjections`).
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 
+from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
+from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import attention_weights, dot_product_attention
+from transformer_jax.ops.fused_attention import fused_attention
 from transformer_jax.ops.masks import attention_mask
 
 
 @dataclass(frozen=True)
 class FullAttentionOptions:
-    """Full attention has no options of its own yet; heads are the model's."""
+    """Options of full attention."""
+
+    num_kv_heads: int = 0  #: heads of keys and values, dividing num_heads; 0 = num_heads
+    implementation: Literal["plain", "fused"] = "plain"  #: fused: memory linear in the length
+    merged_query_key: bool = False  #: one matrix per head in place of W_q W_k^T
+    factored_value: bool = False  #: one output map shared by all heads
+
+
+def _check(context: MixerContext, options: FullAttentionOptions, key: str) -> None:
+    groups = options.num_kv_heads
+    if groups < 0 or (groups and context.num_heads % groups):
+        raise UserError(
+            f"{key}.num_kv_heads={groups}: must divide model.num_heads={context.num_heads}"
+        )
+    if options.merged_query_key and groups not in (0, context.num_heads):
+        raise UserError(
+            f"{key}.num_kv_heads={groups} with merged_query_key=true: a merged matrix takes the "
+            "tokens themselves for keys, so there are no key heads to share; unset one of them"
+        )
+
+
+def _heads(context: MixerContext, options: FullAttentionOptions) -> HeadProjections:
+    return HeadProjections(
+        context,
+        num_kv_heads=options.num_kv_heads,
+        merged_query_key=options.merged_query_key,
+        factored_value=options.factored_value,
+    )
 
 
 @struct.dataclass
 class KeyValueCache:
-    """Keys and values of the tokens so far, [B, max_length, H, K] each."""
+    """Keys and values of the tokens so far, [B, max_length, key or value heads, width]."""
 
     key: jax.Array
     value: jax.Array
@@ -37,78 +71,60 @@ class KeyValueCache:
 
 @struct.dataclass
 class Memory:
-    """The projected memory: keys and values [B, M, H, K] and its mask [B, M]."""
+    """The projected memory: keys and values [B, M, G, K] and its mask [B, M]."""
 
     key: jax.Array
     value: jax.Array
     mask: jax.Array
 
 
-class HeadProjections(nn.Module):
-    """W_q, W_k, W_v and W_o, with the head axis split out."""
-
-    context: MixerContext
-
-    def setup(self) -> None:
-        c = self.context
-        width = c.num_heads * c.head_dim
-        self.query = Dense(c.d_model, width, ("embed", "heads"), **c.dtypes)
-        # A bias on the keys adds the same number to all scores of a query: no effect.
-        self.key = Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
-        self.value = Dense(c.d_model, width, ("embed", "heads"), **c.dtypes)
-        self.out = Dense(width, c.d_model, ("heads", "embed"), **c.dtypes)
-
-    def split(self, x: jax.Array) -> jax.Array:
-        """[..., H * K] -> [..., H, K]."""
-        return x.reshape(*x.shape[:-1], self.context.num_heads, self.context.head_dim)
-
-    def queries(self, x: jax.Array) -> jax.Array:
-        """[..., D] -> [..., H, K]."""
-        return self.split(self.query(x))
-
-    def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[..., D] -> twice [..., H, K]."""
-        return self.split(self.key(x)), self.split(self.value(x))
-
-    def join(self, heads: jax.Array) -> jax.Array:
-        """[..., H, K] -> [..., D]."""
-        return self.out(heads.reshape(*heads.shape[:-2], -1))
-
-
 class FullAttention(Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
 
     Options = FullAttentionOptions
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        _check(context, options, key)
+        if options.merged_query_key and "rotate" in hooks:
+            raise UserError(
+                f"{key}.merged_query_key=true with a position that turns queries and keys: the "
+                "turn belongs between W_q and W_k, which the merged matrix no longer separates; "
+                "use position=sinusoidal, t5 or alibi"
+            )
 
     def setup(self) -> None:
-        self.heads = HeadProjections(self.context)
+        self.heads = _heads(self.context, self.options)
         self.weight_dropout = Dropout(self.context.attention_dropout_rate)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
         """See `Mixer`."""
         positions_L = jnp.arange(x_BLD.shape[1])
         q_BLHK = self.heads.queries(x_BLD)
-        k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
-        q_BLHK, k_BLHK = self.position.rotate(q_BLHK, k_BLHK, positions_L, positions_L)
-        mask_B1LL = attention_mask(mask_BL, causal=self.context.causal)
-        bias_HLL = self.position.bias(positions_L, positions_L)
-        _show_weights(self, q_BLHK, k_BLHK, mask_B1LL, bias_HLL)
-        y_BLHK = dot_product_attention(
+        k_BLGK, v_BLGK = self.heads.keys_values(x_BLD)
+        q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, positions_L, positions_L)
+        # The first call, for one pair, tells whether there is a bias; a fused loop asks for
+        # the rest block by block, when it is too late to create the scheme's parameters.
+        has_bias = self.position.bias(positions_L[:1], positions_L[:1]) is not None
+        y_BLHK = _attend(
+            self,
             q_BLHK,
-            k_BLHK,
-            v_BLHK,
-            mask_B1LL,
-            bias_HLL,
-            dropout_rate=self.context.attention_dropout_rate,
-            dropout_key=self.weight_dropout.key(deterministic),
+            k_BLGK,
+            v_BLGK,
+            mask_BL,
+            causal=self.context.causal,
+            bias=self.position.bias if has_bias else None,
+            deterministic=deterministic,
         )
         return self.heads.join(y_BLHK)
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
-        c = self.context
-        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtypes["dtype"])
-        return KeyValueCache(key=empty, value=empty)
+        dtype = self.context.dtypes["dtype"]
+        key, value = (jnp.zeros((batch, max_length, *s), dtype) for s in self.heads.cached_shapes)
+        return KeyValueCache(key=key, value=value)
 
     def step(
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
@@ -117,21 +133,23 @@ class FullAttention(Mixer):
         x_B1D = x_BD[:, None]
         here_1 = position[None]
         slots_M = jnp.arange(state.key.shape[1])
-        k_B1HK, v_B1HK = self.heads.keys_values(x_B1D)
-        q_B1HK, k_B1HK = self.position.rotate(self.heads.queries(x_B1D), k_B1HK, here_1, here_1)
+        k_B1GK, v_B1GK = self.heads.keys_values(x_B1D)
+        q_B1HK, k_B1GK = self.position.rotate(self.heads.queries(x_B1D), k_B1GK, here_1, here_1)
         start = (0, position, 0, 0)
         cache = KeyValueCache(
-            key=jax.lax.dynamic_update_slice(state.key, k_B1HK.astype(state.key.dtype), start),
+            key=jax.lax.dynamic_update_slice(state.key, k_B1GK.astype(state.key.dtype), start),
             value=jax.lax.dynamic_update_slice(
-                state.value, v_B1HK.astype(state.value.dtype), start
+                state.value, v_B1GK.astype(state.value.dtype), start
             ),
         )
+        # One query's weights are O(L): there is nothing to fuse.
         y_B1HK = dot_product_attention(
             q_B1HK,
             cache.key,
             cache.value,
             (slots_M <= position)[None, None, None, :],
             self.position.bias(here_1, slots_M),
+            scale=self.heads.scale,
         )
         return self.heads.join(y_B1HK)[:, 0], cache
 
@@ -141,8 +159,13 @@ class FullCrossAttention(CrossMixer):
 
     Options = FullAttentionOptions
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
+        """See `CrossMixer`."""
+        _check(context, options, key)
+
     def setup(self) -> None:
-        self.heads = HeadProjections(self.context)
+        self.heads = _heads(self.context, self.options)
         self.weight_dropout = Dropout(self.context.attention_dropout_rate)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
@@ -152,23 +175,49 @@ class FullCrossAttention(CrossMixer):
 
     def read(self, x_BTD: jax.Array, projected: Memory, *, deterministic: bool) -> jax.Array:
         """See `CrossMixer`."""
-        q_BTHK = self.heads.queries(x_BTD)
-        mask_B11M = attention_mask(projected.mask, causal=False)
-        _show_weights(self, q_BTHK, projected.key, mask_B11M, None)
-        y_BTHK = dot_product_attention(
-            q_BTHK,
+        y_BTHK = _attend(
+            self,
+            self.heads.queries(x_BTD),
             projected.key,
             projected.value,
-            mask_B11M,
-            dropout_rate=self.context.attention_dropout_rate,
-            dropout_key=self.weight_dropout.key(deterministic),
+            projected.mask,
+            causal=False,
+            bias=None,
+            deterministic=deterministic,
         )
         return self.heads.join(y_BTHK)
 
 
-def _show_weights(
-    module: nn.Module, q: jax.Array, k: jax.Array, mask: jax.Array, bias: jax.Array | None
-) -> None:
-    """Puts the weights where `transformer_jax.inspect` finds them, if it is looking."""
-    if module.is_mutable_collection("intermediates") and not module.is_initializing():
-        module.sow("intermediates", "attention_weights", attention_weights(q, k, mask, bias))
+def _attend(
+    module: Any,
+    q_BTHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
+    key_mask_BM: jax.Array,
+    *,
+    causal: bool,
+    bias: Any,
+    deterministic: bool,
+) -> jax.Array:
+    """Attention by the chosen implementation, with the weights shown to whoever looks."""
+    dropping = {
+        "dropout_rate": module.context.attention_dropout_rate,
+        "dropout_key": module.weight_dropout.key(deterministic),
+    }
+    scale = module.heads.scale
+    is_watched = _is_watched(module)
+    if module.options.implementation == "fused" and not is_watched:
+        return fused_attention(
+            q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal=causal, bias=bias, scale=scale, **dropping
+        )
+    mask = attention_mask(key_mask_BM, causal=causal)
+    bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
+    if is_watched:
+        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
+        module.sow("intermediates", "attention_weights", weights_BHTM)
+    return dot_product_attention(q_BTHK, k_BMGK, v_BMGK, mask, bias_HTM, scale=scale, **dropping)
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether `transformer_jax.inspect` is looking for the attention weights."""
+    return module.is_mutable_collection("intermediates") and not module.is_initializing()

@@ -14,16 +14,7 @@ from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.feed_forward import FeedForward
 from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.mixers.base import CrossMixer, Mixer
-from transformer_jax.models.config import ModelConfig
-
-
-def layer_dtypes(config: ModelConfig) -> dict[str, str]:
-    """The three dtypes every layer is built with."""
-    return {
-        "dtype": config.dtype,
-        "matmul_dtype": config.matmul_dtype,
-        "param_dtype": config.param_dtype,
-    }
+from transformer_jax.models.config import ModelConfig, layer_dtypes
 
 
 def layer_norm(config: ModelConfig) -> LayerNorm:

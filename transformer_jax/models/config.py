@@ -6,13 +6,15 @@ from typing import Any, Literal
 from transformer_jax.config_types import Strings
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import ACTIVATIONS
+from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import (
     CROSS_MIXERS,
     MIXERS,
     CrossMixerOptions,
     MixerOptions,
 )
-from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.base import HOOKS
+from transformer_jax.positions.registry import POSITIONS, PositionOptions
 
 Float = Literal["float32", "bfloat16"]
 
@@ -25,6 +27,7 @@ class StackConfig:
     mixers: Strings = ("full",)  #: a pattern of mixer names, cycled over the depth
     position: str = "sinusoidal"
     options: MixerOptions = field(default_factory=MixerOptions)
+    position_options: PositionOptions = field(default_factory=PositionOptions)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,39 @@ def head_dim(config: ModelConfig) -> int:
     return config.head_dim or config.d_model // config.num_heads
 
 
+def layer_dtypes(config: ModelConfig) -> dict[str, str]:
+    """The three dtypes every layer is built with."""
+    return {
+        "dtype": config.dtype,
+        "matmul_dtype": config.matmul_dtype,
+        "param_dtype": config.param_dtype,
+    }
+
+
+def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
+    """The model's side of a mixer's configuration."""
+    return MixerContext(
+        d_model=config.d_model,
+        num_heads=config.num_heads,
+        head_dim=head_dim(config),
+        causal=causal,
+        max_length=config.max_length,
+        attention_dropout_rate=config.attention_dropout_rate,
+        dtypes=layer_dtypes(config),
+    )
+
+
+def layer_mixers(stack: StackConfig) -> list[str]:
+    """The mixer of each layer: the pattern, cycled over the depth."""
+    return [stack.mixers[i % len(stack.mixers)] for i in range(stack.num_layers)]
+
+
+def word_width(config: ModelConfig, stack: StackConfig) -> int:
+    """Width of the word embeddings that a stack's position scheme takes."""
+    options = getattr(stack.position_options, stack.position)
+    return POSITIONS[stack.position].word_width(config.d_model, options)
+
+
 def check_model_config(config: ModelConfig) -> None:
     """Raises UserError naming the first key that cannot work, and what would."""
     for key in ("d_model", "d_ff", "num_heads", "max_length"):
@@ -95,13 +131,67 @@ def check_model_config(config: ModelConfig) -> None:
             reason = MIXERS[name].refuses.get(role)
             if reason:
                 raise UserError(f"model.{role}.mixers={name}: {reason}")
+        _check_position(config, role, stack)
+        for name in dict.fromkeys(layer_mixers(stack)):
+            MIXERS[name].check(
+                mixer_context(config, causal=role == "decoder"),
+                getattr(stack.options, name),
+                hooks=POSITIONS[stack.position].hooks(),
+                key=f"model.{role}.options.{name}",
+            )
     _check_name("model.cross", config.cross, CROSS_MIXERS)
+    CROSS_MIXERS[config.cross].check(
+        mixer_context(config, causal=False),
+        getattr(config.cross_options, config.cross),
+        key=f"model.cross_options.{config.cross}",
+    )
     if config.tie_embeddings == "all" and config.source_vocab_size != config.target_vocab_size:
         raise UserError(
             "model.tie_embeddings=all needs one vocabulary for both languages, got "
             f"{config.source_vocab_size} and {config.target_vocab_size} pieces: set "
             "tokenizer.joint=true or model.tie_embeddings=decoder"
         )
+    widths = [word_width(config, stack) for stack in (config.encoder, config.decoder)]
+    if config.tie_embeddings == "all" and widths[0] != widths[1]:
+        raise UserError(
+            "model.tie_embeddings=all needs word embeddings of one width, but "
+            f"model.encoder.position={config.encoder.position} leaves them {widths[0]} features "
+            f"and model.decoder.position={config.decoder.position} {widths[1]}: use one scheme "
+            "for both or model.tie_embeddings=decoder"
+        )
+
+
+def _check_position(config: ModelConfig, role: str, stack: StackConfig) -> None:
+    """A hook must reach every mixer that needs it to know the order, and one at least."""
+    scheme = POSITIONS[stack.position]
+    key = f"model.{role}.position"
+    scheme.check(
+        getattr(stack.position_options, stack.position),
+        f"model.{role}.position_options.{stack.position}",
+        d_model=config.d_model,
+        head_dim=head_dim(config),
+    )
+    mixers = list(dict.fromkeys(layer_mixers(stack)))
+    for hook in sorted(scheme.hooks() - {"embed"}):
+        deaf = [name for name in mixers if hook not in MIXERS[name].honours]
+        needy = [name for name in deaf if not MIXERS[name].knows_order]
+        if needy:
+            raise UserError(
+                f"{key}={stack.position} {HOOKS[hook]}, which model.{role}.mixers={needy[0]} "
+                f"does not do: use {key}={' or '.join(_positions_for(needy[0]))}"
+            )
+        if len(deaf) == len(mixers):
+            raise UserError(
+                f"{key}={stack.position} {HOOKS[hook]}, which no mixer of the stack does "
+                f"({', '.join(mixers)}; they know the order without): use {key}=none or "
+                "sinusoidal"
+            )
+
+
+def _positions_for(mixer: str) -> list[str]:
+    """The schemes whose every hook reaches this mixer."""
+    reached = MIXERS[mixer].honours | {"embed"}
+    return [name for name, cls in POSITIONS.items() if cls.hooks() and cls.hooks() <= reached]
 
 
 def _check_name(key: str, name: str, registry: dict[str, Any]) -> None:

@@ -9,26 +9,22 @@ from flax import linen as nn
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.embeddings import Embedding
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
-from transformer_jax.models.block import DecoderBlock, EncoderBlock, layer_dtypes, layer_norm
-from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config, head_dim
+from transformer_jax.models.block import DecoderBlock, EncoderBlock, layer_norm
+from transformer_jax.models.config import (
+    ModelConfig,
+    StackConfig,
+    check_model_config,
+    head_dim,
+    layer_dtypes,
+    layer_mixers,
+    mixer_context,
+    word_width,
+)
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.positions.base import Position
 from transformer_jax.positions.registry import POSITIONS
-
-
-def _context(config: ModelConfig, *, causal: bool) -> MixerContext:
-    return MixerContext(
-        d_model=config.d_model,
-        num_heads=config.num_heads,
-        head_dim=head_dim(config),
-        causal=causal,
-        max_length=config.max_length,
-        attention_dropout_rate=config.attention_dropout_rate,
-        dtypes=layer_dtypes(config),
-    )
 
 
 def _position(config: ModelConfig, stack: StackConfig, *, causal: bool) -> Position:
@@ -38,17 +34,18 @@ def _position(config: ModelConfig, stack: StackConfig, *, causal: bool) -> Posit
         head_dim=head_dim(config),
         max_length=config.max_length,
         causal=causal,
+        param_dtype=config.param_dtype,
+        options=getattr(stack.position_options, stack.position),
     )
 
 
 def _mixers(
     config: ModelConfig, stack: StackConfig, position: Position, *, causal: bool
 ) -> list[Any]:
-    names = [stack.mixers[i % len(stack.mixers)] for i in range(stack.num_layers)]
-    context = _context(config, causal=causal)
+    context = mixer_context(config, causal=causal)
     return [
         MIXERS[name](context=context, options=getattr(stack.options, name), position=position)
-        for name in names
+        for name in layer_mixers(stack)
     ]
 
 
@@ -71,6 +68,7 @@ class Encoder(nn.Module):
 
     def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array, *, deterministic: bool) -> jax.Array:
         """Embeddings [B, S, D] -> memory [B, S, D]."""
+        self.position.check_length(x_BSD.shape[1])
         x_BSD = self.position.embed(x_BSD, jnp.arange(x_BSD.shape[1]))
         x_BSD = self.dropout(x_BSD, deterministic=deterministic)
         for block in self.blocks:
@@ -87,7 +85,7 @@ class Decoder(nn.Module):
         config = self.config
         block = nn.remat(DecoderBlock, static_argnums=(5,)) if config.remat else DecoderBlock
         self.position = _position(config, config.decoder, causal=True)
-        cross_context = _context(config, causal=False)
+        cross_context = mixer_context(config, causal=False)
         cross_options = getattr(config.cross_options, config.cross)
         self.blocks = [
             block(config, mixer, CROSS_MIXERS[config.cross](cross_context, cross_options))
@@ -107,6 +105,7 @@ class Decoder(nn.Module):
         deterministic: bool,
     ) -> jax.Array:
         """Embeddings of the shifted target [B, T, D] -> [B, T, D]."""
+        self.position.check_length(x_BTD.shape[1])
         x_BTD = self.position.embed(x_BTD, jnp.arange(x_BTD.shape[1]))
         x_BTD = self.dropout(x_BTD, deterministic=deterministic)
         for block in self.blocks:
@@ -119,6 +118,7 @@ class Decoder(nn.Module):
 
     def init_state(self, batch: int, max_length: int) -> list[Any]:
         """Each layer's empty state; leaves lead with `batch`."""
+        self.position.check_length(max_length)
         return [block.mixer.init_state(batch, max_length) for block in self.blocks]
 
     def step(
@@ -126,8 +126,8 @@ class Decoder(nn.Module):
     ) -> tuple[jax.Array, list[Any]]:
         """One token of each beam: [B, Z, D] -> ([B, Z, D], next state)."""
         # `embed` sees length on the last axis but one: all beams stand at one position.
-        batch, beams, width = x_BZD.shape
-        x_N1D = self.position.embed(x_BZD.reshape(-1, 1, width), position[None])
+        batch, beams, words = x_BZD.shape
+        x_N1D = self.position.embed(x_BZD.reshape(-1, 1, words), position[None])
         x_BZD = x_N1D.reshape(batch, beams, -1)
         next_state = []
         for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
@@ -151,11 +151,13 @@ class Transformer(nn.Module):
         config = self.config
         check_model_config(config)
         dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype}
-        self.target_embedding = Embedding(config.target_vocab_size, config.d_model, **dtypes)
+        target_width = word_width(config, config.decoder)
+        self.target_embedding = Embedding(config.target_vocab_size, target_width, **dtypes)
         if config.tie_embeddings == "all":
             self.source_embedding = self.target_embedding
         else:
-            self.source_embedding = Embedding(config.source_vocab_size, config.d_model, **dtypes)
+            source_width = word_width(config, config.encoder)
+            self.source_embedding = Embedding(config.source_vocab_size, source_width, **dtypes)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         if config.tie_embeddings == "none":
@@ -198,7 +200,7 @@ class Transformer(nn.Module):
             source_BS, source_mask_BS, target_in_BT, target_mask_BT, deterministic=deterministic
         )
         return cross_entropy(
-            hidden_BTD,
+            self._word_features(hidden_BTD),
             self._vocabulary_kernel(),
             labels_BT,
             target_mask_BT,
@@ -255,8 +257,14 @@ class Transformer(nn.Module):
             return self.projection.kernel
         return self.target_embedding.table.T
 
+    def _word_features(self, hidden: jax.Array) -> jax.Array:
+        # A position beside the word leaves a tied table narrower than the stream.
+        return hidden[..., : self._vocabulary_kernel().shape[0]]
+
     def _logits(self, hidden: jax.Array) -> jax.Array:
-        return matmul(hidden, self._vocabulary_kernel(), self.config.matmul_dtype)
+        return matmul(
+            self._word_features(hidden), self._vocabulary_kernel(), self.config.matmul_dtype
+        )
 
 
 def _split_beams(tree: Any, batch: int) -> Any:

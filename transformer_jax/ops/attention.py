@@ -3,6 +3,8 @@
     Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim) + bias) V
 
 O(L M) time and memory. The scores and the softmax are float32 whatever the inputs.
+Keys and values may have fewer heads than the queries, each then shared by a group of
+neighbouring query heads (Ainslie et al. 2023, arXiv:2305.13245): `G` heads below.
 """
 
 import jax
@@ -12,27 +14,56 @@ from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.masks import MASKED
 
 
+def attention_scores(
+    q_BTHK: jax.Array, k_BMGK: jax.Array, *, scale: float | None = None
+) -> jax.Array:
+    """Q K^T * scale, [B, H, T, M] float32; `scale` is 1 / sqrt(K) unless given."""
+    batch, length, heads, width = q_BTHK.shape
+    groups = k_BMGK.shape[2]
+    q_BTHK = q_BTHK * (width**-0.5 if scale is None else scale)
+    scores_BGRTM = jnp.einsum(
+        "btgrk,bmgk->bgrtm",
+        q_BTHK.reshape(batch, length, groups, heads // groups, width),
+        k_BMGK,
+        preferred_element_type=jnp.float32,
+    )
+    return scores_BGRTM.reshape(batch, heads, length, -1)
+
+
+def weighted_values(weights_BHTM: jax.Array, v_BMGK: jax.Array) -> jax.Array:
+    """sum_m weights * values, [B, T, H, K] float32."""
+    batch, heads, length, slots = weights_BHTM.shape
+    groups, width = v_BMGK.shape[2:]
+    y_BTGRK = jnp.einsum(
+        "bgrtm,bmgk->btgrk",
+        weights_BHTM.astype(v_BMGK.dtype).reshape(batch, groups, heads // groups, length, slots),
+        v_BMGK,
+        preferred_element_type=jnp.float32,
+    )
+    return y_BTGRK.reshape(batch, length, heads, width)
+
+
 def attention_weights(
     q_BTHK: jax.Array,
-    k_BMHK: jax.Array,
+    k_BMGK: jax.Array,
     mask_BHTM: jax.Array,
     bias_HTM: jax.Array | None = None,
+    *,
+    scale: float | None = None,
 ) -> jax.Array:
-    """softmax(Q K^T / sqrt(K) + bias) over the real keys.
+    """softmax(Q K^T * scale + bias) over the real keys.
 
     Args:
         q_BTHK: queries.
-        k_BMHK: keys.
+        k_BMGK: keys, of H heads or of a divisor of H.
         mask_BHTM: boolean, broadcastable to [B, H, T, M].
         bias_HTM: optional additive bias, broadcastable to [B, H, T, M].
+        scale: of the product; 1 / sqrt(K) unless given.
 
     Returns:
         [B, H, T, M] float32; each row sums to 1.
     """
-    scale = q_BTHK.shape[-1] ** -0.5
-    scores_BHTM = jnp.einsum(
-        "bthk,bmhk->bhtm", q_BTHK * scale, k_BMHK, preferred_element_type=jnp.float32
-    )
+    scores_BHTM = attention_scores(q_BTHK, k_BMGK, scale=scale)
     if bias_HTM is not None:
         scores_BHTM = scores_BHTM + bias_HTM
     return jax.nn.softmax(jnp.where(mask_BHTM, scores_BHTM, MASKED), axis=-1)
@@ -40,11 +71,12 @@ def attention_weights(
 
 def dot_product_attention(
     q_BTHK: jax.Array,
-    k_BMHK: jax.Array,
-    v_BMHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
     mask_BHTM: jax.Array,
     bias_HTM: jax.Array | None = None,
     *,
+    scale: float | None = None,
     dropout_rate: float = 0.0,
     dropout_key: jax.Array | None = None,
 ) -> jax.Array:
@@ -52,18 +84,14 @@ def dot_product_attention(
 
     Args:
         q_BTHK: queries.
-        k_BMHK: keys.
-        v_BMHK: values.
+        k_BMGK: keys, of H heads or of a divisor of H.
+        v_BMGK: values, likewise; their width may differ from that of the keys.
         mask_BHTM: boolean, broadcastable to [B, H, T, M].
         bias_HTM: optional additive bias, broadcastable to [B, H, T, M].
+        scale: of the product; 1 / sqrt(K) unless given.
         dropout_rate: applied to the attention weights.
         dropout_key: None means no dropout.
     """
-    weights_BHTM = attention_weights(q_BTHK, k_BMHK, mask_BHTM, bias_HTM)
+    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask_BHTM, bias_HTM, scale=scale)
     weights_BHTM = dropout(weights_BHTM, dropout_rate, dropout_key)
-    return jnp.einsum(
-        "bhtm,bmhk->bthk",
-        weights_BHTM.astype(v_BMHK.dtype),
-        v_BMHK,
-        preferred_element_type=jnp.float32,
-    ).astype(v_BMHK.dtype)
+    return weighted_values(weights_BHTM, v_BMGK).astype(v_BMGK.dtype)

@@ -17,6 +17,9 @@ LOGICAL_TO_MESH: dict[str, str | None] = {
     "embed": "fsdp",
     "mlp": "tensor",
     "heads": "tensor",
+    "head_dim": None,
+    "positions": None,
+    "buckets": None,
 }
 
 

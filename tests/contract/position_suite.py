@@ -1,0 +1,188 @@
+"""What every position scheme must satisfy, as functions that raise AssertionError.
+
+They take classes, so that the suite itself can be tried on broken ones.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import suite
+from flax import linen as nn
+
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.base import Position
+
+HEAD_DIM = suite.D // suite.HEADS
+
+
+def build(cls: type[Position], *, causal: bool) -> tuple[Position, Any]:
+    """The scheme by itself, and its variables with nothing left at zero."""
+    scheme = cls(
+        d_model=suite.D,
+        num_heads=suite.HEADS,
+        head_dim=HEAD_DIM,
+        max_length=suite.LENGTH,
+        causal=causal,
+    )
+    variables = nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch))
+    noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(2), x.shape)  # noqa: E731
+    return scheme, jax.tree.map(noise, variables)
+
+
+def _touch(scheme: Position, positions: jax.Array) -> Any:
+    words = jnp.ones((1, len(positions), scheme.word_width(scheme.d_model, scheme.options)))
+    heads = jnp.ones((1, len(positions), scheme.num_heads, scheme.head_dim))
+    return (
+        scheme.embed(words, positions),
+        scheme.rotate(heads, heads, positions, positions),
+        scheme.bias(positions, positions),
+    )
+
+
+def _seen(scheme: Position, variables: Any, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The two ways in which positions can reach attention: embeddings [L, D], scores [H, L, L]."""
+    length = len(positions)
+    width = scheme.word_width(scheme.d_model, scheme.options)
+    words = jax.random.normal(jax.random.key(3), (1, length, width))
+    q, k = jax.random.normal(jax.random.key(4), (2, 1, length, suite.HEADS, HEAD_DIM))
+    embedded = scheme.apply(variables, words, positions, method="embed")
+    q, k = scheme.apply(variables, q, k, positions, positions, method="rotate")
+    bias = scheme.apply(variables, positions, positions, method="bias")
+    scores = jnp.einsum("bthk,bmhk->bhtm", q, k)[0] + (0.0 if bias is None else bias)
+    return embedded[0], scores
+
+
+def check_shift_invariance(cls: type[Position]) -> None:
+    """Adding a number to all positions changes nothing, exactly where the scheme says so."""
+    for causal in (False, True):
+        scheme, variables = build(cls, causal=causal)
+        here = _seen(scheme, variables, jnp.arange(4))
+        there = _seen(scheme, variables, jnp.arange(4) + 3)
+        moved = max(float(jnp.abs(a - b).max()) for a, b in zip(here, there, strict=True))
+        assert (moved < suite.TOLERANCE) == cls.shift_invariant, f"moved by {moved}"
+
+
+def check_widths(cls: type[Position]) -> None:
+    """Each hook keeps the shapes and the dtype; a bias is float32."""
+    scheme, variables = build(cls, causal=False)
+    positions = jnp.arange(4)
+    width = cls.word_width(suite.D, scheme.options)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        words = jnp.ones((2, 4, width), dtype)
+        embedded = scheme.apply(variables, words, positions, method="embed")
+        assert (embedded.shape, embedded.dtype) == ((2, 4, suite.D), dtype)
+        q, k = jnp.ones((2, 4, suite.HEADS, HEAD_DIM), dtype), jnp.ones((2, 4, 1, HEAD_DIM), dtype)
+        turned = scheme.apply(variables, q, k, positions, positions, method="rotate")
+        assert [(x.shape, x.dtype) for x in turned] == [(q.shape, dtype), (k.shape, dtype)]
+    bias = scheme.apply(variables, positions[:1], positions, method="bias")
+    if bias is not None:
+        assert (bias.shape, bias.dtype) == ((suite.HEADS, 1, 4), jnp.float32)
+
+
+def check_mixer_steps(cls: type[Position]) -> None:
+    """Full attention under this scheme: unrolling `step` gives `__call__`, and no leak."""
+    mixer = MIXERS["full"](
+        context=suite.context(causal=True),
+        options=MIXERS["full"].Options(),
+        position=cls(
+            d_model=suite.D,
+            num_heads=suite.HEADS,
+            head_dim=HEAD_DIM,
+            max_length=suite.LENGTH,
+            causal=True,
+        ),
+    )
+    variables = suite.initialised(mixer)
+    suite.check_step_equals_parallel(mixer, variables)
+    suite.check_no_leak(mixer, variables)
+
+
+def tiny(name: str) -> ModelConfig:
+    stack = StackConfig(num_layers=1, position=name)
+    return ModelConfig(
+        source_vocab_size=20,
+        target_vocab_size=20,
+        d_model=suite.D,
+        d_ff=16,
+        num_heads=suite.HEADS,
+        encoder=stack,
+        decoder=stack,
+        max_length=suite.LENGTH,
+    )
+
+
+def _params(config: ModelConfig) -> Any:
+    params = api.init(config, jax.random.key(0))
+    noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(x.size), x.shape)  # noqa: E731
+    return jax.tree.map(noise, params)
+
+
+SOURCE = jnp.array([[5, 9, 14, 7, 11]])
+TARGET = jnp.array([[6, 8, 10, 2]])
+
+
+def order_matters(name: str) -> bool:
+    """Whether the encoder of a model is anything but permutation-equivariant."""
+    from transformer_jax.models.transformer import Transformer
+
+    config = tiny(name)
+    params = _params(config)
+    order = jnp.array([3, 1, 2, 0, 4])
+
+    def encode(ids: jax.Array) -> jax.Array:
+        mask = jnp.ones(ids.shape, bool)
+        return Transformer(config).apply({"params": params}, ids, mask, method="encode")
+
+    difference = jnp.abs(encode(SOURCE[:, order]) - encode(SOURCE)[:, order]).max()
+    return bool(difference > 1e-3)
+
+
+def check_model_steps(name: str) -> None:
+    """A model under this scheme: decoding step by step equals teacher forcing, two beams wide."""
+    config = tiny(name)
+    params = _params(config)
+    source_mask, target_mask = jnp.ones(SOURCE.shape, bool), jnp.ones(TARGET.shape, bool)
+    target_in = api.shift_right(TARGET)
+    want = api.apply(config, params, SOURCE, source_mask, target_in, target_mask)
+    length = TARGET.shape[1]
+    sentence, state = api.encode(
+        config, params, SOURCE, source_mask, max_length=length, beam_size=2
+    )
+    step = jax.jit(api.decode_step, static_argnums=0)
+    for t in range(length):
+        tokens = jnp.stack([target_in[:, t]] * 2, axis=1)
+        got, state = step(config, params, tokens, jnp.int32(t), state, sentence)
+        np.testing.assert_allclose(got[0, 1], want[0, t], atol=suite.TOLERANCE)
+
+
+def check_parameters(name: str) -> None:
+    """A stack's layers share one set of parameters, and a gradient reaches every one."""
+    config = tiny(name)
+    params = _params(config)
+    batch = {
+        "source": SOURCE,
+        "source_mask": jnp.ones(SOURCE.shape, bool),
+        "target": TARGET,
+        "target_mask": jnp.ones(TARGET.shape, bool),
+    }
+
+    def gradients(config: ModelConfig) -> Any:
+        return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)
+
+    grads, again = gradients(config), gradients(replace(config, remat=True))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, again)
+    for stack in ("encoder", "decoder"):
+        places = [
+            jax.tree_util.keystr(path)
+            for path, _ in jax.tree_util.tree_leaves_with_path(params[stack])
+            if "position" in jax.tree_util.keystr(path)
+        ]
+        assert all(place.startswith("['position']") for place in places), places
+        for path, grad in jax.tree_util.tree_leaves_with_path(grads[stack].get("position", {})):
+            where = jax.tree_util.keystr(path)
+            assert np.isfinite(grad).all() and np.abs(grad).max() > 0, where

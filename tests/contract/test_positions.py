@@ -1,0 +1,88 @@
+"""Every registered position scheme against the suite; and the suite against broken ones."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import position_suite
+import pytest
+
+from transformer_jax.positions.alibi import Alibi
+from transformer_jax.positions.base import Position
+from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.rope import Rope, rotated
+from transformer_jax.positions.sinusoidal import Sinusoidal
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize(
+    "check",
+    [
+        position_suite.check_shift_invariance,
+        position_suite.check_widths,
+        position_suite.check_mixer_steps,
+    ],
+)
+def test_scheme(name, check):
+    cls = POSITIONS[name]
+    if check is position_suite.check_mixer_steps and not cls.hooks() - {"embed"}:
+        return  # the mixer never meets it
+    check(cls)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize(
+    "check", [position_suite.check_model_steps, position_suite.check_parameters]
+)
+def test_model(name, check):
+    check(name)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_without_positions_an_encoder_sees_a_bag_of_words_and_with_any_it_does_not(name):
+    assert position_suite.order_matters(name) == (name != "none")
+
+
+class SaysItIsRelative(Sinusoidal):
+    shift_invariant: ClassVar[bool] = True
+
+
+class ForgetsToSayItIsRelative(Rope):
+    shift_invariant: ClassVar[bool] = False
+
+
+class TurnsOnlyQueries(Rope):
+    def rotate(self, q, k, q_positions, k_positions):
+        return rotated(q, q_positions, 10000.0), k
+
+
+class CountsFromTheFirstKey(Alibi):
+    """Takes positions for indices: right in parallel, wrong once a step has one query."""
+
+    def bias(self, q_positions, k_positions):
+        return super().bias(jnp.arange(len(q_positions)), jnp.arange(len(k_positions)))
+
+
+class Widens(Position):
+    def embed(self, x, positions):
+        return jnp.concatenate([x, x], axis=-1)
+
+
+class InLowPrecision(Alibi):
+    def bias(self, q_positions, k_positions):
+        return super().bias(q_positions, k_positions).astype(jnp.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("cls", "check"),
+    [
+        (SaysItIsRelative, position_suite.check_shift_invariance),
+        (ForgetsToSayItIsRelative, position_suite.check_shift_invariance),
+        (TurnsOnlyQueries, position_suite.check_shift_invariance),
+        (CountsFromTheFirstKey, position_suite.check_mixer_steps),
+        (Widens, position_suite.check_widths),
+        (InLowPrecision, position_suite.check_widths),
+    ],
+)
+def test_the_suite_rejects(cls, check):
+    with pytest.raises(AssertionError):
+        check(cls)

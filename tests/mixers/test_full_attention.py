@@ -1,0 +1,258 @@
+"""Full attention's options against loops, against each other, and what they refuse."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import suite
+from flax import linen as nn
+from naive_full_attention import full_attention
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import (
+    FullAttention,
+    FullAttentionOptions,
+    FullCrossAttention,
+)
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+
+D, H, K, L = suite.D, suite.HEADS, suite.D // suite.HEADS, suite.LENGTH
+
+FORMS = {
+    "plain": {},
+    "grouped": {"num_kv_heads": 2},
+    "multi-query": {"num_kv_heads": 1},
+    "merged": {"merged_query_key": True},
+    "factored": {"factored_value": True},
+    "all at once": {"merged_query_key": True, "factored_value": True},
+}
+
+
+def built(options, *, causal, position="none"):
+    mixer = FullAttention(
+        suite.context(causal=causal),
+        FullAttentionOptions(**options),
+        suite.position(position, causal=causal),
+    )
+    return mixer, suite.initialised(mixer)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_equals_the_loops(name, causal):
+    mixer, variables = built(FORMS[name], causal=causal)
+    x, mask = suite.inputs(), np.asarray(suite.MASK)
+    got = np.asarray(suite.parallel(mixer, variables, x))
+    for row in range(len(x)):
+        seen = np.broadcast_to(mask[row], (L, L))
+        seen = seen & np.tril(np.ones((L, L), bool)) if causal else seen
+        tokens = np.asarray(x[row], np.float64)
+        want = full_attention(
+            variables["params"]["heads"], tokens, tokens, seen, num_heads=H, head_dim=K
+        )
+        np.testing.assert_allclose(got[row][mask[row]], want[mask[row]], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if name != "plain"])
+@pytest.mark.parametrize(
+    "check",
+    [suite.check_step_equals_parallel, suite.check_padding_and_batch_mates, suite.check_gradients],
+)
+def test_every_form_keeps_the_contract(name, check):
+    check(*built(FORMS[name], causal=True))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_cross_attention_keeps_the_contract(name):
+    options = FullAttentionOptions(**FORMS[name])
+    suite.check_cross(FullCrossAttention(suite.context(causal=False), options))
+
+
+@pytest.mark.parametrize(
+    ("name", "position"), [("plain", "t5"), ("grouped", "rope"), ("all at once", "alibi")]
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_equals_plain_with_its_gradients(name, position, causal):
+    plain, variables = built(FORMS[name], causal=causal, position=position)
+    fused, _ = built(FORMS[name] | {"implementation": "fused"}, causal=causal, position=position)
+    weights = suite.MASK[..., None] * jax.random.normal(jax.random.key(5), (3, L, D))
+
+    def loss(mixer):
+        def of(variables, x):
+            y = suite.parallel(mixer, variables, x)
+            return (y * weights).sum(), y
+
+        return jax.jit(jax.grad(of, argnums=(0, 1), has_aux=True))(variables, suite.inputs())
+
+    (want_grads, want), (grads, got) = loss(plain), loss(fused)
+    real = np.asarray(suite.MASK)
+    np.testing.assert_allclose(got[real], want[real], atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, atol=1e-4), want_grads, grads)
+
+
+def test_fused_creates_the_same_parameters():
+    plain, fused = (
+        jax.eval_shape(
+            lambda options=options: FullAttention(
+                suite.context(causal=True),
+                FullAttentionOptions(**options),
+                suite.position("t5", causal=True),
+            ).init(jax.random.key(0), suite.inputs(), suite.MASK, deterministic=True)
+        )
+        for options in ({}, {"implementation": "fused"})
+    )
+    assert jax.tree.map(jnp.shape, plain) == jax.tree.map(jnp.shape, fused)
+
+
+@pytest.mark.parametrize("name", ["grouped", "multi-query"])
+def test_the_cache_holds_only_the_heads_there_are(name):
+    mixer, variables = built(FORMS[name], causal=True)
+    state = mixer.apply(variables, 2, 5, method="init_state")
+    groups = FORMS[name]["num_kv_heads"]
+    assert state.key.shape == state.value.shape == (2, 5, groups, K)
+
+
+def merged_from(separate):
+    """W_h = W_q,h W_k,h^T for every head, and its bias likewise."""
+    split = lambda x: x.reshape(*x.shape[:-1], H, K)  # noqa: E731
+    q, k = split(separate["query"]["kernel"]), split(separate["key"]["kernel"])
+    bias = split(separate["query"]["bias"])
+    kernel = jnp.einsum("dhk,ehk->dhe", q, k).reshape(D, H * D)
+    query = {"kernel": kernel, "bias": jnp.einsum("hk,ehk->he", bias, k).reshape(-1)}
+    return {"query": query, "value": separate["value"], "out": separate["out"]}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_merged_and_separate_give_the_same_scores(causal):
+    separate, variables = built({}, causal=causal, position="t5")
+    merged, _ = built({"merged_query_key": True}, causal=causal, position="t5")
+    params = variables["params"]
+    other = {"params": params | {"heads": merged_from(params["heads"])}}
+
+    def weights(mixer, variables):
+        _, sown = mixer.apply(
+            variables, suite.inputs(), suite.MASK, deterministic=True, mutable=["intermediates"]
+        )
+        return sown["intermediates"]["attention_weights"][0]
+
+    np.testing.assert_allclose(weights(merged, other), weights(separate, variables), atol=1e-5)
+    x = suite.inputs()
+    np.testing.assert_allclose(
+        suite.parallel(merged, other, x), suite.parallel(separate, variables, x), atol=1e-5
+    )
+
+
+def test_merged_and_separate_scores_start_equally_wide():
+    wide = replace(suite.context(causal=False), d_model=64, head_dim=16)
+    x = jax.random.normal(jax.random.key(0), (4, 16, 64))
+
+    def spread(options):
+        mixer = FullAttention(wide, options, suite.position(causal=False))
+        variables = nn.unbox(
+            mixer.init(jax.random.key(1), x, jnp.ones((4, 16), bool), deterministic=True)
+        )
+
+        def scores(module):
+            q, (k, _) = module.heads.queries(x), module.heads.keys_values(x)
+            return jnp.einsum("bthk,bmhk->bhtm", q, jnp.broadcast_to(k, q.shape))
+
+        return float(mixer.apply(variables, method=scores).std())
+
+    separate, merged = (spread(FullAttentionOptions(merged_query_key=m)) for m in (False, True))
+    assert 0.8 < merged / separate < 1.25
+
+
+def test_one_shared_up_is_an_output_map_of_equal_blocks():
+    factored, variables = built({"factored_value": True}, causal=False)
+    plain, _ = built({}, causal=False)
+    heads = dict(variables["params"]["heads"])
+    up = heads["out"]["kernel"]
+    assert up.shape == (K, D)
+    heads["out"] = {"kernel": jnp.tile(up, (H, 1)), "bias": heads["out"]["bias"]}
+    x = suite.inputs()
+    np.testing.assert_allclose(
+        suite.parallel(plain, {"params": {"heads": heads}}, x),
+        suite.parallel(factored, variables, x),
+        atol=1e-5,
+    )
+
+
+def test_as_many_groups_as_heads_is_plain():
+    plain, variables = built({}, causal=True)
+    grouped, _ = built({"num_kv_heads": H}, causal=True)
+    x = suite.inputs()
+    np.testing.assert_array_equal(
+        suite.parallel(grouped, variables, x), suite.parallel(plain, variables, x)
+    )
+
+
+def test_dropout_of_weights_reaches_the_fused_path():
+    dropping = replace(suite.context(causal=False), attention_dropout_rate=0.5)
+    mixer = FullAttention(
+        dropping, FullAttentionOptions(implementation="fused"), suite.position(causal=False)
+    )
+    variables = nn.unbox(
+        mixer.init(jax.random.key(1), suite.inputs(), suite.MASK, deterministic=True)
+    )
+
+    def noisy(seed):
+        return mixer.apply(
+            variables, suite.inputs(), suite.MASK, deterministic=False,
+            rngs={"dropout": jax.random.key(seed)},
+        )  # fmt: skip
+
+    assert not np.allclose(noisy(0), noisy(1))
+    np.testing.assert_array_equal(noisy(0), noisy(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "position", "words"),
+    [
+        ({"num_kv_heads": 3}, "none", "num_kv_heads=3: must divide model.num_heads=4"),
+        ({"num_kv_heads": -1}, "none", "num_kv_heads=-1"),
+        ({"num_kv_heads": 2, "merged_query_key": True}, "none", "no key heads to share"),
+        ({"merged_query_key": True}, "rope", "turn belongs between W_q and W_k"),
+    ],
+)
+def test_what_cannot_work_fails_at_build_with_advice(options, position, words):
+    every = StackConfig().options
+    given = replace(every, full=FullAttentionOptions(**options))
+    config = ModelConfig(
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=D,
+        num_heads=H,
+        encoder=StackConfig(num_layers=1, options=given, position=position),
+    )
+    with pytest.raises(UserError, match=f"model.encoder.options.full.*{words}"):
+        check_model_config(config)
+    if position == "none":
+        cross = replace(ModelConfig().cross_options, full=FullAttentionOptions(**options))
+        with pytest.raises(UserError, match=f"model.cross_options.full.*{words}"):
+            check_model_config(replace(config, encoder=StackConfig(), cross_options=cross))
+
+
+def test_a_whole_model_with_fused_attention_under_remat():
+    options = replace(StackConfig().options, full=FullAttentionOptions(implementation="fused"))
+    stack = StackConfig(num_layers=1, options=options, position="t5")
+    config = ModelConfig(
+        source_vocab_size=9, target_vocab_size=9, d_model=8, d_ff=8, num_heads=2, remat=True,
+        encoder=stack, decoder=stack, max_length=8,
+        cross_options=replace(ModelConfig().cross_options, full=options.full),
+    )  # fmt: skip
+    ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+    params = api.init(config, jax.random.key(0))
+    every = replace(config, encoder=StackConfig(num_layers=1, position="t5"), remat=False,
+                    decoder=StackConfig(num_layers=1, position="t5"),
+                    cross_options=ModelConfig().cross_options)  # fmt: skip
+
+    def gradient(config):
+        return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradient(config), gradient(every)
+    )

@@ -1,0 +1,104 @@
+"""A pattern of mixers over the depth: it is cycled, builds, and decodes as it trains."""
+
+from dataclasses import field, make_dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.layers.projections import Dense
+from transformer_jax.mixers.base import Mixer
+from transformer_jax.mixers.registry import MIXERS, MixerOptions
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
+from transformer_jax.positions.base import NoOptions
+
+SMALL = ModelConfig(
+    source_vocab_size=20,
+    target_vocab_size=20,
+    d_model=16,
+    d_ff=16,
+    num_heads=4,
+    encoder=StackConfig(num_layers=3, mixers=("full",)),
+    decoder=StackConfig(num_layers=3, mixers=("full",)),
+    max_length=7,
+)
+IDS = jnp.array([[5, 6, 7, 2], [8, 9, 2, 0]])
+MASK = IDS > 0
+
+
+class Sums(Mixer):
+    """y_t = W (x_1 + ... + x_t), or the sum of all in the encoder."""
+
+    Options = NoOptions
+    knows_order = True
+
+    def setup(self):
+        width = self.context.d_model
+        self.out = Dense(width, width, ("embed", "heads"), **self.context.dtypes)
+
+    def __call__(self, x, mask, *, deterministic):
+        x = jnp.where(mask[..., None], x, 0.0)
+        total = jnp.cumsum(x, axis=1)
+        return self.out(total if self.context.causal else total[:, -1:] + 0.0 * x)
+
+    def init_state(self, batch, max_length):
+        return jnp.zeros((batch, self.context.d_model))
+
+    def step(self, x, state, position):
+        return self.out(state + x), state + x
+
+
+def with_sums(monkeypatch, mixers, position):
+    """SMALL with a pattern in both stacks that may name the mixer of these tests."""
+    monkeypatch.setitem(MIXERS, "sums", Sums)
+    options = make_dataclass(
+        "Options", [("sums", NoOptions, field(default=NoOptions()))], bases=(MixerOptions,),
+        frozen=True,
+    )()  # fmt: skip
+    stack = StackConfig(num_layers=3, mixers=mixers, position=position, options=options)
+    return replace(SMALL, encoder=stack, decoder=stack)
+
+
+def test_a_pattern_is_cycled_over_the_depth():
+    assert layer_mixers(StackConfig(num_layers=5, mixers=("a", "a", "b"))) == [*"aabaa"]
+    assert layer_mixers(StackConfig(num_layers=1, mixers=("a", "b"))) == ["a"]
+
+
+@pytest.mark.parametrize("position", ["none", "rope", "t5"])
+def test_a_hybrid_decodes_as_it_trains(monkeypatch, position):
+    config = with_sums(monkeypatch, ("sums", "full"), position)
+    params = api.init(config, jax.random.key(0))
+    for stack in ("encoder", "decoder"):
+        kinds = ["heads" in params[stack][f"blocks_{i}"]["mixer"] for i in range(3)]
+        assert kinds == [False, True, False]
+    target_in = api.shift_right(IDS)
+    want = api.apply(config, params, IDS, MASK, target_in, MASK)
+    sentence, state = api.encode(config, params, IDS, MASK, max_length=4)
+    for t in range(4):
+        tokens = target_in[:, t : t + 1]
+        got, state = api.decode_step(config, params, tokens, jnp.int32(t), state, sentence)
+        real = np.asarray(MASK[:, t])
+        np.testing.assert_allclose(got[real, 0], want[real, t], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in MIXERS if name != "full"])
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_every_mixer_builds_beside_full_attention(name, role):
+    """By shapes alone: parameters, loss and a decoding step."""
+    if role in MIXERS[name].refuses:
+        return
+    stack = StackConfig(num_layers=3, mixers=(name, "full"))
+    config = replace(SMALL, **{role: stack})
+    params = api.abstract_params(config)
+    batch = {"source": IDS, "source_mask": MASK, "target": IDS, "target_mask": MASK}
+    losses = jax.eval_shape(lambda params: api.loss(config, params, batch), params)
+    assert [leaf.shape for leaf in jax.tree.leaves(losses)] == [(), (), ()]
+
+    def one_step(params):
+        sentence, state = api.encode(config, params, IDS, MASK, max_length=7, beam_size=2)
+        tokens = jnp.zeros((2, 2), jnp.int32)
+        return api.decode_step(config, params, tokens, jnp.int32(0), state, sentence)[0]
+
+    assert jax.eval_shape(one_step, params).shape == (2, 2, 20)

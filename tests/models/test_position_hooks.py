@@ -1,0 +1,156 @@
+"""A position scheme must reach the mixers that need it, or the config is refused."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.base import Mixer
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.positions.base import Position
+from transformer_jax.positions.registry import POSITIONS
+
+SMALL = ModelConfig(
+    source_vocab_size=20,
+    target_vocab_size=20,
+    d_model=16,
+    d_ff=32,
+    num_heads=2,
+    encoder=StackConfig(num_layers=2),
+    decoder=StackConfig(num_layers=2),
+    max_length=12,
+)
+
+
+class Deaf(Mixer):
+    """Applies no hook and does not know the order."""
+
+    Options = MIXERS["full"].Options
+
+
+class Recurrent(Deaf):
+    knows_order = True
+
+
+class Rotating(Deaf):
+    honours = frozenset({"rotate"})
+
+
+@pytest.fixture(autouse=True)
+def more_mixers(monkeypatch):
+    for cls in (Deaf, Recurrent, Rotating):
+        monkeypatch.setitem(MIXERS, cls.__name__.lower(), cls)
+
+
+class AnyOptions:
+    """Options for the mixers that only these tests know."""
+
+    def __getattr__(self, name):
+        return MIXERS["full"].Options()
+
+
+def config(position, *mixers, role="encoder", **options):
+    stack = StackConfig(num_layers=2, mixers=mixers, position=position, options=AnyOptions())
+    return replace(SMALL, **{role: stack}, **options)
+
+
+def test_the_hooks_of_a_scheme_are_those_it_overrides():
+    assert {name: set(cls.hooks()) for name, cls in POSITIONS.items()} == {
+        "none": set(),
+        "sinusoidal": {"embed"},
+        "learned": {"embed"},
+        "concatenated": {"embed"},
+        "scalar": {"embed"},
+        "t5": {"bias"},
+        "alibi": {"bias"},
+        "rope": {"rotate"},
+    }
+    assert MIXERS["full"].honours == {"rotate", "bias"}
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+@pytest.mark.parametrize(
+    ("position", "mixers", "words"),
+    [
+        ("rope", ("deaf",), "turns queries and keys before their product, which"),
+        ("alibi", ("full", "deaf"), "adds a number for each pair .*mixers=deaf does not do"),
+        ("t5", ("rotating",), "use model.*position=sinusoidal or .* or rope$"),
+        ("alibi", ("recurrent",), "no mixer of the stack does .*position=none or sinusoidal"),
+        ("rope", ("full", "deaf", "recurrent"), "mixers=deaf"),
+    ],
+)
+def test_a_hook_that_does_not_reach_a_mixer_is_refused(role, position, mixers, words):
+    with pytest.raises(UserError, match=f"model.{role}.position={position} .*{words}"):
+        check_model_config(config(position, *mixers, role=role))
+
+
+@pytest.mark.parametrize(
+    ("position", "mixers"),
+    [
+        ("rope", ("full",)),
+        ("rope", ("rotating", "full")),
+        ("alibi", ("recurrent", "full")),  # a hybrid: attention gets it, recurrence needs none
+        ("sinusoidal", ("deaf",)),
+        ("none", ("recurrent",)),
+        ("none", ("deaf",)),  # a bag of words, which was asked for by name
+    ],
+)
+def test_what_reaches_everyone_is_accepted(position, mixers):
+    check_model_config(config(position, *mixers))
+
+
+def test_only_layers_that_exist_count():
+    check_model_config(config("alibi", "full", "full", "deaf"))  # two layers
+
+
+@pytest.mark.parametrize(
+    ("position", "options", "words"),
+    [
+        ("t5", {"num_buckets": 5}, "position_options.t5.num_buckets=5: must be even"),
+        ("t5", {"max_distance": 16}, "max_distance=16: must be more than half of num_buckets=32"),
+        ("concatenated", {"width": 16}, "concatenated.width=16: .* between 1 and 15"),
+        ("rope", {"base": 1.0}, "rope.base=1.0"),
+    ],
+)
+def test_options_that_cannot_work(position, options, words):
+    every = StackConfig().position_options
+    given = replace(every, **{position: POSITIONS[position].Options(**options)})
+    stack = StackConfig(num_layers=1, position=position, position_options=given)
+    with pytest.raises(UserError, match=words):
+        check_model_config(replace(SMALL, encoder=stack, decoder=stack))
+
+
+def test_rope_needs_pairs():
+    stack = StackConfig(num_layers=1, position="rope")
+    with pytest.raises(UserError, match="even head width, got 5: set model.head_dim"):
+        check_model_config(replace(SMALL, encoder=stack, head_dim=5))
+
+
+def test_tied_words_need_one_width():
+    beside = StackConfig(num_layers=1, position="concatenated")
+    with pytest.raises(UserError, match="leaves them 16 features and .*concatenated 12"):
+        check_model_config(replace(SMALL, decoder=beside))
+    check_model_config(replace(SMALL, decoder=beside, tie_embeddings="decoder"))
+    check_model_config(replace(SMALL, encoder=beside, decoder=beside))
+
+
+@pytest.mark.parametrize("position", ["learned", "scalar"])
+def test_past_the_trained_length(position):
+    stack = StackConfig(num_layers=1, position=position)
+    long = replace(SMALL, encoder=stack, decoder=stack)
+    params = api.init(long, jax.random.key(0))
+    ids, mask = jnp.zeros((1, 13), jnp.int32), jnp.ones((1, 13), bool)
+    with pytest.raises(UserError, match=f"position={position} .*12 .*model.max_length.*13"):
+        api.apply(long, params, ids, mask, ids[:, :3], mask[:, :3])
+    with pytest.raises(UserError, match=f"position={position}"):
+        api.apply(long, params, ids[:, :3], mask[:, :3], ids, mask)
+    with pytest.raises(UserError, match=f"position={position}"):
+        api.encode(long, params, ids[:, :3], mask[:, :3], max_length=13)
+
+
+def test_a_base_scheme_uses_nothing():
+    assert Position.hooks() == frozenset()

@@ -1,0 +1,136 @@
+"""Each scheme against its formula, written out in NumPy."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.alibi import Alibi, slopes
+from transformer_jax.positions.concatenated import Concatenated, ConcatenatedOptions
+from transformer_jax.positions.learned import Learned
+from transformer_jax.positions.rope import rotated
+from transformer_jax.positions.scalar import Scalar
+from transformer_jax.positions.sinusoidal import sinusoids
+from transformer_jax.positions.t5 import T5Relative, relative_buckets
+
+D, HEADS, MAX = 8, 2, 10
+WORDS = jax.random.normal(jax.random.key(0), (2, 4, D))
+HERE = jnp.array([0, 1, 2, 5])
+
+
+def scheme(cls, *, causal=False, **more):
+    return cls(d_model=D, num_heads=HEADS, head_dim=4, max_length=MAX, causal=causal, **more)
+
+
+def test_sinusoids():
+    want = [[f(p / 10000 ** (2 * i / D)) for i in range(D // 2) for f in (np.sin, np.cos)]
+            for p in range(20)]  # fmt: skip
+    np.testing.assert_allclose(sinusoids(jnp.arange(20), D), want, atol=1e-5)
+
+
+def test_learned():
+    table = jax.random.normal(jax.random.key(1), (MAX, D))
+    got = scheme(Learned).apply({"params": {"table": table}}, WORDS, HERE, method="embed")
+    np.testing.assert_allclose(got, WORDS + table[HERE] * np.sqrt(D), atol=1e-5)
+
+
+def test_scalar():
+    direction = jax.random.normal(jax.random.key(1), (D,))
+    module = scheme(Scalar)
+    got = module.apply({"params": {"direction": direction}}, WORDS, HERE, method="embed")
+    share = np.array([0.0, 0.1, 0.2, 0.5])[:, None]
+    np.testing.assert_allclose(got, WORDS + share * direction * np.sqrt(D), atol=1e-5)
+
+
+def test_concatenated():
+    words = WORDS[..., :5]
+    module = scheme(Concatenated, options=ConcatenatedOptions(width=3))
+    got = module.apply({}, words, HERE, method="embed")
+    np.testing.assert_array_equal(got[..., :5], words)
+    np.testing.assert_allclose(got[1, :, 5:], sinusoids(HERE, 3), atol=1e-6)
+    assert Concatenated.word_width(D, ConcatenatedOptions()) == 6  # a quarter is the position's
+
+
+@pytest.mark.parametrize("tied", ["all", "decoder", "none"])
+def test_concatenated_in_a_model(tied):
+    beside = StackConfig(num_layers=1, position="concatenated")
+    config = ModelConfig(
+        source_vocab_size=9, target_vocab_size=9, d_model=16, d_ff=16, num_heads=2,
+        encoder=beside, decoder=beside, tie_embeddings=tied, max_length=8,
+    )  # fmt: skip
+    params = api.init(config, jax.random.key(0))
+    assert params["target_embedding"]["table"].shape == (9, 12)
+    ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
+    logits = api.apply(config, params, ids, mask, ids, mask)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+    target_in = api.shift_right(ids)
+    log_probs = jax.nn.log_softmax(api.apply(config, params, ids, mask, target_in, mask))
+    want = -jnp.take_along_axis(log_probs, ids[..., None], axis=-1).sum()
+    np.testing.assert_allclose(api.loss(config, params, batch)[1], want, rtol=1e-5)
+    if tied == "none":
+        assert params["projection"]["kernel"].shape == (16, 9)
+        return
+    # Tied: as an output table whose position features are zero.
+    untied = replace(config, tie_embeddings="none")
+    kernel = jnp.pad(params["target_embedding"]["table"], ((0, 0), (0, 4))).T
+    source = params.get("source_embedding", params["target_embedding"])
+    other = params | {"projection": {"kernel": kernel}, "source_embedding": source}
+    np.testing.assert_allclose(api.apply(untied, other, ids, mask, ids, mask), logits, atol=1e-5)
+
+
+def test_alibi():
+    np.testing.assert_allclose(slopes(8), [2.0**-i for i in range(1, 9)])  # the paper's
+    np.testing.assert_allclose(slopes(3), [2**-4, 2**-8, 2**-2])
+    np.testing.assert_allclose(slopes(1), [2**-8])
+    bias = scheme(Alibi).apply({}, HERE, jnp.arange(3), method="bias")
+    distances = np.abs(np.array([0, 1, 2, 5])[:, None] - np.arange(3))
+    np.testing.assert_allclose(bias, [-(2.0**-4) * distances, -(2.0**-8) * distances])
+
+
+def test_rope_is_a_rotation_in_the_complex_plane():
+    x = jax.random.normal(jax.random.key(0), (2, 4, HEADS, 6))
+    pairs = np.asarray(x, np.float64).reshape(2, 4, HEADS, 3, 2)
+    angles = np.array([0, 1, 2, 5])[:, None] * 100.0 ** (-np.arange(0, 6, 2) / 6)
+    turned = (pairs[..., 0] + 1j * pairs[..., 1]) * np.exp(1j * angles)[:, None]
+    want = np.stack([turned.real, turned.imag], -1).reshape(x.shape)
+    np.testing.assert_allclose(rotated(x, HERE, 100.0), want, atol=1e-5)
+
+
+def test_t5_buckets_by_hand():
+    # 8 buckets, bidirectional: 4 a side, of which 2 are exact.
+    def sides(distances, **sizes):
+        return relative_buckets(jnp.array(distances), **sizes).tolist()
+
+    both = {"bidirectional": True, "num_buckets": 8, "max_distance": 8}
+    assert sides([0, -1, -2, -3, -4, -8, -99], **both) == [0, 1, 2, 2, 3, 3, 3]
+    assert sides([1, 2, 4, 99], **both) == [5, 6, 7, 7]
+    past = {"bidirectional": False, "num_buckets": 8, "max_distance": 16}
+    assert sides([5, 1, 0, -1, -3, -4, -6, -8, -12, -16, -99], **past) == [
+        0, 0, 0, 1, 3, 4, 5, 6, 7, 7, 7,
+    ]  # fmt: skip
+
+
+def test_t5_gives_each_head_its_own_number():
+    table = jax.random.normal(jax.random.key(1), (32, HEADS))
+    module = scheme(T5Relative, causal=True)
+    bias = module.apply({"params": {"table": table}}, jnp.arange(3), jnp.arange(3), method="bias")
+    assert bias.shape == (HEADS, 3, 3)
+    np.testing.assert_array_equal(bias[:, 2, 0], table[2])
+    np.testing.assert_array_equal(bias[:, 1, 1], table[0])
+
+
+def test_t5_is_one_table_a_stack():
+    stack = StackConfig(num_layers=3, position="t5")
+    config = ModelConfig(
+        source_vocab_size=9, target_vocab_size=9, d_model=16, d_ff=16, num_heads=2,
+        encoder=stack, decoder=stack, param_dtype="bfloat16",
+    )  # fmt: skip
+    params = api.abstract_params(config)
+    for side in ("encoder", "decoder"):
+        table = params[side]["position"]["table"]
+        assert (table.shape, table.dtype) == ((32, 2), jnp.bfloat16)
+        assert all("position" not in params[side][f"blocks_{i}"]["mixer"] for i in range(3))

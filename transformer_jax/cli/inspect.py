@@ -1,0 +1,40 @@
+"""Draws where every layer and head looks in one sentence pair: encoder, decoder, cross.
+
+    transformer-jax inspect --workdir=DIR "A dog runs." "Ein Hund rennt." --output=heat.png
+
+Without a target, the model's own translation is shown. A layer whose mixer has no attention
+weights shows its effective attention (see transformer_jax.inspect) in one panel. With
+--effective, all do.
+"""
+
+import argparse
+
+from transformer_jax.cli.decode_flags import add_run_arguments
+from transformer_jax.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `transformer-jax inspect`."""
+    add_run_arguments(parser)
+    parser.add_argument("source", help="a source sentence")
+    parser.add_argument("target", nargs="?", help="its translation (default: the model's own)")
+    parser.add_argument("--output", default="heat.png", metavar="FILE", help="PNG to write")
+    parser.add_argument(
+        "--effective", action="store_true", help="effective attention for layers with weights too"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draws the picture and prints its path."""
+    from transformer_jax.evaluation.plots import plot_attention_maps
+    from transformer_jax.evaluation.translator import load
+    from transformer_jax.inspect import sentence_maps
+
+    if not args.output.endswith(".png"):
+        raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")
+    translator = load(args.workdir, args.checkpoint)
+    maps, source, target = sentence_maps(
+        translator, args.source, args.target, effective=args.effective
+    )
+    print(plot_attention_maps(maps, source, target, args.output))
+    return 0

@@ -1,0 +1,88 @@
+"""The linear maps around attention: queries, keys and values in, heads out."""
+
+import jax
+from flax import linen as nn
+
+from transformer_jax.layers.projections import Dense
+from transformer_jax.mixers.base import MixerContext
+
+
+class HeadProjections(nn.Module):
+    """W_q, W_k, W_v and W_o, with the head axis split out.
+
+    Two other ways of writing the same maps, each of which lets an argument be tested:
+
+    `merged_query_key`: the scores x W_q,h W_k,h^T m^T see the two matrices only as their
+    product, so a head may hold that product itself, W_h of [D, D]: queries are x W_h, and
+    the tokens m are their own keys, shared by all heads. The product is no longer held to
+    rank head_dim, and costs D / (2 head_dim) times the parameters.
+
+    `factored_value`: a head's value map D -> D is W_v,h ("down", to head_dim) times its
+    block of W_o ("up"). With this option all heads share one "up": the sum of the heads
+    goes through a single [head_dim, D] matrix, as if the H blocks of W_o were equal.
+
+    Attributes:
+        context: the model's side of the configuration.
+        num_kv_heads: heads of keys and values; 0 = as many as queries have.
+        merged_query_key: see above.
+        factored_value: see above.
+    """
+
+    context: MixerContext
+    num_kv_heads: int = 0
+    merged_query_key: bool = False
+    factored_value: bool = False
+
+    def setup(self) -> None:
+        c = self.context
+        width = c.num_heads * c.head_dim
+        kv_width = (self.num_kv_heads or c.num_heads) * c.head_dim
+        heads = ("embed", "heads")
+        if self.merged_query_key:
+            # As widely spread as the product of two matrices of the default initialisation.
+            deviation = c.head_dim**0.5 * 2.0 / (c.d_model + width)
+            init = nn.initializers.normal(deviation)
+            self.query = Dense(
+                c.d_model, c.num_heads * c.d_model, heads, kernel_init=init, **c.dtypes
+            )
+        else:
+            self.query = Dense(c.d_model, width, heads, **c.dtypes)
+            # A bias on the keys adds the same number to all scores of a query: no effect.
+            self.key = Dense(c.d_model, kv_width, heads, use_bias=False, **c.dtypes)
+        self.value = Dense(c.d_model, kv_width, heads, **c.dtypes)
+        if self.factored_value:
+            self.out = Dense(c.head_dim, c.d_model, ("head_dim", "embed"), **c.dtypes)
+        else:
+            self.out = Dense(width, c.d_model, ("heads", "embed"), **c.dtypes)
+
+    @property
+    def scale(self) -> float:
+        """Of the query-key product: 1 / sqrt(head_dim), also where the two are merged."""
+        return self.context.head_dim**-0.5
+
+    @property
+    def cached_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(heads, width) of one token's keys, and of its values."""
+        c = self.context
+        values = (self.num_kv_heads or c.num_heads, c.head_dim)
+        return ((1, c.d_model) if self.merged_query_key else values), values
+
+    def queries(self, x: jax.Array) -> jax.Array:
+        """[..., D] -> [..., H, K]; where merged, [..., H, D]."""
+        return _split(self.query(x), self.context.num_heads)
+
+    def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[..., D] -> twice [..., G, K]; where merged, the keys are [..., 1, D]."""
+        groups = self.num_kv_heads or self.context.num_heads
+        keys = x[..., None, :] if self.merged_query_key else _split(self.key(x), groups)
+        return keys, _split(self.value(x), groups)
+
+    def join(self, heads: jax.Array) -> jax.Array:
+        """[..., H, K] -> [..., D]."""
+        if self.factored_value:
+            return self.out(heads.sum(axis=-2))
+        return self.out(heads.reshape(*heads.shape[:-2], -1))
+
+
+def _split(x: jax.Array, heads: int) -> jax.Array:
+    return x.reshape(*x.shape[:-1], heads, -1)

@@ -1,0 +1,38 @@
+"""ALiBi, attention with linear biases (Press et al. 2022, arXiv:2108.12409).
+
+    score_h(i, j) -= slope_h * |i - j|,        slope_h = 2^(-8 h / H),  h = 1 ... H
+
+Nothing is learned, and every length is defined: the paper's point is quality past the
+trained length. The paper is causal, where |i - j| = i - j; a bidirectional stack gets
+the symmetric form, which knows how far a word is but not on which side: the mirror
+image of a sentence gives the mirror image of its outputs. Where H is no power of two,
+the slopes of the next smaller one are followed by every other slope of the next larger
+one, as in the authors' code.
+"""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.positions.base import Position
+
+
+def slopes(num_heads: int) -> np.ndarray:
+    """[H] float32, the slope of each head."""
+    power = 2 ** int(np.log2(num_heads))
+    first = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-4.0 * np.arange(1, 2 * power, 2) / power)
+    return np.concatenate([first, between[: num_heads - power]]).astype(np.float32)
+
+
+class Alibi(Position):
+    """Lowers the scores in proportion to the distance, each head at its own slope."""
+
+    shift_invariant: ClassVar[bool] = True
+
+    def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
+        """[H, T, M] float32."""
+        distances_TM = jnp.abs(q_positions[:, None] - k_positions[None, :]).astype(jnp.float32)
+        return -slopes(self.num_heads)[:, None, None] * distances_TM

@@ -1,0 +1,45 @@
+"""Learned positions (Gehring et al. 2017, arXiv:1705.03122; Vaswani et al. 2017, section 3.5).
+
+    x_p = word_p + sqrt(D) * table[p],        table: [max_length, D]
+
+One vector for each place. Past `max_length` there is none, and none is made up: a
+longer sequence is refused when the model is traced. Places that are rare in training
+(the ends of the longest sentences) are learned badly.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.errors import UserError
+from transformer_jax.positions.base import Position
+
+
+class Learned(Position):
+    """Adds a learned vector for each position to the word embeddings."""
+
+    def setup(self) -> None:
+        # As the words: a table of deviation D^-0.5, scaled by sqrt(D) where it is used, so
+        # that an optimizer's steps move both alike.
+        self.table = self.param(
+            "table",
+            nn.with_logical_partitioning(
+                nn.initializers.normal(stddev=self.d_model**-0.5), ("positions", "embed")
+            ),
+            (self.max_length, self.d_model),
+            self.param_dtype,
+        )
+
+    def check_length(self, length: int) -> None:
+        """See `Position`."""
+        if length > self.max_length:
+            raise UserError(
+                f"position=learned has vectors for {self.max_length} positions "
+                f"(model.max_length), but the sequence is {length} long: cut it, train with a "
+                "larger model.max_length, or use position=sinusoidal, rope, alibi or t5"
+            )
+
+    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+        """x [..., L, D] + the vectors of positions [L]."""
+        vectors_LD = jnp.take(self.table, positions, axis=0) * self.d_model**0.5
+        return x + vectors_LD.astype(x.dtype)

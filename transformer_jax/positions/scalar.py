@@ -1,0 +1,45 @@
+"""The position as one number in [0, 1), the plainest scheme that has an order.
+
+    x_p = word_p + (p / max_length) * sqrt(D) * w,        w: [D], learned
+
+The number is a feature of its own, which enters the residual stream along one learned
+direction. Neighbours differ by only 1 / max_length, so the model tells them apart with
+difficulty: what Vaswani et al. 2017 chose sinusoids to avoid. The number is a share of
+`max_length` and not of the sentence's length, because a decoder does not know how long
+its sentence will be. Past `max_length` it would leave [0, 1): refused.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.errors import UserError
+from transformer_jax.positions.base import Position
+
+
+class Scalar(Position):
+    """Adds position / max_length times a learned direction to the word embeddings."""
+
+    def setup(self) -> None:
+        self.direction = self.param(
+            "direction",
+            nn.with_logical_partitioning(
+                nn.initializers.normal(stddev=self.d_model**-0.5), ("embed",)
+            ),
+            (self.d_model,),
+            self.param_dtype,
+        )
+
+    def check_length(self, length: int) -> None:
+        """See `Position`."""
+        if length > self.max_length:
+            raise UserError(
+                f"position=scalar is position / {self.max_length} (model.max_length), which a "
+                f"sequence of {length} would take past 1: cut it, train with a larger "
+                "model.max_length, or use position=sinusoidal, rope, alibi or t5"
+            )
+
+    def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+        """x [..., L, D] + share of max_length (of positions [L]) times the direction."""
+        share_L1 = positions[:, None].astype(jnp.float32) / self.max_length
+        return x + (share_L1 * self.direction * self.d_model**0.5).astype(x.dtype)
