@@ -9,6 +9,7 @@ token so far.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +80,7 @@ class FullAttention(Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
 
     Options = FullAttentionOptions
+    quadratic: ClassVar[bool] = True
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
@@ -140,6 +142,7 @@ class FullCrossAttention(CrossMixer):
     """Every target position attends to every real source position."""
 
     Options = FullAttentionOptions
+    quadratic: ClassVar[bool] = True
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)

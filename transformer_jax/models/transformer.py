@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, arXiv:1706.03762)."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -47,8 +48,12 @@ def _mixers(
     names = [stack.mixers[i % len(stack.mixers)] for i in range(stack.num_layers)]
     context = _context(config, causal=causal)
     return [
-        MIXERS[name](context=context, options=getattr(stack.options, name), position=position)
-        for name in names
+        MIXERS[name](
+            context=replace(context, layer=layer),
+            options=getattr(stack.options, name),
+            position=position,
+        )
+        for layer, name in enumerate(names)
     ]
 
 
