@@ -4,18 +4,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from tests.mixers.sparse_cases import (
     BATCH,
     LENGTH,
     assert_equals_full_attention,
     build,
     context,
+    influence,
     initialised,
     inputs,
+    outputs,
     smaller_blocks,
 )
 from tests.reference.naive_longformer import naive_longformer
-
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.longformer import LongformerAttention, LongformerOptions
 
@@ -43,22 +45,17 @@ def test_the_module_is_the_formula_with_its_projections_and_hooks(share, monkeyp
         bias = bound.position.bias(at, at)
         return bound.heads.join(naive_longformer(local, (q[:, :3], k, v), mask, 2, 2, bias))
 
-    bound = mixer.bind(variables)
-    got = jax.jit(lambda x: bound(x, mask, deterministic=True))(inputs())
-    want, real = by_hand(bound, inputs()), mask[..., None]
+    got = outputs(mixer, variables, inputs(), mask)
+    want = jax.jit(lambda v, x: by_hand(mixer.bind(v), x))(variables, inputs())
+    real = mask[..., None]
     np.testing.assert_allclose(jnp.where(real, got, 0), jnp.where(real, want, 0), atol=2e-5)
 
 
 def test_global_tokens_connect_the_ends_and_others_do_not():
     mixer = build("longformer", causal=False, window=2, num_global=1)
-    variables, mask = initialised(mixer), jnp.ones((1, LENGTH), bool)
-
-    def outputs(x):
-        return mixer.apply(variables, x, mask, deterministic=True)[0].sum(-1)
-
-    influence = jnp.abs(jax.jacobian(outputs)(inputs()[:1])[:, 0]).sum(-1) > 0
-    assert influence[0].all() and influence[:, 0].all()
-    assert not influence[LENGTH - 1, 1 : LENGTH - 3].any()
+    sees = influence(mixer, initialised(mixer))
+    assert sees[0].all() and sees[:, 0].all()
+    assert not sees[LENGTH - 1, 1 : LENGTH - 3].any()
 
 
 def test_the_limit_is_full_attention():
@@ -69,8 +66,10 @@ def test_the_limit_is_full_attention():
 
 def test_the_weights_shown_are_a_distribution_over_what_is_read():
     mixer = build("longformer", causal=False, window=2, num_global=2)
-    variables, mask = initialised(mixer), jnp.ones((BATCH, LENGTH), bool)
-    _, shown = mixer.apply(variables, inputs(), mask, deterministic=True, mutable=["intermediates"])
+    mask = jnp.ones((BATCH, LENGTH), bool)
+    _, shown = mixer.apply(
+        initialised(mixer), inputs(), mask, deterministic=True, mutable=["intermediates"]
+    )
     (weights,) = shown["intermediates"]["attention_weights"]
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
     assert ((weights > 0).sum(-1)[..., 10] == 2 + 5).all()

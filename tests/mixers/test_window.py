@@ -1,9 +1,12 @@
 """Sliding-window attention: its ring, its limits and its hooks."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from tests.mixers.sparse_cases import (
     BATCH,
     LENGTH,
@@ -13,11 +16,11 @@ from tests.mixers.sparse_cases import (
     context,
     initialised,
     inputs,
+    outputs,
     smaller_blocks,
 )
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_window import naive_window_mask
-
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.window import WindowAttention, WindowOptions
 
@@ -55,7 +58,7 @@ def test_the_module_is_the_formula_with_its_projections_and_hooks(causal, monkey
         np.testing.assert_allclose(got_grad, want_grad, atol=2e-4)
 
 
-@pytest.mark.parametrize(("window", "dilation"), [(4, 1), (3, 3), (2, 17), (50, 1), (1, 90)])
+@pytest.mark.parametrize(("window", "dilation"), [(4, 1), (3, 3), (50, 1), (1, 90)])
 def test_the_ring_forgets_what_the_window_no_longer_sees(window, dilation):
     state = assert_step_equals_parallel(
         build("window", causal=True, window=window, dilation=dilation)
@@ -79,11 +82,10 @@ def test_a_window_of_the_length_is_full_attention(causal):
 
 
 def test_bfloat16_stays_near_float32():
-    mask = jnp.ones((BATCH, LENGTH), bool)
     low, high = (build("window", causal=True, window=3, dtype=d) for d in ("bfloat16", "float32"))
     variables = initialised(high)
-    got = low.apply(variables, inputs().astype(jnp.bfloat16), mask, deterministic=True)
-    want = high.apply(variables, inputs(), mask, deterministic=True)
+    got = outputs(low, variables, inputs().astype(jnp.bfloat16))
+    want = outputs(high, variables, inputs())
     assert got.dtype == jnp.bfloat16
     np.testing.assert_allclose(got.astype(jnp.float32), want, atol=0.05)
 
@@ -92,6 +94,7 @@ def test_dropout_changes_the_output_only_when_it_is_on():
     mixer = build("window", causal=True, window=3, dropout=0.5)
     variables, mask = initialised(mixer), jnp.ones((BATCH, LENGTH), bool)
 
+    @partial(jax.jit, static_argnums=0)
     def run(deterministic, seed):
         rngs = {"dropout": jax.random.key(seed)}
         return mixer.apply(variables, inputs(), mask, deterministic=deterministic, rngs=rngs)

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from tests.reference.naive_bigbird import naive_bigbird_mask
 from tests.reference.naive_longformer import naive_longformer
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_strided import naive_strided_mask
 from tests.reference.naive_window import naive_window_mask
-
 from transformer_jax.ops import blocked_attention, sparse_attention
 from transformer_jax.ops.blocked_attention import BlockLayout, neighbour_reads, num_blocks
 from transformer_jax.ops.partial_attention import Hooks

@@ -1,6 +1,7 @@
 """Window and global tokens as one L x L mask each for local and global queries."""
 
 import jax.numpy as jnp
+
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_window import naive_window_mask
 
