@@ -31,6 +31,7 @@ class MixerContext:
         max_length: the longest sequence the model is built for.
         attention_dropout_rate: dropout on attention weights, for mixers that have them.
         dtypes: `dtype`, `matmul_dtype` and `param_dtype` of every layer inside.
+        layer: its place in the stack, from 0, for constants that differ between layers.
     """
 
     d_model: int
@@ -40,6 +41,7 @@ class MixerContext:
     max_length: int
     attention_dropout_rate: float
     dtypes: dict
+    layer: int = 0
 
 
 class Mixer(nn.Module):
@@ -58,6 +60,8 @@ class Mixer(nn.Module):
     #: True where the mixer knows where a token stands without any position scheme:
     #: recurrences, convolutions, token-mixing MLPs
     knows_order: ClassVar[bool] = False
+    #: True where the time or the memory of `__call__` grows with the square of the length
+    quadratic: ClassVar[bool] = False
 
     context: MixerContext
     options: Any
@@ -93,6 +97,9 @@ class CrossMixer(nn.Module):
     The memory is projected once (`project`); the queries of all beams of a sentence
     read it side by side on the length axis, so it is never copied per beam.
     """
+
+    #: True where the cost grows with the product of the two lengths
+    quadratic: ClassVar[bool] = False
 
     context: MixerContext
     options: Any

@@ -82,6 +82,7 @@ class FullAttention(Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
 
     Options = FullAttentionOptions
+    quadratic: ClassVar[bool] = True
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
 
     @classmethod
@@ -158,6 +159,7 @@ class FullCrossAttention(CrossMixer):
     """Every target position attends to every real source position."""
 
     Options = FullAttentionOptions
+    quadratic: ClassVar[bool] = True
 
     @classmethod
     def check(cls, context: MixerContext, options: Any, *, key: str) -> None:

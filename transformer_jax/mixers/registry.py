@@ -8,10 +8,18 @@ from dataclasses import field, make_dataclass
 from typing import Any
 
 from transformer_jax.mixers.base import CrossMixer, Mixer
+from transformer_jax.mixers.bigbird import BigBirdAttention
 from transformer_jax.mixers.full_attention import FullAttention, FullCrossAttention
+from transformer_jax.mixers.longformer import LongformerAttention
+from transformer_jax.mixers.strided import StridedAttention
+from transformer_jax.mixers.window import WindowAttention
 
 MIXERS: dict[str, type[Mixer]] = {
     "full": FullAttention,
+    "window": WindowAttention,
+    "longformer": LongformerAttention,
+    "strided": StridedAttention,
+    "bigbird": BigBirdAttention,
 }
 
 CROSS_MIXERS: dict[str, type[CrossMixer]] = {

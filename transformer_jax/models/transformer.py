@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017, arXiv:1706.03762)."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -44,8 +45,12 @@ def _mixers(
 ) -> list[Any]:
     context = mixer_context(config, causal=causal)
     return [
-        MIXERS[name](context=context, options=getattr(stack.options, name), position=position)
-        for name in layer_mixers(stack)
+        MIXERS[name](
+            context=replace(context, layer=layer),
+            options=getattr(stack.options, name),
+            position=position,
+        )
+        for layer, name in enumerate(layer_mixers(stack))
     ]
 
 

@@ -1,0 +1,81 @@
+"""Longformer's self-attention equals that of the Hugging Face library on the same weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.longformer import LongformerAttention, LongformerOptions
+from transformer_jax.mixers.window import WindowAttention, WindowOptions
+from transformer_jax.positions.none import NoPosition
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+BATCH, LENGTH, D, HEADS, WINDOW = 2, 24, 16, 4, 3
+
+
+def theirs():
+    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+    config = transformers.LongformerConfig(
+        hidden_size=D, num_attention_heads=HEADS, attention_window=[2 * WINDOW],
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    module = LongformerSelfAttention(config, layer_id=0).eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def ours(cls, options):
+    dtypes = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
+    shape = {"d_model": D, "num_heads": HEADS, "head_dim": D // HEADS, "causal": False}
+    shape["max_length"] = LENGTH
+    context = MixerContext(**shape, attention_dropout_rate=0.0, dtypes=dtypes)
+    return cls(context=context, options=options, position=NoPosition(**shape))
+
+
+def copied(module, suffix=""):
+    """Their projections as our parameters; our keys have no bias, and the softmax no use for it."""
+    dense = {}
+    for name in ("query", "key", "value"):
+        linear = getattr(module, name + suffix)
+        dense[name] = {"kernel": linear.weight.T.detach().numpy()}
+        if name != "key":
+            dense[name]["bias"] = linear.bias.detach().numpy()
+    return dense
+
+
+def run_theirs(module, x, mask, num_global):
+    # Their mask says -10000 for padding, 0 for a token and +10000 for a global one.
+    kind = np.where(mask, 0.0, -10000.0).astype(np.float32)
+    kind[:, :num_global] = 10000.0
+    kind = torch.from_numpy(kind)
+    with torch.no_grad():
+        y, *_ = module(
+            torch.from_numpy(x), attention_mask=kind, is_index_masked=kind < 0,
+            is_index_global_attn=kind > 0, is_global_attn=num_global > 0,
+        )  # fmt: skip
+    return y.numpy()
+
+
+@pytest.mark.parametrize("num_global", [0, 1, 5])
+def test_equal(num_global):
+    module = theirs()
+    x = np.random.default_rng(0).normal(size=(BATCH, LENGTH, D)).astype(np.float32)
+    mask = np.arange(LENGTH) < np.array([LENGTH, 17])[:, None]
+    want = run_theirs(module, x, mask, num_global)
+    heads = copied(module) | {"out": {"kernel": np.eye(D, dtype=np.float32), "bias": np.zeros(D)}}
+    if num_global:
+        mixer = ours(LongformerAttention, LongformerOptions(WINDOW, num_global=num_global))
+        params = {"heads": heads, "global_heads": copied(module, "_global")}
+    else:
+        mixer, params = ours(WindowAttention, WindowOptions(WINDOW)), {"heads": heads}
+    apply = jax.jit(
+        lambda p, x: mixer.apply({"params": p}, x, jnp.asarray(mask), deterministic=True)
+    )
+    got = apply(params, x)
+    np.testing.assert_allclose(np.asarray(got)[mask], want[mask], atol=1e-5)

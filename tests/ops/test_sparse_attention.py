@@ -1,0 +1,206 @@
+"""The blocked patterns against explicit L x L masks: outputs and every gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.reference.naive_bigbird import naive_bigbird_mask
+from tests.reference.naive_longformer import naive_longformer
+from tests.reference.naive_masked_attention import naive_masked_attention
+from tests.reference.naive_strided import naive_strided_mask
+from tests.reference.naive_window import naive_window_mask
+from transformer_jax.ops import blocked_attention, sparse_attention
+from transformer_jax.ops.blocked_attention import BlockLayout, neighbour_reads, num_blocks
+from transformer_jax.ops.partial_attention import Hooks
+
+H, K, V = 2, 4, 3
+TABLE = jax.random.normal(jax.random.key(9), (H, 101))
+
+
+def lookup(table_HP, q_positions, k_positions):
+    """A bias that is no function of the distance alone."""
+    distance = k_positions[None, :] - q_positions[:, None]
+    return table_HP[:, distance + 50] * jnp.cos(q_positions)[None, :, None]
+
+
+def check(length, attention, reference, number_of_qkv=1):
+    """Same output and same gradients at real tokens; one row of the batch has none."""
+    mask = jnp.arange(length) < jnp.array([length, length // 2, 0])[:, None]
+    keys = jax.random.split(jax.random.key(length), 4 * number_of_qkv)
+    qkv = [
+        jax.random.normal(key, (3, length, H, width))
+        for key, width in zip(keys, (K, K, V) * number_of_qkv, strict=False)
+    ]
+    ct = jax.random.normal(keys[-1], (3, length, H, V)) * mask[..., None, None]
+    at = jnp.arange(length)
+
+    def loss(form, qkv, table):
+        y = form(qkv, mask, lambda q_at, k_at: lookup(table, q_at, k_at), at)
+        return (y * ct).sum(), y
+
+    @jax.jit
+    def both(qkv, table):
+        gradients = [jax.grad(loss, (1, 2), has_aux=True)(f, qkv, table)
+                     for f in (attention, reference)]  # fmt: skip
+        return gradients
+
+    (got_grads, got), (want_grads, want) = both(qkv, TABLE)
+    real = mask[..., None, None]
+    np.testing.assert_allclose(jnp.where(real, got, 0), jnp.where(real, want, 0), atol=2e-5)
+    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
+        assert np.isfinite(got_grad).all()
+        np.testing.assert_allclose(got_grad, want_grad, atol=3e-5)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    """Makes the loop over blocks take several steps wherever there are several blocks."""
+    monkeypatch.setitem(blocked_attention._STEP_SCORES, "cpu", 500)
+    monkeypatch.setattr(sparse_attention, "_SHORTEST_BLOCK", 3)
+
+
+@pytest.mark.parametrize(
+    ("length", "window", "dilation", "block", "causal"),
+    [
+        (37, 3, 1, 4, False),
+        (37, 5, 1, 3, True),
+        (29, 2, 3, None, False),
+        (29, 2, 3, 2, True),
+        (5, 1, 9, None, False),
+        (7, 9, 2, None, True),
+    ],
+)
+def test_window(length, window, dilation, block, causal):
+    allowed = naive_window_mask(length, window, dilation, causal)
+
+    def attention(qkv, mask, bias, at):
+        return sparse_attention.window_part(
+            *qkv, mask, window=window, dilation=dilation, causal=causal, block=block,
+            hooks=Hooks(bias),
+        ).value  # fmt: skip
+
+    def reference(qkv, mask, bias, at):
+        return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
+
+    check(length, attention, reference)
+
+
+@pytest.mark.parametrize(("window", "dilation", "num_global"), [(2, 1, 3), (1, 3, 40)])
+def test_longformer(window, dilation, num_global):
+    def parts(qkv):
+        return qkv[:3], (qkv[3][:, :num_global], *qkv[4:])
+
+    def attention(qkv, mask, bias, at):
+        return sparse_attention.longformer_attention(
+            *parts(qkv), mask, window=window, dilation=dilation, hooks=Hooks(bias)
+        )
+
+    def reference(qkv, mask, bias, at):
+        return naive_longformer(*parts(qkv), mask, window, dilation, bias(at, at))
+
+    check(31, attention, reference, number_of_qkv=2)
+
+
+@pytest.mark.parametrize(
+    ("length", "stride", "causal"), [(31, 4, False), (31, 4, True), (11, 1, True), (9, 5, False)]
+)
+def test_strided(length, stride, causal):
+    allowed = naive_strided_mask(length, stride, causal)
+
+    def attention(qkv, mask, bias, at):
+        return sparse_attention.strided_attention(
+            *qkv, mask, stride=stride, causal=causal, hooks=Hooks(bias)
+        )
+
+    def reference(qkv, mask, bias, at):
+        return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
+
+    check(length, attention, reference)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "causal"),
+    [((1, 1, 2), False), ((1, 1, 2), True), ((0, 2, 0), False), ((2, 0, 1), True)],
+)
+def test_bigbird(blocks, causal):
+    length, block = 37, 4
+    global_blocks, window_blocks, random_blocks = blocks
+    # The table is drawn for a longer sequence, as it is for a short sentence.
+    reads = sparse_attention.bigbird_reads(
+        12, global_blocks=global_blocks, window_blocks=window_blocks,
+        random_blocks=random_blocks, causal=causal, seed=(0, 0),
+    )  # fmt: skip
+    allowed = naive_bigbird_mask(length, block, reads, global_blocks, causal)
+
+    def attention(qkv, mask, bias, at):
+        return sparse_attention.bigbird_attention(
+            *qkv, mask, reads_NG=reads, block=block, global_blocks=global_blocks, causal=causal,
+            hooks=Hooks(bias),
+        )  # fmt: skip
+
+    def reference(qkv, mask, bias, at):
+        return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
+
+    check(length, attention, reference)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_bigbird_reads(causal):
+    plan = {"global_blocks": 2, "window_blocks": 1, "random_blocks": 3, "causal": causal}
+    reads = sparse_attention.bigbird_reads(20, **plan, seed=(0, 0))
+    for n, row in enumerate(reads):
+        row = row[row >= 0]
+        assert len(set(row)) == len(row) and row.max() <= (n if causal else 19)
+        window = {m for m in (n - 1, n, n + 1) if 0 <= m <= (n if causal else 19)}
+        fixed = {m for m in (0, 1) if not causal or m <= n} | window
+        assert fixed <= set(row)
+        available = (n + 1 if causal else 20) - len(fixed)
+        assert len(row) == len(fixed) + min(3, available)
+    again = sparse_attention.bigbird_reads(20, **plan, seed=(0, 0))
+    other = sparse_attention.bigbird_reads(20, **plan, seed=(0, 1))
+    assert (reads == again).all() and (reads != other).any()
+    # In the decoder a longer table begins with the shorter one: what is decoded so far stays.
+    if causal:
+        longer = sparse_attention.bigbird_reads(30, **plan, seed=(0, 0))
+        assert (longer[:20] == reads).all()
+
+
+@pytest.mark.parametrize(("length", "block", "dilation"), [(37, 4, 1), (37, 4, 3), (5, 1, 5)])
+def test_folding_puts_each_token_in_one_place_and_back(length, block, dilation):
+    blocks = num_blocks(length, block, dilation)
+    layout = BlockLayout(length, block, dilation, neighbour_reads(blocks, dilation, 1, 0))
+    at = jnp.arange(1, length + 1)[None, :, None] * jnp.ones((2, 1, 3), jnp.int32)
+    folded = layout.fold(at)
+    positions = layout.positions_NC
+    want = np.where(positions < length, positions + 1, 0)
+    assert (folded == want[:, None, :, None]).all() and folded.shape == (blocks, 2, block, 3)
+    assert sorted(positions[positions < length]) == list(range(length))
+    assert (layout.unfold(folded) == at).all()
+    for n, row in enumerate(layout.reads_NG):
+        for m in row[row >= 0]:
+            assert positions[m, 0] % dilation == positions[n, 0] % dilation
+
+
+def test_weights_are_dropped_and_the_rest_scaled():
+    """With the identity for values the output is the weights."""
+    length, rate = 48, 0.25
+    q, k = jax.random.normal(jax.random.key(0), (2, 1, length, H, K))
+    values = jnp.broadcast_to(jnp.eye(length)[None, :, None], (1, length, H, length))
+    mask = jnp.ones((1, length), bool)
+
+    @jax.jit
+    def weights(key):
+        return sparse_attention.strided_attention(
+            q, k, values, mask, stride=6, causal=False, hooks=Hooks(None, rate, key)
+        )
+
+    plain = np.asarray(weights(None))
+    np.testing.assert_allclose(plain.sum(-1), 1.0, atol=1e-5)
+    got = np.asarray(weights(jax.random.key(1)))
+    kept = got > 0
+    np.testing.assert_allclose(got[kept], (plain / (1 - rate))[kept], rtol=1e-4)
+    assert abs(1 - kept.sum() / (plain > 0).sum() - rate) < 0.05
+    # No two tokens lose the same: each step of the loop has a key of its own.
+    near = [kept[0, t, :, t - 6 : t + 7].tobytes() for t in range(6, length - 6)]
+    assert len(set(near)) == len(near)

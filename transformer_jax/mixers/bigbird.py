@@ -1,0 +1,116 @@
+"""BigBird: window, global and random blocks (Zaheer et al. 2020, arXiv:2007.14062).
+
+The sequence is cut into blocks of C tokens. With g global, 2 w + 1 window and r random
+blocks (the paper's "internal" construction, section 2 and appendix D), a token of block n reads
+
+    encoder   blocks 0 ... g-1,  n-w ... n+w,  r drawn from the others;  n < g reads all
+    decoder   of the same, what is not after the token: blocks 0 ... g-1 and n-w ... n, and
+              r drawn from the earlier others
+
+O(L C (g + 2w + 1 + r)) time and memory in the encoder. A decoding step reads only the
+tokens of its C (g + w + 1 + r), though the cache keeps those of every token so far.
+
+The draw is a constant of `seed`, the layer's number and `max_length`, not of the data: the
+same token reads the same blocks in every batch, step and run, however far the batch is
+padded. Sequences much shorter than `max_length` therefore have fewer random blocks in the
+encoder. All heads of a layer share one draw, where the authors' code draws for each head;
+and the global blocks are the first g, where the authors also take the last, whose place
+depends on the padding.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.ops.blocked_attention import num_blocks
+from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
+
+
+@dataclass(frozen=True)
+class BigBirdOptions:
+    """As many window blocks as there are blocks is full attention."""
+
+    block_size: int = 64  #: tokens in a block; at most model.max_length are used
+    window_blocks: int = 1  #: read on each side (decoder: before) besides one's own
+    global_blocks: int = 2  #: the first so many are read by all
+    random_blocks: int = 3  #: drawn for each block from the others
+    seed: int = 0  #: of the draw
+
+
+class BigBirdAttention(SparseAttention):
+    """Each block reads its neighbours, the first blocks and some drawn at random."""
+
+    Options = BigBirdOptions
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del context, hooks
+        require(
+            options, key, block_size=1, window_blocks=0, global_blocks=0, random_blocks=0, seed=0
+        )
+
+    @property
+    def block(self) -> int:
+        """Tokens in a block."""
+        return min(self.options.block_size, self.context.max_length)
+
+    def plan(self, length: int) -> np.ndarray:
+        """The key blocks of each query block, for `max_length` or more tokens."""
+        o = self.options
+        return _plan(
+            num_blocks(max(length, self.context.max_length), self.block),
+            o.global_blocks,
+            o.window_blocks,
+            o.random_blocks,
+            self.context.causal,
+            (o.seed, self.context.layer),
+        )
+
+    def attend(
+        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
+    ) -> jax.Array:
+        """See `SparseAttention`."""
+        return bigbird_attention(
+            q,
+            k,
+            v,
+            mask_BL,
+            reads_NG=self.plan(q.shape[1]),
+            block=self.block,
+            global_blocks=self.options.global_blocks,
+            causal=self.context.causal,
+            hooks=hooks,
+        )
+
+    def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
+        """See `SparseAttention`."""
+        reads_G = jnp.asarray(self.plan(slots))[position // self.block]
+        at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)).reshape(-1)
+        return at_M, (at_M >= 0) & (at_M <= position)
+
+
+@lru_cache(maxsize=64)
+def _plan(
+    blocks: int,
+    global_blocks: int,
+    window_blocks: int,
+    random_blocks: int,
+    causal: bool,
+    seed: tuple[int, int],
+) -> np.ndarray:
+    return bigbird_reads(
+        blocks,
+        global_blocks=global_blocks,
+        window_blocks=window_blocks,
+        random_blocks=random_blocks,
+        causal=causal,
+        seed=seed,
+    )

@@ -1,0 +1,85 @@
+"""A sliding window with global tokens (Longformer: Beltagy, Peters, Cohan 2020).
+
+arXiv:2004.05150, section 3.1. The first g tokens of the sequence are global, and
+symmetrically so: every token reads them, and they read every token,
+
+    i >= g:  softmax over {j < g} and {j = i + d m, |m| <= w} of  q_i k_j / sqrt(head_dim)
+    i < g:   softmax over all j of                               qg_i kg_j / sqrt(head_dim)
+
+where qg, kg and vg come from projections of their own, as in the paper, or from the same
+ones (`share_projections`). O(L (w + g)) time and memory.
+
+The paper picks the global tokens for each task (a classification token, the words of a
+question); translation has neither, so here they are the first of the source. It is for
+the encoder: a global token reads what follows it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.mixers.base import MixerContext, Refusals
+from transformer_jax.mixers.full_attention import HeadProjections
+from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.ops.sparse_attention import longformer_attention
+
+
+@dataclass(frozen=True)
+class LongformerOptions:
+    """A window of at least the sequence's length, with shared projections, is full attention."""
+
+    window: int = 128  #: keys seen on each side besides the token itself
+    dilation: int = 1  #: distance between the keys seen in the window
+    num_global: int = 1  #: so many tokens at the front are read by all and read all
+    share_projections: bool = False  #: one set of projections for local and global attention
+
+
+class LongformerAttention(SparseAttention):
+    """Each token reads its neighbours and the global tokens, which read everything."""
+
+    Options = LongformerOptions
+    refuses: ClassVar[Refusals] = {
+        "decoder": "a global token reads the whole sequence, the future too; use window, or "
+        "bigbird, whose first blocks every later token reads"
+    }
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del context, hooks
+        require(options, key, window=1, dilation=1, num_global=1)
+
+    def setup(self) -> None:
+        super().setup()
+        if not self.options.share_projections:
+            # Its output projection is never called, and so has no parameters.
+            self.global_heads = HeadProjections(self.context)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        count = min(self.options.num_global, x_BLD.shape[1])
+        q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
+        if self.options.share_projections:
+            q_BGHK, k_all_BLHK, v_all_BLHK = q_BLHK[:, :count], k_BLHK, v_BLHK
+        else:
+            at_L = jnp.arange(x_BLD.shape[1])
+            k_all_BLHK, v_all_BLHK = self.global_heads.keys_values(x_BLD)
+            q_BGHK, k_all_BLHK = self.position.rotate(
+                self.global_heads.queries(x_BLD[:, :count]), k_all_BLHK, at_L[:count], at_L
+            )
+
+        def attend(v: jax.Array, v_all: jax.Array, deterministic: bool) -> jax.Array:
+            return longformer_attention(
+                (q_BLHK, k_BLHK, v),
+                (q_BGHK, k_all_BLHK, v_all),
+                mask_BL,
+                window=self.options.window,
+                dilation=self.options.dilation,
+                hooks=self.hooks(deterministic),
+            )
+
+        self.show_weights(lambda values: attend(values, values, True), x_BLD)
+        y_BLHK = attend(v_BLHK, v_all_BLHK, deterministic)
+        return self.heads.join(y_BLHK.astype(v_BLHK.dtype))

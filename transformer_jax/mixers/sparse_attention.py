@@ -1,0 +1,135 @@
+"""What the sparse attention mixers share: projections, position hooks, decoding.
+
+A subclass says who reads whom: in parallel (`attend`), and as the list of cached
+positions that one token reads (`reads`).
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.errors import UserError
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.mixers.base import Mixer
+from transformer_jax.mixers.full_attention import HeadProjections, KeyValueCache
+from transformer_jax.ops.attention import dot_product_attention
+from transformer_jax.ops.partial_attention import Hooks
+
+
+def require(options: Any, key: str, **at_least: int) -> None:
+    """Raises UserError where an option of `options`, given by name, is below its least value."""
+    for option, least in at_least.items():
+        value = getattr(options, option)
+        if value < least:
+            raise UserError(f"{key}.{option}={value}: must be at least {least}")
+
+
+class SparseAttention(Mixer):
+    """Multi-head attention in which a query reads only some of the keys."""
+
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
+
+    def setup(self) -> None:
+        self.heads = HeadProjections(self.context)
+        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
+        self.show_weights(
+            lambda values: self.attend(q_BLHK, k_BLHK, values, mask_BL, self.hooks()), x_BLD
+        )
+        y_BLHK = self.attend(q_BLHK, k_BLHK, v_BLHK, mask_BL, self.hooks(deterministic))
+        return self.heads.join(y_BLHK.astype(v_BLHK.dtype))
+
+    def attend(
+        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
+    ) -> jax.Array:
+        """The pattern, in parallel: q, k [B, L, H, K], v [B, L, H, V] -> [B, L, H, V]."""
+        raise NotImplementedError
+
+    def rotated(
+        self, heads: HeadProjections, x_BLD: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries and keys turned by the position scheme, and values, [B, L, H, K] each."""
+        at_L = jnp.arange(x_BLD.shape[1])
+        k_BLHK, v_BLHK = heads.keys_values(x_BLD)
+        q_BLHK, k_BLHK = self.position.rotate(heads.queries(x_BLD), k_BLHK, at_L, at_L)
+        return q_BLHK, k_BLHK, v_BLHK
+
+    def hooks(self, deterministic: bool = True) -> Hooks:
+        """The position scheme's bias, if it has one, and the dropout of this call."""
+        here_1 = jnp.zeros(1, jnp.int32)
+        # Asking once out here also makes the scheme create its parameters, which it could
+        # not do inside the loop over blocks.
+        has_bias = self.position.bias(here_1, here_1) is not None
+        return Hooks(
+            self.position.bias if has_bias else None,
+            self.context.attention_dropout_rate,
+            self.weight_dropout.key(deterministic),
+        )
+
+    def show_weights(self, attend: Callable[[jax.Array], jax.Array], x_BLD: jax.Array) -> None:
+        """Puts the L x L weights where `transformer_jax.inspect` finds them, if it looks."""
+        if self.is_mutable_collection("intermediates") and not self.is_initializing():
+            batch, length, _ = x_BLD.shape
+            # With the identity for values, the output is the weights.
+            one_hot = jnp.eye(length)[None, :, None, :]
+            shape = (batch, length, self.context.num_heads, length)
+            weights_BLHL = attend(jnp.broadcast_to(one_hot, shape))
+            self.sow("intermediates", "attention_weights", jnp.swapaxes(weights_BLHL, 1, 2))
+
+    def init_state(self, batch: int, max_length: int) -> KeyValueCache:
+        """Room for `max_length` tokens, of which a step reads only those in `reads`."""
+        c = self.context
+        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtypes["dtype"])
+        return KeyValueCache(key=empty, value=empty)
+
+    def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
+        """Positions [M] that the token at `position` reads, and which of them exist [M]."""
+        raise NotImplementedError
+
+    def step(
+        self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
+    ) -> tuple[jax.Array, KeyValueCache]:
+        """Writes this token's key and value and attends to the few that it may read."""
+        q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
+        start = (0, position, 0, 0)
+        cache = KeyValueCache(
+            key=jax.lax.dynamic_update_slice(state.key, k_B1HK.astype(state.key.dtype), start),
+            value=jax.lax.dynamic_update_slice(
+                state.value, v_B1HK.astype(state.value.dtype), start
+            ),
+        )
+        at_M, exists_M = self.reads(position, state.key.shape[1])
+        at_M = jnp.where(exists_M, at_M, 0)
+        y_BD = self.attend_token(
+            q_B1HK, cache.key[:, at_M], cache.value[:, at_M], exists_M, position, at_M
+        )
+        return y_BD, cache
+
+    def rotated_token(
+        self, x_BD: jax.Array, position: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """`rotated` for the one token of a step, [B, 1, H, K] each."""
+        x_B1D, here_1 = x_BD[:, None], position[None]
+        k_B1HK, v_B1HK = self.heads.keys_values(x_B1D)
+        q_B1HK, k_B1HK = self.position.rotate(self.heads.queries(x_B1D), k_B1HK, here_1, here_1)
+        return q_B1HK, k_B1HK, v_B1HK
+
+    def attend_token(
+        self,
+        q_B1HK: jax.Array,
+        k_BMHK: jax.Array,
+        v_BMHK: jax.Array,
+        exists_M: jax.Array,
+        position: jax.Array,
+        at_M: jax.Array,
+    ) -> jax.Array:
+        """One token reads the keys given, which stand at `at_M`: [B, D]."""
+        bias_H1M = self.position.bias(position[None], at_M)
+        mask_M = exists_M[None, None, None, :]
+        y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_M, bias_H1M)
+        return self.heads.join(y_B1HK)[:, 0]

@@ -1,0 +1,68 @@
+"""Strided attention (Sparse Transformer: Child, Gray, Radford, Sutskever 2019).
+
+arXiv:1904.10509, section 4.2, the strided pattern with merged heads (equation 7): with
+stride l, a query at i reads the union of
+
+    A1 = { j : |i - j| <= l }              the neighbours
+    A2 = { j : (i - j) mod l = 0 }         every l-th token
+
+(in the decoder only j <= i), so that any token reaches any other in two layers. Time is
+O(L (l + L / l)), which is O(L sqrt(L)) for the default stride of sqrt(max_length), and
+memory O(L): A1 is a blocked window, A2 one block of L / l tokens for each of the l
+residue classes, and one softmax joins the two. A decoding step reads l + L / l of the
+keys and values kept, which are those of every token so far.
+
+The paper's `fixed` pattern, meant for text, is not here; nor is a split of the patterns
+over heads or layers.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.sparse_attention import strided_attention
+
+
+@dataclass(frozen=True)
+class StridedOptions:
+    """A stride of 1, or of at least the sequence's length, is full attention."""
+
+    stride: int = 0  #: l; 0 = the square root of model.max_length, rounded up
+
+
+class StridedAttention(SparseAttention):
+    """Each token reads its neighbours and every l-th token."""
+
+    Options = StridedOptions
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del context, hooks
+        require(options, key, stride=0)
+
+    @property
+    def stride(self) -> int:
+        """The option, or its default, which depends on the model alone."""
+        return self.options.stride or math.isqrt(self.context.max_length - 1) + 1
+
+    def attend(
+        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
+    ) -> jax.Array:
+        """See `SparseAttention`."""
+        return strided_attention(
+            q, k, v, mask_BL, stride=self.stride, causal=self.context.causal, hooks=hooks
+        )
+
+    def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
+        """See `SparseAttention`."""
+        near = jnp.arange(min(self.stride, slots - 1) + 1)
+        far = jnp.arange(2 * self.stride, slots, self.stride)
+        at_M = position - jnp.concatenate([near, far])
+        return at_M, at_M >= 0

@@ -1,0 +1,108 @@
+"""Sliding-window attention, with dilation (Longformer: Beltagy, Peters, Cohan 2020).
+
+arXiv:2004.05150, section 3.1. A query at i reads the keys
+
+    j = i + d m,   -w <= m <= w   (encoder)      -w <= m <= 0   (decoder)
+
+with window w and dilation d; the softmax is over these alone. O(L w) time and memory,
+computed in blocks; a decoding step is O(w) and keeps a ring of d (w + 1) keys and values,
+however long the output. One layer sees w d tokens each way, n layers n w d.
+
+It cannot read a token outside the window in one layer, and with d > 1 none between the
+multiples of d: a pattern such as `mixers=("window", "full")` lets one in some layers do so.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.sparse_attention import window_part
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """A window of at least the sequence's length is full attention."""
+
+    window: int = 128  #: keys seen on each side (decoder: behind) besides the token itself
+    dilation: int = 1  #: distance between the keys seen
+
+
+@struct.dataclass
+class Ring:
+    """The last W tokens of each of the d residue classes, keys and values [B, d, W, H, K].
+
+    The token at position p is in class p % d, in slot (p // d) % W.
+    """
+
+    key: jax.Array
+    value: jax.Array
+
+
+class WindowAttention(SparseAttention):
+    """Each token reads its neighbours."""
+
+    Options = WindowOptions
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del context, hooks
+        require(options, key, window=1, dilation=1)
+
+    def attend(
+        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
+    ) -> jax.Array:
+        """See `SparseAttention`."""
+        return window_part(
+            q,
+            k,
+            v,
+            mask_BL,
+            window=self.options.window,
+            dilation=self.options.dilation,
+            causal=self.context.causal,
+            hooks=hooks,
+        ).value
+
+    def init_state(self, batch: int, max_length: int) -> Ring:  # type: ignore[override]
+        """Room for what a token can see, or for `max_length` tokens where that is less."""
+        c = self.context
+        dilation = min(self.options.dilation, max_length)
+        slots = min(self.options.window + 1, -(-max_length // dilation))
+        shape = (batch, dilation, slots, c.num_heads, c.head_dim)
+        empty = jnp.zeros(shape, c.dtypes["dtype"])
+        return Ring(key=empty, value=empty)
+
+    def step(  # type: ignore[override]
+        self, x_BD: jax.Array, state: Ring, position: jax.Array
+    ) -> tuple[jax.Array, Ring]:
+        """Overwrites the oldest token of this residue class and attends to the class."""
+        q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
+        _, dilation, slots, *_ = state.key.shape
+        own_class, turn = position % dilation, position // dilation
+        start = (0, own_class, turn % slots, 0, 0)
+
+        def write(ring: jax.Array, new_B1HK: jax.Array) -> jax.Array:
+            new = new_B1HK[:, None].astype(ring.dtype)
+            return jax.lax.dynamic_update_slice(ring, new, start)
+
+        def read(ring: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_index_in_dim(ring, own_class, axis=1, keepdims=False)
+
+        ring = Ring(key=write(state.key, k_B1HK), value=write(state.value, v_B1HK))
+        turns_ago_M = (turn - jnp.arange(slots)) % slots
+        y_BD = self.attend_token(
+            q_B1HK,
+            read(ring.key),
+            read(ring.value),
+            turns_ago_M <= turn,
+            position,
+            position - turns_ago_M * dilation,
+        )
+        return y_BD, ring

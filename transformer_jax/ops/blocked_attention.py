@@ -1,0 +1,161 @@
+"""Attention in which each block of queries reads a short, fixed list of key blocks.
+
+The sequence is cut into N blocks of C tokens. Block n gathers the G key blocks that a
+constant table names, so that the scores are N products of [C, K] and [K, G C] and no
+array is L x L: O(L G C) time. The blocks are worked through in a loop whose body is
+recomputed in the backward pass, so that beside the gathered keys and values, O(L G),
+only one step's scores are ever in memory.
+
+With a dilation d, the tokens of a block stand d apart: positions r, r + d, r + 2d, ...
+of one residue class r. A dilated window is then a plain window within each class
+(Beltagy et al. 2020, arXiv:2004.05150, section 3.1), and a stride of l is one block for
+each class (Child et al. 2019, arXiv:1904.10509, section 4.2).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.ops.partial_attention import Hooks, Partial, attend
+
+#: (query positions [..., C, 1], key positions [..., 1, M]) -> boolean [..., C, M].
+Allowed = Callable[[jax.Array, jax.Array], jax.Array]
+
+#: One step of the loop holds at most about this many scores, in float32: on a CPU what
+#: its cache holds (4 MiB), elsewhere enough to fill the device (256 MiB).
+_STEP_SCORES = {"cpu": 1 << 20, "other": 1 << 26}
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """How a sequence is cut into blocks, and which blocks each of them reads.
+
+    Attributes:
+        length: tokens, L.
+        block: tokens in a block, C.
+        dilation: distance between neighbours within a block.
+        reads_NG: the key blocks of each query block, none twice; -1 = none.
+    """
+
+    length: int
+    block: int
+    dilation: int
+    reads_NG: np.ndarray
+
+    @property
+    def positions_NC(self) -> np.ndarray:
+        """Where each token of each block stands; at or past `length` for the filling."""
+        n = np.arange(num_blocks(self.length, self.block, self.dilation))[:, None]
+        per_class = len(n) // self.dilation
+        within = (n % per_class) * self.block + np.arange(self.block)
+        return n // per_class + self.dilation * within
+
+    def fold(self, x_BL: jax.Array) -> jax.Array:
+        """[B, L, ...] -> [N, B, C, ...]; the filling is zeros (False)."""
+        batch, rest = x_BL.shape[0], x_BL.shape[2:]
+        blocks = num_blocks(self.length, self.block, self.dilation)
+        filling = blocks * self.block - self.length
+        x = jnp.pad(x_BL, ((0, 0), (0, filling)) + ((0, 0),) * len(rest))
+        # Position p = (m C + c) d + r goes to class r, block m, place c.
+        x = x.reshape(batch, -1, self.block, self.dilation, *rest)
+        return jnp.moveaxis(x, (3, 1, 0), (0, 1, 2)).reshape(blocks, batch, self.block, *rest)
+
+    def unfold(self, x_NBC: jax.Array) -> jax.Array:
+        """[N, B, C, ...] -> [B, L, ...], without the filling."""
+        _, batch, _, *rest = x_NBC.shape
+        x = x_NBC.reshape(self.dilation, -1, batch, self.block, *rest)
+        x = jnp.moveaxis(x, (0, 1, 2), (3, 1, 0))
+        return x.reshape(batch, -1, *rest)[:, : self.length]
+
+
+def num_blocks(length: int, block: int, dilation: int = 1) -> int:
+    """Blocks that hold `length` tokens, the same number in each residue class."""
+    return dilation * -(-length // (dilation * block))
+
+
+def neighbour_reads(blocks: int, dilation: int, before: int, after: int) -> np.ndarray:
+    """The table of a window: `before` and `after` blocks around one's own, within a class."""
+    per_class = blocks // dilation
+    n = np.arange(blocks)[:, None]
+    within = n % per_class + np.arange(-min(before, per_class - 1), min(after, per_class - 1) + 1)
+    inside = (within >= 0) & (within < per_class)
+    return np.where(inside, n - n % per_class + within, -1)
+
+
+def blocked_attention(
+    q_BLHK: jax.Array,
+    k_BLHK: jax.Array,
+    v_BLHV: jax.Array,
+    key_mask_BL: jax.Array,
+    layout: BlockLayout,
+    allowed: Allowed | None,
+    hooks: Hooks,
+) -> Partial:
+    """Each query reads the real, allowed keys of the blocks that its own block reads.
+
+    Args:
+        q_BLHK: queries.
+        k_BLHK: keys.
+        v_BLHV: values, of any width.
+        key_mask_BL: True at real tokens.
+        layout: the blocks.
+        allowed: which of the gathered keys a query may read, from their positions;
+            None = all of them.
+        hooks: bias (evaluated a block at a time) and dropout.
+
+    Returns:
+        float32 values [B, L, H, V] and log weights [B, L, H].
+    """
+    valid_NG = layout.reads_NG >= 0
+    reads_NG = np.maximum(layout.reads_NG, 0)
+    (blocks, reads), (batch, _, heads, _) = reads_NG.shape, q_BLHK.shape
+    keys = reads * layout.block
+
+    def gather(x_BLH: jax.Array) -> jax.Array:
+        x_NGBCHK = layout.fold(x_BLH)[reads_NG]
+        return x_NGBCHK.transpose(0, 2, 4, 1, 3, 5).reshape(blocks, batch, heads, keys, -1)
+
+    mask_NGBC = layout.fold(key_mask_BL)[reads_NG] & valid_NG[:, :, None, None]
+    inputs = (
+        jnp.arange(blocks, dtype=jnp.int32),
+        layout.fold(q_BLHK).swapaxes(2, 3),
+        gather(k_BLHK),
+        gather(v_BLHV),
+        mask_NGBC.transpose(0, 2, 1, 3).reshape(blocks, batch, keys),
+        jnp.asarray(layout.positions_NC, jnp.int32),
+        jnp.asarray(layout.positions_NC[reads_NG].reshape(blocks, keys), jnp.int32),
+    )
+
+    def one_step(inputs: tuple[jax.Array, ...]) -> Partial:
+        numbers_N, q_NBHCK, k_NBHMK, v_NBHMV, mask_NBM, q_at_NC, k_at_NM = inputs
+        mask = mask_NBM[:, :, None, None, :]
+        if allowed is not None:
+            mask = mask & allowed(q_at_NC[:, :, None], k_at_NM[:, None, :])[:, None, None]
+        bias = None
+        if hooks.bias is not None:
+            bias = jax.vmap(hooks.bias)(q_at_NC, k_at_NM)[:, None]
+        return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, hooks.part(numbers_N[0]))
+
+    steps = _num_steps(blocks, batch * heads * layout.block * keys)
+    if steps == 1:
+        part = one_step(inputs)
+    else:
+        split = [x.reshape(steps, blocks // steps, *x.shape[1:]) for x in inputs]
+        # A loop needs no barrier against common subexpressions: its bodies cannot be merged.
+        stacked = jax.lax.map(jax.checkpoint(one_step, prevent_cse=False), tuple(split))
+        part = jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
+    return Partial(
+        layout.unfold(part.value.swapaxes(2, 3)), layout.unfold(part.log_weight.swapaxes(2, 3))
+    )
+
+
+def _num_steps(blocks: int, scores_per_block: int) -> int:
+    """Smallest divisor of `blocks` that brings a step's scores under the limit."""
+    limit = _STEP_SCORES["cpu" if jax.default_backend() == "cpu" else "other"]
+    for steps in range(1, blocks + 1):
+        if blocks % steps == 0 and blocks // steps * scores_per_block <= limit:
+            return steps
+    return blocks

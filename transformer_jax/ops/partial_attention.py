@@ -1,0 +1,111 @@
+"""Softmax attention over a part of the keys, such that parts can be joined.
+
+Let a query's keys be split into disjoint sets P_1, P_2, ... with scores s_j. Then
+
+    lse_p = log sum_{j in P_p} exp(s_j)
+    y_p   = sum_{j in P_p} exp(s_j - lse_p) v_j
+    y     = sum_p softmax_p(lse_p) y_p
+
+is the attention over their union: one softmax, whatever the split (Rabe and Staats
+2021, arXiv:2112.05682, section 2; Milakov and Gimelshein 2018, arXiv:1805.02867). Sparse
+patterns that are the union of two shapes (a window and some global tokens) compute each
+shape in its own layout and join them here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.ops.dropout import dropout
+from transformer_jax.ops.masks import MASKED
+
+#: (query positions [T], key positions [M]) -> additive bias [H, T, M].
+Bias = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+class Hooks(NamedTuple):
+    """What happens to scores and weights besides the mask.
+
+    Attributes:
+        bias: added to the scores; evaluated only where scores are.
+        dropout_rate: of the attention weights.
+        dropout_key: None means no dropout.
+    """
+
+    bias: Bias | None = None
+    dropout_rate: float = 0.0
+    dropout_key: jax.Array | None = None
+
+    def part(self, index: int | jax.Array) -> "Hooks":
+        """The same with a dropout key of its own, for one of several parts."""
+        if self.dropout_key is None:
+            return self
+        return self._replace(dropout_key=jax.random.fold_in(self.dropout_key, index))
+
+
+class Partial(NamedTuple):
+    """Attention over some keys, float32: values [B, T, H, V] and log weights [B, T, H]."""
+
+    value: jax.Array
+    log_weight: jax.Array
+
+
+def attend(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, bias: jax.Array | None, hooks: Hooks
+) -> Partial:
+    """Attention with any leading axes, heads among them; `hooks.bias` is not read here.
+
+    Args:
+        q: queries [..., T, K].
+        k: keys [..., M, K].
+        v: values [..., M, V].
+        mask: boolean, broadcastable to [..., T, M].
+        bias: broadcastable to [..., T, M], or None.
+        hooks: the dropout of the weights.
+
+    Returns:
+        float32 values [..., T, V] and log weights [..., T]. Where a query has no key, the
+        log weight is about -1e30, so that any other part outweighs it, and the value is
+        finite.
+    """
+    scores = jnp.einsum(
+        "...tk,...mk->...tm", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32
+    )
+    if bias is not None:
+        scores = scores + bias
+    scores = jnp.where(mask, scores, MASKED)
+    top = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
+    exponentials = jnp.exp(scores - top)
+    total = exponentials.sum(axis=-1, keepdims=True)
+    weights = dropout(exponentials / total, hooks.dropout_rate, hooks.dropout_key)
+    value = jnp.einsum(
+        "...tm,...mv->...tv", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
+    )
+    return Partial(value, (top + jnp.log(total))[..., 0])
+
+
+def dense_part(
+    q_BTHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHV: jax.Array,
+    key_mask_BM: jax.Array,
+    q_positions: jax.Array,
+    k_positions: jax.Array,
+    hooks: Hooks,
+) -> Partial:
+    """Every query reads every real key given: O(T M), for few queries or few keys."""
+    q_BHTK, k_BHMK, v_BHMV = (jnp.swapaxes(x, 1, 2) for x in (q_BTHK, k_BMHK, v_BMHV))
+    bias_HTM = None if hooks.bias is None else hooks.bias(q_positions, k_positions)
+    part = attend(q_BHTK, k_BHMK, v_BHMV, key_mask_BM[:, None, None, :], bias_HTM, hooks)
+    return Partial(jnp.swapaxes(part.value, 1, 2), jnp.swapaxes(part.log_weight, 1, 2))
+
+
+def join(*parts: Partial) -> jax.Array:
+    """Attention over the union of the parts' keys, which must be disjoint: [B, T, H, V]."""
+    weights = jax.nn.softmax(jnp.stack([part.log_weight for part in parts]), axis=0)
+    return sum(
+        (weight[..., None] * part.value for weight, part in zip(weights, parts, strict=True)),
+        start=jnp.zeros((), jnp.float32),
+    )
