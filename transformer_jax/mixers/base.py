@@ -53,10 +53,26 @@ class Mixer(nn.Module):
 
     #: roles in {"encoder", "decoder"} that this class refuses, with the reason
     refuses: ClassVar[Refusals] = {}
+    #: the position hooks that this class applies, of {"rotate", "bias"}
+    honours: ClassVar[frozenset[str]] = frozenset()
+    #: True where the mixer knows where a token stands without any position scheme:
+    #: recurrences, convolutions, token-mixing MLPs
+    knows_order: ClassVar[bool] = False
 
     context: MixerContext
     options: Any
     position: Position
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """Raises UserError where the options cannot work; run before anything is built.
+
+        Args:
+            context: the model's side; `causal` tells the role.
+            options: an instance of `Options`.
+            hooks: what the stack's position scheme uses (`Position.hooks`).
+            key: where the options stand in the config, such as `model.encoder.options.full`.
+        """
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
         """Mixes [B, L, D] along L; padding (mask False) changes nothing at real tokens."""
@@ -80,6 +96,10 @@ class CrossMixer(nn.Module):
 
     context: MixerContext
     options: Any
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
+        """As `Mixer.check`; `key` is `model.cross_options.<name>`."""
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of the memory; every leaf leads with B."""

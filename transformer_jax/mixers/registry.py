@@ -9,13 +9,26 @@ from typing import Any
 
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.full_attention import FullAttention, FullCrossAttention
+from transformer_jax.mixers.linear import LinearAttention, LinearCrossAttention
+from transformer_jax.mixers.linformer import Linformer, LinformerCross
+from transformer_jax.mixers.mlp_mixer import MlpMixer
+from transformer_jax.mixers.performer import Performer, PerformerCross
+from transformer_jax.mixers.reformer import Reformer
 
 MIXERS: dict[str, type[Mixer]] = {
     "full": FullAttention,
+    "linear": LinearAttention,
+    "linformer": Linformer,
+    "mlp_mixer": MlpMixer,
+    "performer": Performer,
+    "reformer": Reformer,
 }
 
 CROSS_MIXERS: dict[str, type[CrossMixer]] = {
     "full": FullCrossAttention,
+    "linear": LinearCrossAttention,
+    "linformer": LinformerCross,
+    "performer": PerformerCross,
 }
 
 
