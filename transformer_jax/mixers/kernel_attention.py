@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
+from transformer_jax.mixers.checks import refuse_weight_dropout, require_positive
 from transformer_jax.mixers.full_attention import HeadProjections
 from transformer_jax.ops.kernel_attention import (
     KernelSums,
@@ -26,24 +26,6 @@ from transformer_jax.ops.kernel_attention import (
     sum_keys,
 )
 from transformer_jax.ops.masks import MASKED
-
-
-def refuse_weight_dropout(context: MixerContext, key: str) -> None:
-    """Raises UserError where attention dropout is asked of a mixer without weights."""
-    if context.attention_dropout_rate:
-        raise UserError(
-            f"model.attention_dropout_rate={context.attention_dropout_rate}: "
-            f"{key.rpartition('.')[2]} has no attention weights to drop; set it to 0 "
-            "(model.dropout_rate still applies)"
-        )
-
-
-def require_positive(options: Any, key: str) -> None:
-    """Raises UserError where a number of `options` is below 1; a seed may be 0."""
-    for name, value in vars(options).items():
-        least = 0 if name == "seed" else 1
-        if isinstance(value, int) and value < least:
-            raise UserError(f"{key}.{name}={value}: must be at least {least}")
 
 
 class FeatureMap:

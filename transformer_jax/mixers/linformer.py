@@ -23,8 +23,8 @@ from flax import struct
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext, Refusals
+from transformer_jax.mixers.checks import require_positive
 from transformer_jax.mixers.full_attention import HeadProjections
-from transformer_jax.mixers.kernel_attention import require_positive
 from transformer_jax.ops.attention import dot_product_attention
 
 

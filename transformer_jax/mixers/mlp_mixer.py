@@ -26,7 +26,7 @@ from flax import struct
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.kernel_attention import refuse_weight_dropout, require_positive
+from transformer_jax.mixers.checks import refuse_weight_dropout, require_positive
 from transformer_jax.ops.matmul import matmul
 
 

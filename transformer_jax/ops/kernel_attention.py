@@ -24,8 +24,9 @@ import jax.numpy as jnp
 
 from transformer_jax.ops.masks import MASKED, causal_mask
 
-#: The normaliser's floor, for float32 features that have all underflowed to 0.
-_TINY = 1e-30
+#: The normaliser's floor, where there are no keys or all features have underflowed; its
+#: square, which the gradient divides by, is still a float32.
+_TINY = 1e-18
 
 
 class KernelSums(NamedTuple):
