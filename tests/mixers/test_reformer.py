@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.contract import suite
-from tests.mixers.kernel_cases import Turn
+from tests.mixers.kernel_cases import position as turned_position
 from tests.reference.naive_reformer import naive_lsh_attention
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.reformer import Reformer, ReformerOptions, bucket_factors
@@ -20,11 +20,8 @@ SMALL = ReformerOptions(chunk=2, rounds=3, buckets=4, seed=1)
 
 def build(*, causal, options=SMALL, turned=True, dropout=0.0):
     context = dataclasses.replace(suite.context(causal=causal), attention_dropout_rate=dropout)
-    position = suite.position(causal=causal)
-    if turned:
-        position = Turn(**{name: getattr(position, name) for name in
-                           ("d_model", "num_heads", "head_dim", "max_length", "causal")})  # fmt: skip
-    mixer = Reformer(context, options, position)
+    place = turned_position(causal=causal) if turned else suite.position(causal=causal)
+    mixer = Reformer(context, options, place)
     return mixer, suite.initialised(mixer)
 
 
