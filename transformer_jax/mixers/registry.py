@@ -10,7 +10,12 @@ from typing import Any
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.bigbird import BigBirdAttention
 from transformer_jax.mixers.full_attention import FullAttention, FullCrossAttention
+from transformer_jax.mixers.linear import LinearAttention, LinearCrossAttention
+from transformer_jax.mixers.linformer import Linformer, LinformerCross
 from transformer_jax.mixers.longformer import LongformerAttention
+from transformer_jax.mixers.mlp_mixer import MlpMixer
+from transformer_jax.mixers.performer import Performer, PerformerCross
+from transformer_jax.mixers.reformer import Reformer
 from transformer_jax.mixers.strided import StridedAttention
 from transformer_jax.mixers.window import WindowAttention
 
@@ -20,10 +25,18 @@ MIXERS: dict[str, type[Mixer]] = {
     "longformer": LongformerAttention,
     "strided": StridedAttention,
     "bigbird": BigBirdAttention,
+    "linear": LinearAttention,
+    "linformer": Linformer,
+    "mlp_mixer": MlpMixer,
+    "performer": Performer,
+    "reformer": Reformer,
 }
 
 CROSS_MIXERS: dict[str, type[CrossMixer]] = {
     "full": FullCrossAttention,
+    "linear": LinearCrossAttention,
+    "linformer": LinformerCross,
+    "performer": PerformerCross,
 }
 
 

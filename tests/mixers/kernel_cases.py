@@ -1,0 +1,78 @@
+"""Building `linear` and `performer` and what holds for both, for their test files."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.contract import suite
+from tests.reference.naive_kernel_attention import naive_kernel_attention
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.positions.base import Position
+
+
+class Turn(Position):
+    """Rotary positions on however many features there are, written plainly."""
+
+    def rotate(self, q, k, q_positions, k_positions):
+        return self.turn(q, q_positions), self.turn(k, k_positions)
+
+    def turn(self, x, positions):
+        first, second = jnp.split(x, 2, axis=-1)
+        rates = 0.7 ** jnp.arange(1, first.shape[-1] + 1)
+        angle = positions[:, None, None] * rates
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+
+def position(cls=Turn, *, causal):
+    return cls(
+        d_model=suite.D,
+        num_heads=suite.HEADS,
+        head_dim=suite.D // suite.HEADS,
+        max_length=suite.LENGTH,
+        causal=causal,
+    )
+
+
+def build(name, *, causal, turned=True, **options):
+    cls = MIXERS[name]
+    mixer = cls(
+        context=suite.context(causal=causal),
+        options=dataclasses.replace(cls.Options(), **options),
+        position=position(causal=causal) if turned else suite.position(causal=causal),
+    )
+    return mixer, suite.initialised(mixer)
+
+
+def assert_module_is_the_formula(mixer, variables, features, *, causal):
+    """Projections, features, rotation in the numerator alone, padding; and gradients."""
+    at = jnp.arange(suite.LENGTH)
+    real = suite.MASK[..., None]
+
+    def by_hand(bound, x):
+        k, v = bound.heads.keys_values(x)
+        norm_q, norm_k = features(bound.heads.queries(x)), features(k)
+        q, k = bound.position.rotate(norm_q, norm_k, at, at)
+        y = naive_kernel_attention(
+            q, k, v, suite.MASK, causal=causal, norm_q=norm_q, norm_k=norm_k
+        )  # fmt: skip
+        return bound.heads.join(y)
+
+    @jax.jit
+    def both(variables, x):
+        def loss(variables, x, is_module):
+            bound = mixer.bind(variables)
+            y = bound(x, suite.MASK, deterministic=True) if is_module else by_hand(bound, x)
+            y = jnp.where(real, y, 0.0)
+            return (y**2).sum(), y
+
+        gradient = jax.grad(loss, (0, 1), has_aux=True)
+        return gradient(variables, x, True), gradient(variables, x, False)
+
+    (got_grads, got), (want_grads, want) = both(variables, suite.inputs())
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
+        assert jnp.abs(want_grad).max() > 0
+        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,109 @@
+"""Linformer: its formula, its limit, its padding, what it refuses."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract import suite
+from tests.reference.naive_linformer import naive_linformer
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.linformer import Linformer, LinformerCross, LinformerOptions
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+
+
+def build(max_length=suite.LENGTH, **options):
+    context = dataclasses.replace(suite.context(causal=False), max_length=max_length)
+    mixer = Linformer(context, LinformerOptions(**options), suite.position(causal=False))
+    return mixer, suite.initialised(mixer)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "shapes"),
+    [
+        ("none", {"key_projection": (4, 9, 3), "value_projection": (4, 9, 3)}),
+        ("heads", {"key_projection": (1, 9, 3), "value_projection": (1, 9, 3)}),
+        ("key_value", {"key_projection": (1, 9, 3)}),
+    ],
+)
+def test_the_module_is_the_formula(sharing, shapes):
+    mixer, variables = build(max_length=9, rank=3, sharing=sharing)
+    matrices = variables["params"]["length_projection"]
+    assert {name: matrix.shape for name, matrix in matrices.items()} == shapes
+
+    def by_hand(bound, x):
+        k, v = bound.heads.keys_values(x)
+        e = bound.length_projection.key_projection
+        f = bound.length_projection.value_projection
+        y = naive_linformer(bound.heads.queries(x), k, v, np.asarray(suite.MASK), e, f)
+        return bound.heads.join(y)
+
+    @jax.jit
+    def both(variables, x):
+        def loss(variables, x, is_module):
+            bound = mixer.bind(variables)
+            y = bound(x, suite.MASK, deterministic=True) if is_module else by_hand(bound, x)
+            y = jnp.where(suite.MASK[..., None], y, 0.0)
+            return (y**2).sum(), y
+
+        gradient = jax.grad(loss, (0, 1), has_aux=True)
+        return gradient(variables, x, True), gradient(variables, x, False)
+
+    (got_grads, got), (want_grads, want) = both(variables, suite.inputs())
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    for got_grad, want_grad in zip(*map(jax.tree.leaves, (got_grads, want_grads)), strict=True):
+        assert jnp.abs(want_grad).max() > 0
+        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
+
+
+def test_projected_by_the_identity_it_is_full_attention():
+    mixer, variables = build(rank=100)  # as many rows as there are positions, no more
+    params = variables["params"]
+    identity = jax.tree.map(lambda _: jnp.eye(suite.LENGTH)[None], params["length_projection"])
+    full = MIXERS["full"](mixer.context, MIXERS["full"].Options(), mixer.position)
+    everything = jnp.ones((suite.BATCH, suite.LENGTH), bool)
+    got = suite.parallel(
+        mixer, {"params": params | {"length_projection": identity}}, suite.inputs(), everything
+    )
+    want = suite.parallel(full, {"params": {"heads": params["heads"]}}, suite.inputs(), everything)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_the_length_of_the_padding_is_invisible():
+    mixer, variables = build(max_length=12)
+    x, mask = suite.inputs(), suite.MASK
+    longer = jnp.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9.0)
+    got = suite.parallel(mixer, variables, longer, jnp.pad(mask, ((0, 0), (0, 5))))
+    want = suite.parallel(mixer, variables, x, mask)
+    np.testing.assert_allclose(got[:, : suite.LENGTH][mask], want[mask], atol=2e-5)
+
+
+def test_it_says_what_it_cannot_do():
+    mixer, variables = build()
+    longer = jnp.zeros((1, suite.LENGTH + 1, suite.D))
+    with pytest.raises(UserError, match="at most model.max_length=7 positions, got 8"):
+        suite.parallel(mixer, variables, longer, jnp.ones(longer.shape[:2], bool))
+    vocab = {"source_vocab_size": 9, "target_vocab_size": 9}
+    decoder = StackConfig(mixers=("linformer",))
+    with pytest.raises(UserError, match="decoder.mixers=linformer: .*use linear or performer"):
+        check_model_config(ModelConfig(**vocab, decoder=decoder))
+    context, options = suite.context(causal=False), LinformerOptions(rank=0)
+    with pytest.raises(UserError, match="options.linformer.rank=0: must be at least 1"):
+        Linformer.check(
+            context, options, hooks=frozenset(), key="model.encoder.options.linformer"
+        )  # fmt: skip
+    with pytest.raises(UserError, match="cross_options.linformer.rank=0"):
+        LinformerCross.check(context, options, key="model.cross_options.linformer")
+
+
+def test_attention_dropout_drops_weights():
+    context = dataclasses.replace(suite.context(causal=False), attention_dropout_rate=0.5)
+    mixer = Linformer(context, LinformerOptions(), suite.position(causal=False))
+    _, variables = build()
+    rngs = {"dropout": jax.random.key(0)}
+    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=False, rngs=rngs)
+    plain = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=True)
+    assert not np.allclose(noisy, plain, atol=1e-3)

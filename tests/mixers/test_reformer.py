@@ -1,0 +1,119 @@
+"""Reformer: the suite with real buckets, its options, its cache, what it refuses."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract import suite
+from tests.mixers.kernel_cases import position as turned_position
+from tests.reference.naive_reformer import naive_lsh_attention
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.reformer import Reformer, ReformerOptions, bucket_factors
+from transformer_jax.ops.lsh_attention import unit_keys
+
+#: Several buckets and blocks within the suite's seven tokens, where the defaults have one.
+SMALL = ReformerOptions(chunk=2, rounds=3, buckets=4, seed=1)
+
+
+def build(*, causal, options=SMALL, turned=True, dropout=0.0):
+    context = dataclasses.replace(suite.context(causal=causal), attention_dropout_rate=dropout)
+    place = turned_position(causal=causal) if turned else suite.position(causal=causal)
+    mixer = Reformer(context, options, place)
+    return mixer, suite.initialised(mixer)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        suite.check_step_equals_parallel,
+        suite.check_no_leak,
+        suite.check_padding_and_batch_mates,
+        suite.check_beams_permute,
+    ],
+)
+def test_decoder_with_several_buckets(check):
+    check(*build(causal=True))
+
+
+@pytest.mark.parametrize("check", [suite.check_padding_and_batch_mates, suite.check_gradients])
+def test_encoder_with_several_buckets(check):
+    check(*build(causal=False))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_module_is_the_formula(causal):
+    mixer, variables = build(causal=causal)
+    x, mask = suite.inputs(), np.asarray(suite.MASK)
+    at = jnp.arange(suite.LENGTH)
+
+    def by_hand(bound):
+        _, _, v, buckets = bound._projected(x, at)
+        assert len(np.unique(buckets)) == 4
+        qk = bound.query_key(x).reshape(v.shape)
+        q, k = mixer.position.rotate(qk, unit_keys(qk), at, at)
+        y = naive_lsh_attention(q, k, v, np.asarray(buckets), mask, 2, causal=causal)
+        return bound.out(y.reshape(*x.shape[:2], -1))
+
+    got = suite.parallel(mixer, variables, x)
+    want = mixer.apply(variables, method=by_hand)
+    np.testing.assert_allclose(got[suite.MASK], want[suite.MASK], atol=2e-5)
+
+
+def test_the_length_of_the_padding_is_invisible():
+    mixer, variables = build(causal=False)
+    x, mask = suite.inputs(), suite.MASK
+    longer = jnp.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9.0)
+    got = suite.parallel(mixer, variables, longer, jnp.pad(mask, ((0, 0), (0, 5))))
+    want = suite.parallel(mixer, variables, x, mask)
+    np.testing.assert_allclose(got[:, : suite.LENGTH][mask], want[mask], atol=2e-5)
+
+
+def test_no_matrix_of_length_by_length_is_built():
+    mixer, variables = build(causal=True, options=ReformerOptions(chunk=8, buckets=4))
+    x, mask = jnp.zeros((1, 96, suite.D)), jnp.ones((1, 96), bool)
+    text = str(jax.make_jaxpr(lambda x: suite.parallel(mixer, variables, x, mask))(x))
+    assert "96,96" not in text and "8,16" in text
+
+
+@pytest.mark.parametrize(
+    ("buckets", "chunk", "max_length", "factors"),
+    [
+        (0, 64, 64, ()),  # all within one block
+        (1, 4, 64, ()),
+        (0, 64, 65, (2,)),
+        (0, 64, 1024, (32,)),
+        (0, 64, 16384, (16, 32)),  # 512, hashed at the cost of 48
+        (128, 64, 64, (8, 16)),
+        (66, 64, 64, (66,)),  # no power of two
+    ],
+)
+def test_as_many_buckets_as_suit_the_length(buckets, chunk, max_length, factors):
+    assert bucket_factors(ReformerOptions(chunk=chunk, buckets=buckets), max_length) == factors
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"chunk": 0}, "options.reformer.chunk=0: must be at least 1"),
+        ({"rounds": 0}, "options.reformer.rounds=0: must be at least 1"),
+        ({"buckets": -2}, "options.reformer.buckets=-2: must be at least 0"),
+        ({"buckets": 5}, "options.reformer.buckets=5: .*give an even number"),
+        ({"seed": -1}, "options.reformer.seed=-1: must be at least 0"),
+    ],
+)
+def test_options_that_cannot_work(options, words):
+    key, context = "model.encoder.options.reformer", suite.context(causal=False)
+    Reformer.check(context, ReformerOptions(), hooks=frozenset(), key=key)
+    with pytest.raises(UserError, match=words):
+        Reformer.check(context, ReformerOptions(**options), hooks=frozenset(), key=key)
+
+
+def test_attention_dropout_drops_weights():
+    mixer, variables = build(causal=True, dropout=0.5)
+    rngs = {"dropout": jax.random.key(0)}
+    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=False, rngs=rngs)
+    plain = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=True)
+    assert not np.allclose(noisy, plain, atol=1e-3)

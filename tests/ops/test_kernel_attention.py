@@ -1,0 +1,116 @@
+"""The chunked core against the L x L matrix: outputs, sums and gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.reference.naive_kernel_attention import naive_kernel_attention
+from transformer_jax.ops.kernel_attention import (
+    causal_kernel_attention,
+    empty_sums,
+    kernel_attention_step,
+    read_sums,
+    sum_keys,
+)
+from transformer_jax.ops.masks import MASKED
+
+B, L, H, R, V, CHUNK = 2, 11, 2, 3, 5, 4
+MASK = jnp.arange(L) < jnp.array([L, 6])[:, None]
+
+
+def arguments(seed=0):
+    """Positive features, values and log scales, with other features for the numerator."""
+    keys = jax.random.split(jax.random.key(seed), 6)
+    norm_q, norm_k = (jax.random.uniform(k, (B, L, H, R), minval=0.1) for k in keys[:2])
+    q, k = (jax.random.normal(k, (B, L, H, R)) for k in keys[2:4])
+    v = jax.random.normal(keys[4], (B, L, H, V))
+    return q, k, v, 2 * jax.random.normal(keys[5], (B, L, H)), norm_q, norm_k
+
+
+def core(q, k, v, log_scale, norm_q, norm_k, *, causal):
+    log_scale = jnp.where(MASK[..., None], log_scale, MASKED)
+    if causal:
+        return causal_kernel_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k)[0]
+    return read_sums(q, sum_keys(k, v, log_scale, norm_k), norm_q)
+
+
+def naive(q, k, v, log_scale, norm_q, norm_k, *, causal):
+    return naive_kernel_attention(
+        q, k, v, MASK, causal=causal, log_scale_BMH=log_scale, norm_q=norm_q, norm_k=norm_k
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_outputs_and_gradients_are_those_of_the_matrix(causal):
+    cotangent = jax.random.normal(jax.random.key(9), (B, L, H, V))
+
+    @jax.jit
+    def both(args):
+        def loss(args, function):
+            y = jnp.where(MASK[..., None, None], function(*args, causal=causal), 0.0)
+            return (y * cotangent).sum(), y
+
+        gradient = jax.grad(loss, has_aux=True)
+        return gradient(args, core), gradient(args, naive)
+
+    (got_grads, got), (want_grads, want) = both(arguments())
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    for got_grad, want_grad in zip(got_grads, want_grads, strict=True):
+        assert np.abs(want_grad).max() > 0
+        np.testing.assert_allclose(got_grad, want_grad, rtol=1e-4, atol=1e-4)
+
+
+def test_steps_reach_the_same_outputs_and_sums():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    want, last = causal_kernel_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k)
+    sums = empty_sums(B, H, R, V)
+    step = jax.jit(kernel_attention_step)
+    for t in range(L):
+        now = (x[:, t] for x in (q, k, v, log_scale))
+        y, sums = step(*now, sums, norm_q[:, t], norm_k[:, t])
+        np.testing.assert_allclose(y, want[:, t], atol=2e-5)
+    for got, wanted in zip(sums, last, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-5)
+    # And the sums are what their definition says.
+    weight = jnp.exp(log_scale - log_scale.max(1, keepdims=True))
+    np.testing.assert_allclose(last.log_scale, log_scale.max(1))
+    np.testing.assert_allclose(
+        last.value, jnp.einsum("blh,blhr,blhv->bhrv", weight, k, v), atol=2e-5
+    )
+    np.testing.assert_allclose(last.key, jnp.einsum("blh,blhr->bhr", weight, norm_k), atol=2e-5)
+
+
+def test_a_later_key_of_any_size_changes_nothing_before_it():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    run = jax.jit(lambda scale: causal_kernel_attention(q, k, v, scale, CHUNK, norm_q, norm_k)[0])
+    # exp(200) is far beyond float32: with one maximum for all keys, these would be all that is
+    # left of the sums.
+    huge = run(log_scale.at[:, 6].set(200.0))
+    np.testing.assert_array_equal(huge[:, :6], run(log_scale)[:, :6])
+    np.testing.assert_allclose(huge[:, 8:] * 0, 0)
+    only_it = jnp.einsum("bhr,bhr->bh", q[:, 8], k[:, 6]) / jnp.einsum(
+        "bhr,bhr->bh", norm_q[:, 8], norm_k[:, 6]
+    )
+    np.testing.assert_allclose(huge[:, 8], only_it[..., None] * v[:, 6], rtol=1e-4, atol=1e-5)
+
+
+def test_the_identity_as_values_gives_the_matrix():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    identity = jnp.broadcast_to(jnp.eye(L)[:, None], (B, L, H, L))
+    matrix, _ = causal_kernel_attention(q, k, identity, log_scale, CHUNK, norm_q, norm_k)
+    assert (np.triu(np.moveaxis(matrix, 1, 2), 1) == 0).all()
+    want, _ = causal_kernel_attention(q, k, v, log_scale, CHUNK, norm_q, norm_k)
+    np.testing.assert_allclose(jnp.einsum("bthm,bmhv->bthv", matrix, v), want, atol=2e-5)
+
+
+def test_a_row_that_is_all_padding_gives_finite_gradients():
+    q, k, v, log_scale, norm_q, norm_k = arguments()
+    nothing = jnp.full_like(log_scale, MASKED)
+    for grads in (
+        jax.grad(
+            lambda a: causal_kernel_attention(*a[:3], nothing, CHUNK, *a[3:])[0].sum()
+        )((q, k, v, norm_q, norm_k)),
+        jax.grad(lambda a: read_sums(a[0], sum_keys(a[1], a[2], nothing)).sum())((q, k, v)),
+    ):  # fmt: skip
+        assert all(np.isfinite(grad).all() for grad in grads)

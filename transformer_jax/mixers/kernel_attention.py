@@ -1,0 +1,139 @@
+"""What `linear` and `performer` share: everything but their feature map.
+
+    y_i = sum_j <phi(q_i), phi(k_j)> v_j / sum_j <phi(q_i), phi(k_j)>
+
+computed as Q (K^T V), see `ops.kernel_attention`. A decoder's state is K^T V and the
+sum of the keys' features: its size is the same after one token and after a thousand.
+
+With rotary positions the features are rotated in the numerator and not in the
+normaliser, which stays positive (Su et al. 2021, arXiv:2104.09864, section 3.3).
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
+from transformer_jax.mixers.checks import refuse_weight_dropout, require_positive
+from transformer_jax.mixers.full_attention import HeadProjections
+from transformer_jax.ops.kernel_attention import (
+    KernelSums,
+    causal_kernel_attention,
+    empty_sums,
+    kernel_attention_step,
+    read_sums,
+    sum_keys,
+)
+from transformer_jax.ops.masks import MASKED
+
+
+class FeatureMap:
+    """phi, of queries and of keys, in float32."""
+
+    def num_features(self, head_dim: int) -> int:
+        """R, for heads of width `head_dim`."""
+        raise NotImplementedError
+
+    def queries(self, q: jax.Array) -> jax.Array:
+        """[..., K] -> [..., R], up to a positive factor of each query's own."""
+        raise NotImplementedError
+
+    def keys(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[..., K] -> features [..., R] and their log scale [...]."""
+        raise NotImplementedError
+
+
+class KernelAttention(Mixer):
+    """Self-attention through a feature map; a subclass says which."""
+
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require_positive(options, key)
+
+    def feature_map(self) -> FeatureMap:
+        """The map, built from the options."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        self.heads = HeadProjections(self.context)
+        self.phi = self.feature_map()
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
+        q_BLHR = self.phi.queries(self.heads.queries(x_BLD))
+        k_BLHR, log_scale_BLH = self.phi.keys(k_BLHK)
+        log_scale_BLH = jnp.where(mask_BL[..., None], log_scale_BLH, MASKED)
+        rotated_q, rotated_k, norm_q, norm_k = self._rotated(
+            q_BLHR, k_BLHR, jnp.arange(x_BLD.shape[1])
+        )
+        if self.context.causal:
+            y_BLHV, _ = causal_kernel_attention(
+                rotated_q, rotated_k, v_BLHV, log_scale_BLH, self.options.chunk, norm_q, norm_k
+            )
+        else:
+            sums = sum_keys(rotated_k, v_BLHV, log_scale_BLH, norm_k)
+            y_BLHV = read_sums(rotated_q, sums, norm_q)
+        return self.heads.join(y_BLHV.astype(v_BLHV.dtype))
+
+    def init_state(self, batch: int, max_length: int) -> KernelSums:
+        """The same size whatever `max_length` is."""
+        del max_length
+        c = self.context
+        return empty_sums(batch, c.num_heads, self.phi.num_features(c.head_dim), c.head_dim)
+
+    def step(
+        self, x_BD: jax.Array, state: KernelSums, position: jax.Array
+    ) -> tuple[jax.Array, KernelSums]:
+        """Adds this token's key and value to the sums, and reads them."""
+        k_BHK, v_BHV = self.heads.keys_values(x_BD)
+        k_BHR, log_scale_BH = self.phi.keys(k_BHK)
+        q_B1HR = self.phi.queries(self.heads.queries(x_BD))[:, None]
+        rotated = self._rotated(q_B1HR, k_BHR[:, None], position[None])
+        q, k, norm_q, norm_k = (x if x is None else x[:, 0] for x in rotated)
+        y_BHV, state = kernel_attention_step(q, k, v_BHV, log_scale_BH, state, norm_q, norm_k)
+        return self.heads.join(y_BHV.astype(v_BHV.dtype)), state
+
+    def _rotated(
+        self, q_BLHR: jax.Array, k_BLHR: jax.Array, positions_L: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]:
+        """Features for the numerator, and for the normaliser where those are others."""
+        rotated_q, rotated_k = self.position.rotate(q_BLHR, k_BLHR, positions_L, positions_L)
+        if rotated_q is q_BLHR and rotated_k is k_BLHR:
+            return q_BLHR, k_BLHR, None, None  # no rotation: one set of scores serves both
+        return rotated_q, rotated_k, q_BLHR, k_BLHR
+
+
+class KernelCrossAttention(CrossMixer):
+    """Reads the memory through its sums: a query costs the same for any memory length."""
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
+        """See `CrossMixer`."""
+        refuse_weight_dropout(context, key)
+        require_positive(options, key)
+
+    def feature_map(self) -> FeatureMap:
+        """The map, built from the options."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        self.heads = HeadProjections(self.context)
+        self.phi = self.feature_map()
+
+    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> KernelSums:
+        """K^T V of the memory."""
+        k_BMHK, v_BMHV = self.heads.keys_values(memory_BMD)
+        k_BMHR, log_scale_BMH = self.phi.keys(k_BMHK)
+        return sum_keys(k_BMHR, v_BMHV, jnp.where(mask_BM[..., None], log_scale_BMH, MASKED))
+
+    def read(self, x_BTD: jax.Array, projected: KernelSums, *, deterministic: bool) -> jax.Array:
+        """See `CrossMixer`."""
+        y_BTHV = read_sums(self.phi.queries(self.heads.queries(x_BTD)), projected)
+        return self.heads.join(y_BTHV.astype(x_BTD.dtype))

@@ -1,0 +1,69 @@
+"""Linear Transformer (Katharopoulos, Vyas, Pappas & Fleuret 2020, arXiv:2006.16236).
+
+    y_i = sum_j <phi(q_i), phi(k_j)> v_j / sum_j <phi(q_i), phi(k_j)>,   phi(x) = elu(x) + 1
+
+O(L) time and memory in training and O(1) in a decoding step, whose state is one
+matrix of head_dim x head_dim per head. It cannot point at one token as sharply as
+softmax does: its weights are not exponential in the scores, and its state holds at
+most head_dim associations without interference. There are no attention weights to
+drop out.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.mixers.kernel_attention import (
+    FeatureMap,
+    KernelAttention,
+    KernelCrossAttention,
+)
+
+
+@dataclass(frozen=True)
+class LinearOptions:
+    """Options of linear self-attention."""
+
+    chunk: int = 64  #: causal training works in chunks of this length; cost, not result
+
+
+@dataclass(frozen=True)
+class LinearCrossOptions:
+    """Reading the memory linearly has no options."""
+
+
+class EluFeatures(FeatureMap):
+    """phi(x) = elu(x) + 1, positive everywhere."""
+
+    def num_features(self, head_dim: int) -> int:
+        """As many as the head is wide."""
+        return head_dim
+
+    def queries(self, q: jax.Array) -> jax.Array:
+        """[..., K] -> [..., K]."""
+        return jax.nn.elu(q.astype(jnp.float32)) + 1.0
+
+    def keys(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[..., K] -> [..., K], all on one scale."""
+        return self.queries(k), jnp.zeros(k.shape[:-1], jnp.float32)
+
+
+class LinearAttention(KernelAttention):
+    """Self-attention with phi(x) = elu(x) + 1."""
+
+    Options = LinearOptions
+
+    def feature_map(self) -> FeatureMap:
+        """elu + 1."""
+        return EluFeatures()
+
+
+class LinearCrossAttention(KernelCrossAttention):
+    """Reads the memory with phi(x) = elu(x) + 1."""
+
+    Options = LinearCrossOptions
+
+    def feature_map(self) -> FeatureMap:
+        """elu + 1."""
+        return EluFeatures()

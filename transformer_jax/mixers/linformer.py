@@ -1,0 +1,169 @@
+"""Linformer (Wang, Li, Khabsa, Fang & Ma 2020, arXiv:2006.04768).
+
+    head_h = softmax(Q_h (E_h K_h)^T / sqrt(head_dim)) (F_h V_h)
+
+with learned E, F of [R, max_length] that project the *length* of keys and values down
+to R rows. O(L R) time and memory. A padded token is zero before the projection and so
+is not in it, however much padding there is.
+
+It is defined up to max_length, as its parameters are; a position beyond those seen in
+training has columns of E and F that were never trained. All R rows are attended even
+where a short sentence fills them poorly. It cannot be causal: each row of E K mixes
+all positions.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+
+from transformer_jax.errors import UserError
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext, Refusals
+from transformer_jax.mixers.checks import require_positive
+from transformer_jax.mixers.full_attention import HeadProjections
+from transformer_jax.ops.attention import dot_product_attention
+
+
+@dataclass(frozen=True)
+class LinformerOptions:
+    """Options of attention through a projected length."""
+
+    rank: int = 64  #: R, rows that the length is projected to; at most max_length are used
+    sharing: Literal["none", "heads", "key_value"] = "heads"
+    #: "heads": one E and one F for all heads; "key_value": one matrix for both as well
+
+
+@struct.dataclass
+class ProjectedMemory:
+    """Keys and values of the memory with the length projected: [B, R, H, K] each."""
+
+    key: jax.Array
+    value: jax.Array
+
+
+class LengthProjection(nn.Module):
+    """E and F: keys and values [B, M, H, K] -> [B, R, H, K]."""
+
+    context: MixerContext
+    options: LinformerOptions
+
+    def setup(self) -> None:
+        c, options = self.context, self.options
+        heads = c.num_heads if options.sharing == "none" else 1
+        # Keeps the size of the keys: R x max_length terms of variance 1 / max_length.
+        init = nn.initializers.normal(stddev=c.max_length**-0.5)
+        shape = (heads, c.max_length, min(options.rank, c.max_length))
+        named = nn.with_logical_partitioning(init, ("heads", None, None))
+        param_dtype = c.dtypes["param_dtype"]
+        self.key_projection = self.param("key_projection", named, shape, param_dtype)
+        self.value_projection = (
+            self.key_projection
+            if options.sharing == "key_value"
+            else self.param("value_projection", named, shape, param_dtype)
+        )
+
+    def __call__(
+        self, k_BMHK: jax.Array, v_BMHK: jax.Array, mask_BM: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Projects the real keys and values.
+
+        Raises:
+            UserError: more positions than max_length.
+        """
+        length, max_length = k_BMHK.shape[1], self.context.max_length
+        if length > max_length:
+            raise UserError(
+                f"linformer projects at most model.max_length={max_length} positions, got "
+                f"{length}: raise model.max_length and train with it, or use performer"
+            )
+        real_BM11 = mask_BM[..., None, None]
+        return (
+            self._project(self.key_projection, jnp.where(real_BM11, k_BMHK, 0)),
+            self._project(self.value_projection, jnp.where(real_BM11, v_BMHK, 0)),
+        )
+
+    def _project(self, matrix_HMR: jax.Array, x_BMHK: jax.Array) -> jax.Array:
+        length, heads = x_BMHK.shape[1:3]
+        operand = self.context.dtypes["matmul_dtype"]
+        matrix_HMR = jnp.broadcast_to(matrix_HMR[:, :length], (heads, length, matrix_HMR.shape[-1]))
+        return jnp.einsum(
+            "hmr,bmhk->brhk",
+            matrix_HMR.astype(operand),
+            x_BMHK.astype(operand),
+            preferred_element_type=jnp.float32,
+        ).astype(x_BMHK.dtype)
+
+
+class Linformer(Mixer):
+    """Bidirectional self-attention through a projected length."""
+
+    Options = LinformerOptions
+    refuses: ClassVar[Refusals] = {
+        "decoder": "its length projection mixes all positions, the future too, and cannot be "
+        "masked; use linear or performer, which are linear in the length and causal"
+    }
+    knows_order: ClassVar[bool] = True  # each position has its own column of E and F
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del context, hooks
+        require_positive(options, key)
+
+    def setup(self) -> None:
+        self.heads = HeadProjections(self.context)
+        self.length_projection = LengthProjection(self.context, self.options)
+        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
+        k_BRHK, v_BRHK = self.length_projection(k_BLHK, v_BLHK, mask_BL)
+        return _attend(self, x_BLD, k_BRHK, v_BRHK, deterministic)
+
+
+class LinformerCross(CrossMixer):
+    """Reads R rows of projected memory, whatever the memory's length."""
+
+    Options = LinformerOptions
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
+        """See `CrossMixer`."""
+        del context
+        require_positive(options, key)
+
+    def setup(self) -> None:
+        self.heads = HeadProjections(self.context)
+        self.length_projection = LengthProjection(self.context, self.options)
+        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+
+    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> ProjectedMemory:
+        """E K and F V of the memory."""
+        k_BMHK, v_BMHK = self.heads.keys_values(memory_BMD)
+        return ProjectedMemory(*self.length_projection(k_BMHK, v_BMHK, mask_BM))
+
+    def read(
+        self, x_BTD: jax.Array, projected: ProjectedMemory, *, deterministic: bool
+    ) -> jax.Array:
+        """See `CrossMixer`."""
+        return _attend(self, x_BTD, projected.key, projected.value, deterministic)
+
+
+def _attend(
+    mixer: Any, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array, deterministic: bool
+) -> jax.Array:
+    # No mask: what is padding has no part in any of the R rows.
+    y_BTHK = dot_product_attention(
+        mixer.heads.queries(x_BTD),
+        k_BRHK,
+        v_BRHK,
+        jnp.ones((1, 1, 1, 1), bool),
+        dropout_rate=mixer.context.attention_dropout_rate,
+        dropout_key=mixer.weight_dropout.key(deterministic),
+    )
+    return mixer.heads.join(y_BTHK)

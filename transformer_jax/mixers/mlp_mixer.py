@@ -1,0 +1,154 @@
+"""MLP-Mixer's token mixing (Tolstikhin et al. 2021, arXiv:2105.01601, eq. 1).
+
+    encoder:  y = W2 gelu(W1 x + b1) + b2,   W1: [F, max_length], W2: [max_length, F]
+    decoder:  y = W2 gelu(W1 x + b1) + b2,   W1, W2: [max_length, max_length], both
+              lower triangular
+
+where the matrices act along the length, the same for every channel; the block's
+feed-forward layer mixes the channels. No attention: the weights do not depend on the
+tokens. A padded token is zero before the product and so has no part in it.
+
+The encoder's cost is O(L F), linear in L with F fixed. The decoder is *quadratic*: to
+be causal a hidden unit must stand at a position and see only what is before it, and
+here there is one for each position, so that W1 and W2 take O(L^2) time and parameters;
+a decoding step is O(L) and keeps the inputs and the hidden units so far. Defined up to
+max_length; the rows of positions never seen in training were never trained. There are
+no attention weights to drop out.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.checks import refuse_weight_dropout, require_positive
+from transformer_jax.ops.matmul import matmul
+
+
+@dataclass(frozen=True)
+class MlpMixerOptions:
+    """Options of token mixing."""
+
+    hidden: int = 256  #: F, hidden units of the encoder's token MLP (the decoder's: max_length)
+
+
+@struct.dataclass
+class MixedSoFar:
+    """What the decoder's tokens so far leave: [B, max_length, D] each.
+
+    Attributes:
+        input: the inputs of W1.
+        hidden: the inputs of W2; a position's do not change once they are there.
+    """
+
+    input: jax.Array
+    hidden: jax.Array
+
+
+class MlpMixer(Mixer):
+    """An MLP along the length, lower triangular in the decoder."""
+
+    Options = MlpMixerOptions
+    knows_order: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require_positive(options, key)
+
+    def setup(self) -> None:
+        c = self.context
+        hidden = c.max_length if c.causal else self.options.hidden
+        init = _triangular_normal if c.causal else nn.initializers.xavier_uniform()
+        param_dtype = c.dtypes["param_dtype"]
+
+        def kernel(name: str, shape: tuple[int, int], axes: tuple[str | None, ...]) -> Any:
+            return self.param(name, nn.with_logical_partitioning(init, axes), shape, param_dtype)
+
+        def bias(name: str, size: int, axis: str | None) -> Any:
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros_init(), (axis,))
+            return self.param(name, zeros, (size,), param_dtype)
+
+        # [in, out], as in `Dense`; kept as parameters to be cut to the batch's length.
+        hidden_axis = None if c.causal else "mlp"
+        self.up = kernel("up", (c.max_length, hidden), (None, hidden_axis))
+        self.up_bias = bias("up_bias", hidden, hidden_axis)
+        self.down = kernel("down", (hidden, c.max_length), (hidden_axis, None))
+        self.down_bias = bias("down_bias", c.max_length, None)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`.
+
+        Raises:
+            UserError: more positions than max_length.
+        """
+        c, length = self.context, x_BLD.shape[1]
+        self._check_length(length)
+        x_BDL = jnp.swapaxes(jnp.where(mask_BL[..., None], x_BLD, 0), 1, 2)
+        width = length if c.causal else self.options.hidden
+        up, down = self.up[:length, :width], self.down[:width, :length]
+        if c.causal:
+            up, down = jnp.triu(up), jnp.triu(down)  # [in, out]: an output sees inputs up to it
+        matmul_dtype = c.dtypes["matmul_dtype"]
+        h_BDF = jax.nn.gelu(matmul(x_BDL, up, matmul_dtype) + self.up_bias[:width])
+        y_BDL = matmul(h_BDF, down, matmul_dtype) + self.down_bias[:length]
+        return jnp.swapaxes(y_BDL, 1, 2).astype(x_BLD.dtype)
+
+    def init_state(self, batch: int, max_length: int) -> MixedSoFar:
+        """Room for `max_length` tokens.
+
+        Raises:
+            UserError: more than the model is built for.
+        """
+        self._check_length(max_length)
+        empty = jnp.zeros((batch, max_length, self.context.d_model), self.context.dtypes["dtype"])
+        return MixedSoFar(input=empty, hidden=empty)
+
+    def step(
+        self, x_BD: jax.Array, state: MixedSoFar, position: jax.Array
+    ) -> tuple[jax.Array, MixedSoFar]:
+        """One row of each matrix, against the inputs and hidden units so far."""
+        inputs_BLD = _write(state.input, x_BD, position)
+        h_BD = jax.nn.gelu(self._row(self.up, self.up_bias, inputs_BLD, position))
+        hidden_BLD = _write(state.hidden, h_BD, position)
+        y_BD = self._row(self.down, self.down_bias, hidden_BLD, position)
+        return y_BD.astype(x_BD.dtype), MixedSoFar(input=inputs_BLD, hidden=hidden_BLD)
+
+    def _check_length(self, length: int) -> None:
+        if length > self.context.max_length:
+            raise UserError(
+                f"mlp_mixer mixes at most model.max_length={self.context.max_length} positions, "
+                f"got {length}: raise model.max_length and train with it"
+            )
+
+    def _row(
+        self, kernel_LL: jax.Array, bias_L: jax.Array, x_BLD: jax.Array, position: jax.Array
+    ) -> jax.Array:
+        """Output `position` of a triangular product. The places after it are still zero."""
+        column_L = jax.lax.dynamic_index_in_dim(
+            kernel_LL[: x_BLD.shape[1]], position, axis=1, keepdims=False
+        )
+        column_L = jnp.where(jnp.arange(x_BLD.shape[1]) <= position, column_L, 0)
+        y_BD1 = matmul(
+            jnp.swapaxes(x_BLD, 1, 2), column_L[:, None], self.context.dtypes["matmul_dtype"]
+        )
+        return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_L, position, keepdims=False)
+
+
+def _write(cache_BLD: jax.Array, x_BD: jax.Array, position: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice(
+        cache_BLD, x_BD[:, None].astype(cache_BLD.dtype), (0, position, 0)
+    )
+
+
+def _triangular_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """[in, out]: column t has t + 1 inputs, whose weights have the variance 1 / (t + 1)."""
+    scale = jax.lax.rsqrt(jnp.arange(1.0, shape[1] + 1.0))
+    return jnp.triu(jax.random.normal(key, shape) * scale).astype(dtype)

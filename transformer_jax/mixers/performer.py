@@ -1,0 +1,99 @@
+"""Performer: FAVOR+ (Choromanski et al. 2020, arXiv:2009.14794).
+
+    y_i = sum_j <phi(q_i), phi(k_j)> v_j / sum_j <phi(q_i), phi(k_j)>
+    phi_r(x) = exp(<w_r, x'> - |x'|^2 / 2),   x' = x / head_dim^(1/4)
+
+so that <phi(q), phi(k)> / R estimates exp(<q, k> / sqrt(head_dim)) without bias: with
+more features R the layer tends to softmax attention. The w_r are orthogonal Gaussian
+draws, constants of the seed and the same in every layer and head; they are not redrawn
+during training. O(L R) time and memory, O(R) in a decoding step. It cannot follow
+sharp softmax rows: the variance of the estimate grows exponentially with the length
+of queries and keys. There are no attention weights to drop out.
+
+The features stay in float32's range because each query's are divided by their own
+maximum, which cancels, and each key's by theirs, which is carried as a log scale
+(`ops.kernel_attention`). Neither depends on another token, so a step is equal to the
+parallel form and padding is without effect.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.kernel_attention import (
+    FeatureMap,
+    KernelAttention,
+    KernelCrossAttention,
+)
+from transformer_jax.ops.random_features import log_positive_features, orthogonal_directions
+
+
+@dataclass(frozen=True)
+class PerformerCrossOptions:
+    """Options of FAVOR+ as it reads the memory."""
+
+    features: int = 256  #: R, random features a head; the paper advises K log K
+    seed: int = 0  #: of the random features
+
+
+@dataclass(frozen=True)
+class PerformerOptions(PerformerCrossOptions):
+    """Options of FAVOR+ self-attention."""
+
+    chunk: int = 64  #: causal training works in chunks of this length; cost, not result
+
+
+class PositiveFeatures(FeatureMap):
+    """exp(<w, x'> - |x'|^2 / 2), over the maximum of each vector's own."""
+
+    def __init__(self, options: PerformerCrossOptions, head_dim: int) -> None:
+        self.directions_RK = orthogonal_directions(options.features, head_dim, options.seed)
+
+    def num_features(self, head_dim: int) -> int:
+        """R, whatever the head's width."""
+        del head_dim
+        return self.directions_RK.shape[0]
+
+    def queries(self, q: jax.Array) -> jax.Array:
+        """[..., K] -> [..., R]."""
+        return self.keys(q)[0]
+
+    def keys(self, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """[..., K] -> [..., R] with maximum 1, and the log of that maximum."""
+        log_phi = log_positive_features(k * k.shape[-1] ** -0.25, self.directions_RK)
+        log_scale = jax.lax.stop_gradient(log_phi.max(axis=-1))
+        return jnp.exp(log_phi - log_scale[..., None]), log_scale
+
+
+class Performer(KernelAttention):
+    """Self-attention with positive orthogonal random features."""
+
+    Options = PerformerOptions
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        super().check(context, options, hooks=hooks, key=key)
+        if "rotate" in hooks and options.features % 2:
+            raise UserError(
+                f"{key}.features={options.features}: rotary positions turn pairs of features, "
+                "so that their number must be even"
+            )
+
+    def feature_map(self) -> FeatureMap:
+        """FAVOR+."""
+        return PositiveFeatures(self.options, self.context.head_dim)
+
+
+class PerformerCross(KernelCrossAttention):
+    """Reads the memory with positive orthogonal random features."""
+
+    Options = PerformerCrossOptions
+
+    def feature_map(self) -> FeatureMap:
+        """FAVOR+."""
+        return PositiveFeatures(self.options, self.context.head_dim)

@@ -1,0 +1,199 @@
+"""Reformer's LSH attention (Kitaev, Kaiser & Levskaya 2020, arXiv:2001.04451).
+
+    q = x W_qk,   k = q / |q|,   y_i = softmax over {j: h(q_j) = h(q_i)} of q_i k_j, on v_j
+
+A query attends to keys of its own bucket under a random angular hash, in several
+rounds of hashing weighed by their log-sum-exp; see `ops.lsh_attention` for the
+sorting, the chunks and the causal form. Queries and keys are one projection, keys are
+normalised, and a token attends to itself only where it has nothing else.
+
+O(L log L) time for the sort and O(L C) for the scores, C the chunk. A decoding step is
+O(rounds C) whatever came before; the cache keeps keys and values of all tokens, and
+for each bucket the places of its last C tokens. It misses keys that hash apart from
+their query in every round, and those more than C places back in a crowded bucket: with
+few rounds it is an approximation. Hashing is by argmax, so two roundings of one number
+can, rarely, put a token into two buckets; "step equals parallel" holds up to that.
+Up to max_length <= chunk there is one bucket, and this is full attention with shared
+queries and keys. The paper's reversible residuals are `model.residual`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from transformer_jax.errors import UserError
+from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.projections import Dense
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.ops.lsh_attention import (
+    hash_buckets,
+    hash_rotations,
+    lsh_attention,
+    lsh_attention_step,
+    unit_keys,
+)
+
+#: More buckets than this are hashed as a product of two numbers.
+_LARGEST_FACTOR = 64
+
+
+@dataclass(frozen=True)
+class ReformerOptions:
+    """Options of LSH attention."""
+
+    chunk: int = 64  #: C, tokens in a block; in the decoder, keys of its bucket a query sees
+    rounds: int = 4  #: hashes; more of them miss less and cost as much each
+    buckets: int = 0  #: 1 or an even number; 0 = the power of 2 next below 2 max_length / chunk
+    seed: int = 0  #: of the hash, the same in every layer and head
+
+
+def bucket_factors(options: ReformerOptions, max_length: int) -> tuple[int, ...]:
+    """Even numbers whose product is the number of buckets; none for one bucket."""
+    buckets = options.buckets
+    if not buckets:
+        if max_length <= options.chunk:
+            return ()
+        buckets = 1 << int(math.log2(2 * max_length / options.chunk))
+    if buckets == 1:
+        return ()
+    is_power_of_2 = buckets & (buckets - 1) == 0
+    if buckets > _LARGEST_FACTOR and is_power_of_2:
+        first = 1 << (buckets.bit_length() - 1) // 2
+        return (first, buckets // first)
+    return (buckets,)
+
+
+@struct.dataclass
+class BucketCache:
+    """What the tokens so far leave.
+
+    Attributes:
+        key: [B, max_length, H, K], of length 1.
+        value: [B, max_length, H, K].
+        place: int32 [B, H, J, buckets, C], positions of each bucket's last C tokens.
+        count: int32 [B, H, J, buckets], tokens of each bucket so far.
+    """
+
+    key: jax.Array
+    value: jax.Array
+    place: jax.Array
+    count: jax.Array
+
+
+class Reformer(Mixer):
+    """Self-attention within hash buckets."""
+
+    Options = ReformerOptions
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del context, hooks
+        for name, least in (("chunk", 1), ("rounds", 1), ("buckets", 0), ("seed", 0)):
+            value = getattr(options, name)
+            if value < least:
+                raise UserError(f"{key}.{name}={value}: must be at least {least}")
+        if options.buckets > 1 and options.buckets % 2:
+            raise UserError(
+                f"{key}.buckets={options.buckets}: the hash has a bucket for each direction and "
+                "its opposite; give an even number, 1, or 0 for as many as suit max_length"
+            )
+
+    def setup(self) -> None:
+        c, options = self.context, self.options
+        width = c.num_heads * c.head_dim
+        # A bias would pull all tokens into one bucket.
+        self.query_key = Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
+        self.value = Dense(c.d_model, width, ("embed", "heads"), **c.dtypes)
+        self.out = Dense(width, c.d_model, ("heads", "embed"), **c.dtypes)
+        self.weight_dropout = Dropout(c.attention_dropout_rate)
+        self.factors = bucket_factors(options, c.max_length)
+        # With one bucket all rounds are the same round.
+        self.rounds = options.rounds if self.factors else 1
+        self.rotations = hash_rotations(self.factors, self.rounds, c.head_dim, options.seed)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
+        y_BLHK = lsh_attention(
+            q_BLHK,
+            k_BLHK,
+            v_BLHK,
+            bucket_BLHJ,
+            mask_BL,
+            self.options.chunk,
+            causal=self.context.causal,
+            dropout_rate=self.context.attention_dropout_rate,
+            dropout_key=self.weight_dropout.key(deterministic),
+        )
+        return self._join(y_BLHK.astype(v_BLHK.dtype))
+
+    def init_state(self, batch: int, max_length: int) -> BucketCache:
+        """Room for `max_length` tokens, and a ring of places for each bucket."""
+        c = self.context
+        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtypes["dtype"])
+        rings = (batch, c.num_heads, self.rounds, math.prod(self.factors))
+        return BucketCache(
+            key=empty,
+            value=empty,
+            place=jnp.zeros((*rings, min(self.options.chunk, max_length)), jnp.int32),
+            count=jnp.zeros(rings, jnp.int32),
+        )
+
+    def step(
+        self, x_BD: jax.Array, state: BucketCache, position: jax.Array
+    ) -> tuple[jax.Array, BucketCache]:
+        """Attends to the last keys of this token's bucket, then enters the bucket."""
+        projected = self._projected(x_BD[:, None], position[None])
+        q_BHK, k_BHK, v_BHK, bucket_BHJ = (x[:, 0] for x in projected)
+        place_BHJC, count_BHJ = (
+            jnp.take_along_axis(state.place, bucket_BHJ[..., None, None], axis=3)[..., 0, :],
+            jnp.take_along_axis(state.count, bucket_BHJ[..., None], axis=3)[..., 0],
+        )
+        size = place_BHJC.shape[-1]
+        b, h = jnp.arange(x_BD.shape[0]), jnp.arange(self.context.num_heads)
+        rows = (b[:, None, None, None], place_BHJC, h[:, None, None])
+        y_BHK = lsh_attention_step(
+            q_BHK,
+            k_BHK,
+            v_BHK,
+            state.key[rows],
+            state.value[rows],
+            jnp.arange(size) < count_BHJ[..., None],
+        )
+        here = (b[:, None, None], h[:, None], jnp.arange(self.rounds), bucket_BHJ)
+        start = (0, position, 0, 0)
+        cache = BucketCache(
+            key=jax.lax.dynamic_update_slice(
+                state.key, k_BHK[:, None].astype(state.key.dtype), start
+            ),
+            value=jax.lax.dynamic_update_slice(
+                state.value, v_BHK[:, None].astype(state.value.dtype), start
+            ),
+            place=state.place.at[(*here, count_BHJ % size)].set(position),
+            count=state.count.at[here].add(1),
+        )
+        return self._join(y_BHK.astype(v_BHK.dtype)), cache
+
+    def _projected(
+        self, x_BLD: jax.Array, positions_L: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """Queries, keys, values and buckets; rotations of positions come after the hash."""
+        c = self.context
+        qk_BLHK, v_BLHK = (
+            project(x_BLD).reshape(*x_BLD.shape[:2], c.num_heads, c.head_dim)
+            for project in (self.query_key, self.value)
+        )
+        bucket_BLHJ = hash_buckets(qk_BLHK, self.rotations, self.factors)
+        q_BLHK, k_BLHK = self.position.rotate(
+            qk_BLHK, unit_keys(qk_BLHK).astype(qk_BLHK.dtype), positions_L, positions_L
+        )
+        return q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ
+
+    def _join(self, heads: jax.Array) -> jax.Array:
+        return self.out(heads.reshape(*heads.shape[:-2], -1))

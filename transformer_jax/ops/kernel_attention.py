@@ -1,0 +1,204 @@
+"""Attention with a kernel in place of exp: linear in the length, because (Q K^T) V is
+computed as Q (K^T V) (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4-12).
+
+    y_i = sum_j w_ij v_j / sum_j w_ij,      w_ij = <phi(q_i), phi(k_j)> exp(l_j)
+
+with j over the real keys, or over those up to i in the causal form. The log scale l_j
+lets a feature map give its features in a safe range and their magnitude apart: all
+sums are kept relative to the largest log scale *so far*, as in a streaming softmax
+(Milakov & Gimelshein 2018, arXiv:1805.02867). That maximum cancels exactly, and no key
+that comes later has a part in it. A padded key has the log scale `MASKED`.
+
+The numerator and the normaliser may use different features of the same vectors
+(`norm_q`, `norm_k`): rotated features can make w_ij negative, and a normaliser must
+not be (RoFormer, Su et al. 2021, arXiv:2104.09864, eq. 19).
+
+O(L R V) time. Causal in chunks of C: O(L C) scores and O(L / C) matrices of R x V.
+The values may have any width; the identity as values gives the attention matrix.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.ops.masks import MASKED, causal_mask
+
+#: The normaliser's floor, where there are no keys or all features have underflowed; its
+#: square, which the gradient divides by, is still a float32.
+_TINY = 1e-18
+
+
+class KernelSums(NamedTuple):
+    """All that the keys and values seen so far leave behind, in float32.
+
+    Attributes:
+        value: [B, H, R, V], sum_j exp(l_j - m) phi(k_j) v_j^T.
+        key: [B, H, R], sum_j exp(l_j - m) phi(k_j), of the normaliser's features.
+        log_scale: [B, H], m: the largest l_j.
+    """
+
+    value: jax.Array
+    key: jax.Array
+    log_scale: jax.Array
+
+
+def empty_sums(batch: int, heads: int, features: int, width: int) -> KernelSums:
+    """The sums over no keys at all."""
+    return KernelSums(
+        value=jnp.zeros((batch, heads, features, width), jnp.float32),
+        key=jnp.zeros((batch, heads, features), jnp.float32),
+        log_scale=jnp.full((batch, heads), MASKED, jnp.float32),
+    )
+
+
+def sum_keys(
+    k_BMHR: jax.Array,
+    v_BMHV: jax.Array,
+    log_scale_BMH: jax.Array,
+    norm_k_BMHR: jax.Array | None = None,
+) -> KernelSums:
+    """K^T V over the whole length M.
+
+    Args:
+        k_BMHR: features of the keys.
+        v_BMHV: values.
+        log_scale_BMH: l of each key; `MASKED` at padding.
+        norm_k_BMHR: the normaliser's features, where they are not `k_BMHR`.
+    """
+    norm_k_BMHR = k_BMHR if norm_k_BMHR is None else norm_k_BMHR
+    top_BH = jax.lax.stop_gradient(log_scale_BMH.max(axis=1))
+    weight_BMH = jnp.exp(log_scale_BMH - top_BH[:, None])
+    return KernelSums(
+        value=jnp.einsum("bmhr,bmh,bmhv->bhrv", k_BMHR, weight_BMH, v_BMHV.astype(jnp.float32)),
+        key=jnp.einsum("bmhr,bmh->bhr", norm_k_BMHR, weight_BMH),
+        log_scale=top_BH,
+    )
+
+
+def read_sums(
+    q_BTHR: jax.Array, sums: KernelSums, norm_q_BTHR: jax.Array | None = None
+) -> jax.Array:
+    """Q (K^T V), normalised: [B, T, H, V] float32; each query on its own."""
+    norm_q_BTHR = q_BTHR if norm_q_BTHR is None else norm_q_BTHR
+    y_BTHV = jnp.einsum("bthr,bhrv->bthv", q_BTHR, sums.value)
+    return _normalised(y_BTHV, jnp.einsum("bthr,bhr->bth", norm_q_BTHR, sums.key))
+
+
+def kernel_attention_step(
+    q_BHR: jax.Array,
+    k_BHR: jax.Array,
+    v_BHV: jax.Array,
+    log_scale_BH: jax.Array,
+    sums: KernelSums,
+    norm_q_BHR: jax.Array | None = None,
+    norm_k_BHR: jax.Array | None = None,
+) -> tuple[jax.Array, KernelSums]:
+    """Adds one key, then reads: ([B, H, V] float32, the next sums)."""
+    norm_k_BHR = k_BHR if norm_k_BHR is None else norm_k_BHR
+    top_BH = jnp.maximum(sums.log_scale, log_scale_BH)
+    keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
+    weight_BH1 = jnp.exp(log_scale_BH - top_BH)[..., None]
+    k_BHR1 = (k_BHR * weight_BH1)[..., None]
+    sums = KernelSums(
+        value=sums.value * keep_BH1[..., None] + k_BHR1 * v_BHV[..., None, :].astype(jnp.float32),
+        key=sums.key * keep_BH1 + norm_k_BHR * weight_BH1,
+        log_scale=top_BH,
+    )
+    norm_q_B1HR = None if norm_q_BHR is None else norm_q_BHR[:, None]
+    return read_sums(q_BHR[:, None], sums, norm_q_B1HR)[:, 0], sums
+
+
+def causal_kernel_attention(
+    q_BLHR: jax.Array,
+    k_BLHR: jax.Array,
+    v_BLHV: jax.Array,
+    log_scale_BLH: jax.Array,
+    chunk: int,
+    norm_q_BLHR: jax.Array | None = None,
+    norm_k_BLHR: jax.Array | None = None,
+) -> tuple[jax.Array, KernelSums]:
+    """Each query reads the keys up to its own place.
+
+    Within a chunk by a C x C matrix of scores, across chunks by the running sums.
+
+    Args:
+        q_BLHR: features of the queries.
+        k_BLHR: features of the keys.
+        v_BLHV: values.
+        log_scale_BLH: l of each key; `MASKED` at padding.
+        chunk: C, any number from 1 up; it changes the cost and not the result.
+        norm_q_BLHR: the normaliser's features, where they are not `q_BLHR`.
+        norm_k_BLHR: the same for the keys.
+
+    Returns:
+        [B, L, H, V] float32, and the sums over all L keys.
+    """
+    batch, length, heads, _ = q_BLHR.shape
+    chunk = min(chunk, length)
+    q, k, v = (_chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
+    log_scale_BNCH = _chunked(log_scale_BLH, chunk, fill=MASKED)
+    # The largest log scale up to each place: what comes later must not be in it.
+    top_BLH = jax.lax.cummax(
+        jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1
+    )
+    top_BNCH = top_BLH.reshape(log_scale_BNCH.shape)
+    norm_k = k if norm_k_BLHR is None else _chunked(norm_k_BLHR, chunk)
+    before, last = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
+
+    exponent_BNHCC = (
+        jnp.swapaxes(log_scale_BNCH, 2, 3)[:, :, :, None, :]
+        - jnp.swapaxes(top_BNCH, 2, 3)[..., None]
+    )
+    decay_BNHCC = jnp.exp(jnp.where(causal_mask(chunk), exponent_BNHCC, MASKED))
+    past_BNCH = jnp.exp(before.log_scale[:, :, None] - top_BNCH)
+    scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", q, k) * decay_BNHCC
+    y_BNCHV = jnp.einsum("bnhcm,bnmhv->bnchv", scores_BNHCC, v)
+    y_BNCHV += jnp.einsum("bnchr,bnhrv->bnchv", q, before.value) * past_BNCH[..., None]
+    if norm_q_BLHR is None:
+        norm_q = q
+    else:
+        norm_q = _chunked(norm_q_BLHR, chunk)
+        scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", norm_q, norm_k) * decay_BNHCC
+    norm_BNCH = jnp.swapaxes(scores_BNHCC.sum(axis=-1), 2, 3)
+    norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, before.key) * past_BNCH
+    y_BNCHV = _normalised(y_BNCHV, norm_BNCH)
+    return y_BNCHV.reshape(batch, -1, *y_BNCHV.shape[3:])[:, :length], last
+
+
+def _running_sums(
+    k: jax.Array, v: jax.Array, log_scale_BNCH: jax.Array, top_BNH: jax.Array, norm_k: jax.Array
+) -> tuple[KernelSums, KernelSums]:
+    """The sums before each chunk (leaves [B, N, H, ...]) and after the last one."""
+    weight_BNCH = jnp.exp(log_scale_BNCH - top_BNH[:, :, None])
+    own_value_BNHRV = jnp.einsum("bnchr,bnch,bnchv->bnhrv", k, weight_BNCH, v)
+    own_key_BNHR = jnp.einsum("bnchr,bnch->bnhr", norm_k, weight_BNCH)
+
+    def add(
+        sums: KernelSums, own: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[KernelSums, KernelSums]:
+        value_BHRV, key_BHR, top_BH = own
+        keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
+        after = KernelSums(
+            value=sums.value * keep_BH1[..., None] + value_BHRV,
+            key=sums.key * keep_BH1 + key_BHR,
+            log_scale=top_BH,
+        )
+        return after, sums
+
+    batch, _, heads, features, width = own_value_BNHRV.shape
+    by_chunk = [jnp.swapaxes(x, 0, 1) for x in (own_value_BNHRV, own_key_BNHR, top_BNH)]
+    last, before = jax.lax.scan(add, empty_sums(batch, heads, features, width), tuple(by_chunk))
+    return KernelSums(*(jnp.swapaxes(x, 0, 1) for x in before)), last
+
+
+def _chunked(x_BL: jax.Array, chunk: int, fill: float = 0.0) -> jax.Array:
+    """[B, L, ...] -> [B, N, C, ...], filled up at the end."""
+    batch, length = x_BL.shape[:2]
+    pad = [(0, 0), (0, -length % chunk)] + [(0, 0)] * (x_BL.ndim - 2)
+    x_BL = jnp.pad(x_BL, pad, constant_values=fill)
+    return x_BL.reshape(batch, -1, chunk, *x_BL.shape[2:])
+
+
+def _normalised(y: jax.Array, norm: jax.Array) -> jax.Array:
+    return y / jnp.maximum(norm, _TINY)[..., None]

@@ -1,0 +1,214 @@
+"""Attention within buckets of a locality-sensitive hash (Kitaev, Kaiser & Levskaya 2020,
+arXiv:2001.04451, section 2).
+
+    h(x) = argmax([x R; -x R])                                  (angular LSH, section 2)
+    y_i = sum_r softmax_r(z_i^r) sum_{j in P_i^r} exp(q_i k_j - z_i^r) v_j
+    z_i^r = log sum_{j in P_i^r} exp(q_i k_j)
+
+P_i^r holds keys of query i's bucket in hashing round r. The tokens are sorted by
+(bucket, position) and cut into chunks of C. Without a causal mask P_i is what the
+paper's batching gives: the same bucket's keys of i's chunk and of the chunk before.
+
+With a causal mask the paper's chunks let the future in: a later token that sorts
+before i moves the border of i's chunk. Here a causal P_i is i and the C keys before it
+*in its bucket*, whatever else there is; sorted, these lie in i's chunk and the one
+before, so that the blocks and the cost are the same. A query attends to itself only
+where its bucket has no other key for it. Padding sorts last, into a bucket of its own.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.ops.dropout import dropout
+from transformer_jax.ops.masks import MASKED
+
+#: The score of a token with itself: below all others, above what is masked. It stands
+#: for the plain product so that shared queries and keys do not attend to themselves.
+SELF_SCORE = -1e5
+
+
+def unit_keys(qk: jax.Array) -> jax.Array:
+    """Shared queries-keys [..., K] as keys: float32, of length 1 (section 2, shared-QK)."""
+    qk = qk.astype(jnp.float32)
+    mean_square = (qk * qk).mean(axis=-1, keepdims=True)
+    return qk * jax.lax.rsqrt(mean_square + 1e-6) * qk.shape[-1] ** -0.5
+
+
+def hash_rotations(factors: tuple[int, ...], rounds: int, width: int, seed: int) -> np.ndarray:
+    """Gaussian projections [rounds, K, sum(factors) / 2], constants of the seed."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rounds, width, sum(factors) // 2)).astype(np.float32)
+
+
+def hash_buckets(
+    qk: jax.Array, rotations_JKN: np.ndarray | jax.Array, factors: tuple[int, ...]
+) -> jax.Array:
+    """The bucket of each vector in each round.
+
+    A product of several even factors hashes to that many buckets at the cost of their
+    sum (section 4.1 of the paper's code: a number in mixed radix). No factors: bucket 0.
+
+    Args:
+        qk: [..., K].
+        rotations_JKN: of `hash_rotations`.
+        factors: sizes whose product is the number of buckets.
+
+    Returns:
+        int32 [..., J] in [0, prod(factors)). Rounding can move a vector that lies on
+        the border of two buckets.
+    """
+    qk = jax.lax.stop_gradient(qk.astype(jnp.float32))
+    rotated = jnp.einsum("...k,jkn->...jn", qk, rotations_JKN)
+    bucket = jnp.zeros(rotated.shape[:-1], jnp.int32)
+    start, radix = 0, 1
+    for factor in factors:
+        part = rotated[..., start : start + factor // 2]
+        digit = jnp.argmax(jnp.concatenate([part, -part], axis=-1), axis=-1)
+        bucket = bucket + radix * digit.astype(jnp.int32)
+        start, radix = start + factor // 2, radix * factor
+    return bucket
+
+
+def lsh_attention(
+    q_BLHK: jax.Array,
+    k_BLHK: jax.Array,
+    v_BLHV: jax.Array,
+    bucket_BLHJ: jax.Array,
+    mask_BL: jax.Array,
+    chunk: int,
+    *,
+    causal: bool,
+    dropout_rate: float = 0.0,
+    dropout_key: jax.Array | None = None,
+) -> jax.Array:
+    """Attends within buckets, all rounds together; O(L log L) time, O(L C) scores a round.
+
+    Args:
+        q_BLHK: queries.
+        k_BLHK: keys, of length 1.
+        v_BLHV: values.
+        bucket_BLHJ: int32, the bucket of each token and head in each of J rounds.
+        mask_BL: True at real tokens.
+        chunk: C, the length of a block of sorted tokens; causal, the width of the window.
+        causal: see the file's docstring.
+        dropout_rate: applied to the attention weights of each round.
+        dropout_key: None means no dropout.
+
+    Returns:
+        [B, L, H, V] float32.
+    """
+    length = q_BLHK.shape[1]
+    chunk = min(chunk, length)
+    pad = -length % chunk
+    q_BHLK, k_BHLK, v_BHLV = (_heads_first(x, pad) for x in (q_BLHK, k_BLHK, v_BLHV))
+    bucket_BLHJ = jnp.where(mask_BL[..., None, None], bucket_BLHJ, jnp.iinfo(jnp.int32).max)
+    bucket_BHJL = jnp.moveaxis(
+        jnp.pad(
+            bucket_BLHJ, ((0, 0), (0, pad), (0, 0), (0, 0)), constant_values=jnp.iinfo("i4").max
+        ),
+        1,
+        3,
+    )
+    # A stable sort keeps the order of positions within each bucket.
+    order_BHJL = jnp.argsort(bucket_BHJL, axis=-1, stable=True)
+    bucket_BHJNC = _blocks(jnp.take_along_axis(bucket_BHJL, order_BHJL, axis=-1), chunk)
+    q, k, v = (
+        _blocks(jnp.take_along_axis(x[:, :, None], order_BHJL[..., None], axis=3), chunk, axis=3)
+        for x in (q_BHLK, k_BHLK, v_BHLV)
+    )
+    scores_BHJNCM = jnp.einsum(
+        "bhjnck,bhjnmk->bhjncm", q, _with_previous(k), preferred_element_type=jnp.float32
+    )
+    keys_bucket_BHJNM = _with_previous(bucket_BHJNC)
+    is_same_bucket = bucket_BHJNC[..., :, None] == keys_bucket_BHJNM[..., None, :]
+    scores_BHJNCM = _masked(scores_BHJNCM, is_same_bucket, chunk, causal)
+    z_BHJNC = jax.nn.logsumexp(scores_BHJNCM, axis=-1)
+    weights_BHJNCM = dropout(jnp.exp(scores_BHJNCM - z_BHJNC[..., None]), dropout_rate, dropout_key)
+    y_BHJNCV = jnp.einsum(
+        "bhjncm,bhjnmv->bhjncv",
+        weights_BHJNCM.astype(v.dtype),
+        _with_previous(v),
+        preferred_element_type=jnp.float32,
+    )
+    unsort_BHJL = jnp.argsort(order_BHJL, axis=-1)
+    y_BHJLV = y_BHJNCV.reshape(*order_BHJL.shape, -1)
+    y_BHJLV = jnp.take_along_axis(y_BHJLV, unsort_BHJL[..., None], axis=3)
+    z_BHJL = jnp.take_along_axis(z_BHJNC.reshape(order_BHJL.shape), unsort_BHJL, axis=-1)
+    return jnp.swapaxes(_over_rounds(y_BHJLV, z_BHJL), 1, 2)[:, :length]
+
+
+def lsh_attention_step(
+    q_BHK: jax.Array,
+    k_BHK: jax.Array,
+    v_BHV: jax.Array,
+    past_k_BHJCK: jax.Array,
+    past_v_BHJCV: jax.Array,
+    is_past_BHJC: jax.Array,
+) -> jax.Array:
+    """One query against itself and at most C keys of its bucket in each round.
+
+    Args:
+        q_BHK: the query.
+        k_BHK: its own key, of length 1.
+        v_BHV: its own value.
+        past_k_BHJCK: the last C keys of its bucket, in any order.
+        past_v_BHJCV: their values.
+        is_past_BHJC: False where the bucket has had fewer than C keys.
+
+    Returns:
+        [B, H, V] float32.
+    """
+    scores_BHJC = jnp.einsum(
+        "bhk,bhjck->bhjc", q_BHK, past_k_BHJCK, preferred_element_type=jnp.float32
+    )
+    scores_BHJC = jnp.where(is_past_BHJC, scores_BHJC, MASKED)
+    own_BHJ1 = jnp.full((*scores_BHJC.shape[:-1], 1), SELF_SCORE, jnp.float32)
+    scores_BHJM = jnp.concatenate([scores_BHJC, own_BHJ1], axis=-1)
+    z_BHJ = jax.nn.logsumexp(scores_BHJM, axis=-1)
+    weights_BHJM = jnp.exp(scores_BHJM - z_BHJ[..., None]).astype(v_BHV.dtype)
+    y_BHJV = jnp.einsum(
+        "bhjc,bhjcv->bhjv",
+        weights_BHJM[..., :-1],
+        past_v_BHJCV,
+        preferred_element_type=jnp.float32,
+    )
+    y_BHJV += weights_BHJM[..., -1:] * v_BHV[:, :, None]
+    return _over_rounds(y_BHJV[..., None, :], z_BHJ[..., None])[:, :, 0]
+
+
+def _masked(
+    scores_BHJNCM: jax.Array, is_same_bucket: jax.Array, chunk: int, causal: bool
+) -> jax.Array:
+    # Sorted places, relative to the beginning of the query's chunk.
+    query_C1 = jnp.arange(chunk)[:, None]
+    key_M = jnp.arange(-chunk, chunk)
+    is_allowed = is_same_bucket
+    if causal:
+        is_allowed &= (key_M <= query_C1) & (key_M >= query_C1 - chunk)
+    # There is no chunk before the first one.
+    is_there_N11M = (jnp.arange(scores_BHJNCM.shape[3])[:, None] > 0) | (key_M >= 0)
+    is_allowed &= is_there_N11M[:, None, :]
+    scores_BHJNCM = jnp.where(is_allowed, scores_BHJNCM, MASKED)
+    return jnp.where(key_M == query_C1, SELF_SCORE, scores_BHJNCM)
+
+
+def _over_rounds(y_BHJLV: jax.Array, z_BHJL: jax.Array) -> jax.Array:
+    """[B, H, L, V]: each round by its share of the weight of all rounds."""
+    share_BHJL = jax.nn.softmax(z_BHJL, axis=2)
+    return (y_BHJLV * share_BHJL[..., None]).sum(axis=2)
+
+
+def _heads_first(x_BLHK: jax.Array, pad: int) -> jax.Array:
+    return jnp.swapaxes(jnp.pad(x_BLHK, ((0, 0), (0, pad), (0, 0), (0, 0))), 1, 2)
+
+
+def _blocks(x: jax.Array, chunk: int, axis: int = -1) -> jax.Array:
+    """[..., L, ...] -> [..., N, C, ...] at `axis`."""
+    axis %= x.ndim
+    return x.reshape(*x.shape[:axis], -1, chunk, *x.shape[axis + 1 :])
+
+
+def _with_previous(x_BHJNC: jax.Array) -> jax.Array:
+    """Each block after the one before it: [B, H, J, N, C, ...] -> [B, H, J, N, 2 C, ...]."""
+    return jnp.concatenate([jnp.roll(x_BHJNC, 1, axis=3), x_BHJNC], axis=4)
