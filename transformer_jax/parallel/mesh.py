@@ -17,6 +17,8 @@ LOGICAL_TO_MESH: dict[str, str | None] = {
     "embed": "fsdp",
     "mlp": "tensor",
     "heads": "tensor",
+    "rank": None,  # narrow inner axes of low-rank maps
+    "state": None,  # the state of one channel of a state space model
 }
 
 
