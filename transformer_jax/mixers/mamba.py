@@ -99,7 +99,9 @@ class Mamba(Mixer):
             (inner, o.state_size),
             dtype,
         )
-        self.skip = self.param("skip", named(nn.initializers.ones_init(), ("mlp",)), (inner,), dtype)
+        self.skip = self.param(
+            "skip", named(nn.initializers.ones_init(), ("mlp",)), (inner,), dtype
+        )
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:

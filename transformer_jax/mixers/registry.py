@@ -8,10 +8,21 @@ from dataclasses import field, make_dataclass
 from typing import Any
 
 from transformer_jax.mixers.base import CrossMixer, Mixer
+from transformer_jax.mixers.both_ways import both_ways
 from transformer_jax.mixers.full_attention import FullAttention, FullCrossAttention
+from transformer_jax.mixers.h3 import H3
+from transformer_jax.mixers.mamba import Mamba
+from transformer_jax.mixers.rwkv import RWKV
+from transformer_jax.mixers.s4d import S4D
+from transformer_jax.mixers.ssd import SSD
 
 MIXERS: dict[str, type[Mixer]] = {
     "full": FullAttention,
+    "h3": both_ways(H3),
+    "mamba": both_ways(Mamba),
+    "rwkv": both_ways(RWKV),
+    "s4d": S4D,
+    "ssd": both_ways(SSD),
 }
 
 CROSS_MIXERS: dict[str, type[CrossMixer]] = {

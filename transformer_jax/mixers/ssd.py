@@ -87,7 +87,9 @@ class SSD(Mixer):
         mixed = inner + 2 * o.groups * o.state_size
         self.into = Dense(c.d_model, mixed, ("embed", "mlp"), use_bias=False, **c.dtypes)
         self.gate = Dense(c.d_model, inner, ("embed", "mlp"), use_bias=False, **c.dtypes)
-        self.delta = Dense(c.d_model, self.num_heads, ("embed", "heads"), use_bias=False, **c.dtypes)
+        self.delta = Dense(
+            c.d_model, self.num_heads, ("embed", "heads"), use_bias=False, **c.dtypes
+        )
         self.conv = ShortConvolution(mixed, o.conv_width, c.dtypes["dtype"], dtype)
         heads = (self.num_heads,)
         self.delta_bias = self.param(
@@ -115,9 +117,7 @@ class SSD(Mixer):
         """An empty past; the same size whatever `max_length`."""
         del max_length
         shape = (batch, self.num_heads, self.options.state_size, self.head_dim)
-        return SSDState(
-            window=self.conv.init_window(batch), matrix=jnp.zeros(shape, jnp.float32)
-        )
+        return SSDState(window=self.conv.init_window(batch), matrix=jnp.zeros(shape, jnp.float32))
 
     def step(
         self, x_BD: jax.Array, state: SSDState, position: jax.Array
