@@ -53,7 +53,8 @@ class BothWays(Mixer):
         parts = {"context": replace(c, causal=True), "options": options, "position": self.position}
         self.forwards = self.one_way(**parts)
         if not c.causal:
-            self.backwards = self.forwards if options.share_weights else self.one_way(**parts)
+            if not options.share_weights:
+                self.backwards = self.one_way(**parts)
             if options.combine == "concat":
                 self.join = Dense(2 * c.d_model, c.d_model, ("mlp", "embed"), **c.dtypes)
 
@@ -63,7 +64,8 @@ class BothWays(Mixer):
         if self.context.causal:
             return ahead_BLD
         reversed_BLD = reverse_prefix(x_BLD, mask_BL)
-        back_BLD = self.backwards(reversed_BLD, mask_BL, deterministic=deterministic)
+        backwards = self.forwards if self.options.share_weights else self.backwards
+        back_BLD = backwards(reversed_BLD, mask_BL, deterministic=deterministic)
         back_BLD = reverse_prefix(back_BLD, mask_BL)
         if self.options.combine == "sum":
             return ahead_BLD + back_BLD
