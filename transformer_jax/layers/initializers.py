@@ -5,8 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 Initializer = Callable[..., jax.Array]
+
+#: Uniform within 1 / sqrt(inputs) of zero: what PyTorch's convolutions draw.
+torch_uniform: Initializer = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 def log_uniform(low: float, high: float) -> Initializer:

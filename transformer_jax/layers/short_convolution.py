@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.layers.initializers import torch_uniform
 from transformer_jax.ops.convolutions import short_convolution, short_convolution_step
 
 
@@ -19,12 +20,9 @@ class ShortConvolution(nn.Module):
 
     def setup(self) -> None:
         named = nn.with_logical_partitioning
-        # What PyTorch's Conv1d draws, which Mamba keeps.
-        bound = self.width**-0.5
-        init = nn.initializers.uniform(2 * bound)
         self.kernel = self.param(
             "kernel",
-            named(lambda *args: init(*args) - bound, (None, "mlp")),
+            named(torch_uniform, (None, "mlp")),
             (self.width, self.features),
             self.param_dtype,
         )

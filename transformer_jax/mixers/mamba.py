@@ -25,6 +25,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import (
     along_last_axis,
     softplus_inverse_of_log_uniform,
+    torch_uniform,
 )
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
@@ -86,7 +87,7 @@ class Mamba(Mixer):
         )
         self.delta = Dense(
             self.rank, inner, ("rank", "mlp"), use_bias=False,
-            kernel_init=nn.initializers.uniform(self.rank**-0.5), **c.dtypes,
+            kernel_init=torch_uniform, **c.dtypes,
         )  # fmt: skip
         self.delta_bias = self.param(
             "delta_bias", named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("mlp",)), (inner,),

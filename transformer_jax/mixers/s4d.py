@@ -15,6 +15,7 @@ rounding (about 1e-7 of the largest term) also reaches earlier outputs; see
 speed of matrix products.
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -93,7 +94,7 @@ class DiagonalSystems(nn.Module):
             "log_dt", named(log_uniform(self.dt_min, self.dt_max), (self.axis,)), shape[:1], dtype
         )
         self.log_decay = self.param(
-            "log_decay", named(nn.initializers.constant(jnp.log(0.5)), (self.axis, "state")), shape,
+            "log_decay", named(nn.initializers.constant(math.log(0.5)), (self.axis, "state")), shape,
             dtype,
         )  # fmt: skip
         self.frequency = self.param(

@@ -54,7 +54,8 @@ def scalar_decay_scan(
     w = _chunks(log_decay_BLH, chunk)  # [B, L/C, C, H]
     w = w.reshape(*w.shape[:3], groups, -1)
     before_each = jnp.cumsum(w, axis=2)
-    after_each = jnp.cumsum(w[:, :, ::-1], axis=2)[:, :, ::-1] - w
+    later = jnp.pad(w[:, :, 1:], [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
+    after_each = jax.lax.cumsum(later, axis=2, reverse=True)
 
     scores = jnp.einsum("bntgk,bnsgk->bngts", q, k)
     decays = jnp.exp(_sums_between(jnp.moveaxis(w, 2, -1)))  # [B, L/C, G, J, C, C]
@@ -209,7 +210,7 @@ def _states_before_chunks(
 def _chunks(x: jax.Array, chunk: int) -> jax.Array:
     """[B, L, ...] -> [B, L/C, C, ...] in float32.
 
-    Filled up with zeros: positions that decay nothing (log 1), write nothing and so
+    Filled up with zeros: positions that decay nothing (log 1 = 0), write nothing and so
     leave the state alone.
     """
     missing = -x.shape[1] % chunk

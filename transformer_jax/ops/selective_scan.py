@@ -63,7 +63,7 @@ def selective_step(
     return jnp.einsum("ben,bn->be", state_BEN, c_BN.astype(jnp.float32)), state_BEN
 
 
-@partial(jax.checkpoint, static_argnums=())
+@partial(jax.checkpoint, prevent_cse=False)  # the scan around it does that already
 def _one_chunk(
     a_EN: jax.Array, state_BEN: jax.Array, chunk: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array]:
