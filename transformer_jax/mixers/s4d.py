@@ -93,10 +93,8 @@ class DiagonalSystems(nn.Module):
         self.log_dt = self.param(
             "log_dt", named(log_uniform(self.dt_min, self.dt_max), (self.axis,)), shape[:1], dtype
         )
-        self.log_decay = self.param(
-            "log_decay", named(nn.initializers.constant(math.log(0.5)), (self.axis, "state")), shape,
-            dtype,
-        )  # fmt: skip
+        half = nn.initializers.constant(math.log(0.5))
+        self.log_decay = self.param("log_decay", named(half, (self.axis, "state")), shape, dtype)
         self.frequency = self.param(
             "frequency", named(along_last_axis(lambda n: jnp.pi * n), (self.axis, "state")), shape,
             dtype,
