@@ -22,7 +22,9 @@ The run folder's `config.json` holds every value that a run used.
 
 def comments(cls: type) -> dict[str, str]:
     """Field name -> the `#:` comment on its line, as Markdown."""
-    lines = textwrap.dedent(inspect.getsource(cls)).splitlines()
+    bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    sources = (textwrap.dedent(inspect.getsource(base)) for base in bases)
+    lines = "\n".join(sources).splitlines()
     found = (re.match(r"    (\w+): .*?#: (.*)", line) for line in lines)
     return {match[1]: re.sub(r"([*<|])", r"\\\1", match[2]) for match in found if match}
 

@@ -103,7 +103,7 @@ def check_sees_both_ways(mixer: Mixer, variables: Any) -> None:
 
 
 def check_padding_and_batch_mates(mixer: Mixer, variables: Any) -> None:
-    """Neither what stands at padding nor the other rows change a real position."""
+    """Neither what stands at padding, how much there is nor the other rows change a real token."""
     x = inputs()
     plain = parallel(mixer, variables, x)
     garbage = jnp.where(MASK[..., None], x, 1e3)
@@ -115,6 +115,8 @@ def check_padding_and_batch_mates(mixer: Mixer, variables: Any) -> None:
         real = int(MASK[row].sum())
         alone = parallel(mixer, variables, x[row : row + 1], MASK[row : row + 1])
         np.testing.assert_allclose(alone[0, :real], plain[row, :real], atol=TOLERANCE)
+        unpadded = parallel(mixer, variables, x[row : row + 1, :real], MASK[row : row + 1, :real])
+        np.testing.assert_allclose(unpadded[0], plain[row, :real], atol=TOLERANCE)
 
 
 def check_beams_permute(mixer: Mixer, variables: Any) -> None:

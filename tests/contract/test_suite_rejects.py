@@ -27,6 +27,15 @@ class IgnoresPadding(Mixer):
         return x + x.mean(axis=1, keepdims=True)
 
 
+class ReversesByThePaddedLength(Mixer):
+    """Zeroes padding, but counts positions from the end of the batch's longest row."""
+
+    def __call__(self, x, mask, *, deterministic):
+        x = x * mask[..., None]
+        decay = 0.5 ** jnp.arange(x.shape[1])
+        return x + (decay[::-1, None] * x).sum(axis=1, keepdims=True)
+
+
 class GrowsItsState(Full):
     def step(self, x, state, position):
         y, state = super().step(x, state, position)
@@ -78,6 +87,7 @@ def build(cls: type[Mixer]):
         (Leaks, suite.check_no_leak),
         (Leaks, suite.check_step_equals_parallel),
         (IgnoresPadding, suite.check_padding_and_batch_mates),
+        (ReversesByThePaddedLength, suite.check_padding_and_batch_mates),
         (GrowsItsState, suite.check_step_equals_parallel),
         (ForgetsTheFirst, suite.check_step_equals_parallel),
         (MixesRows, suite.check_beams_permute),

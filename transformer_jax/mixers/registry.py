@@ -9,13 +9,19 @@ from typing import Any
 
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.bigbird import BigBirdAttention
+from transformer_jax.mixers.both_ways import both_ways
 from transformer_jax.mixers.full_attention import FullAttention, FullCrossAttention
+from transformer_jax.mixers.h3 import H3
 from transformer_jax.mixers.linear import LinearAttention, LinearCrossAttention
 from transformer_jax.mixers.linformer import Linformer, LinformerCross
 from transformer_jax.mixers.longformer import LongformerAttention
+from transformer_jax.mixers.mamba import Mamba
 from transformer_jax.mixers.mlp_mixer import MlpMixer
 from transformer_jax.mixers.performer import Performer, PerformerCross
 from transformer_jax.mixers.reformer import Reformer
+from transformer_jax.mixers.rwkv import RWKV
+from transformer_jax.mixers.s4d import S4D
+from transformer_jax.mixers.ssd import SSD
 from transformer_jax.mixers.strided import StridedAttention
 from transformer_jax.mixers.window import WindowAttention
 
@@ -30,6 +36,11 @@ MIXERS: dict[str, type[Mixer]] = {
     "mlp_mixer": MlpMixer,
     "performer": Performer,
     "reformer": Reformer,
+    "h3": both_ways(H3),
+    "mamba": both_ways(Mamba),
+    "rwkv": both_ways(RWKV),
+    "s4d": S4D,
+    "ssd": both_ways(SSD),
 }
 
 CROSS_MIXERS: dict[str, type[CrossMixer]] = {

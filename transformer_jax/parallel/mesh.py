@@ -20,6 +20,8 @@ LOGICAL_TO_MESH: dict[str, str | None] = {
     "head_dim": None,
     "positions": None,
     "buckets": None,
+    "rank": None,  # narrow inner axes of low-rank maps
+    "state": None,  # the state of one channel of a state space model
 }
 
 

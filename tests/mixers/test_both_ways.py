@@ -1,0 +1,114 @@
+"""The wrapper that gives a causal mixer a second direction in the encoder."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.both_ways import BothWays, BothWaysOptions, both_ways
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.positions.none import NoPosition
+
+D, LENGTHS = 2, (5, 3, 1)
+MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
+X = jax.random.normal(jax.random.key(0), (3, 5, D))
+DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
+
+
+@dataclass(frozen=True)
+class SumOptions(BothWaysOptions):
+    """None of its own."""
+
+
+class SumSoFar(Mixer):
+    """y_t = scale * (x_0 + ... + x_t): easy to do by hand."""
+
+    Options = SumOptions
+    knows_order = True
+
+    def setup(self):
+        assert self.context.causal, "it knows no other way"
+        self.scale = self.param("scale", nn.initializers.uniform(), (D,))
+
+    def __call__(self, x, mask, *, deterministic):
+        return self.scale * jnp.cumsum(x, axis=1)
+
+    def init_state(self, batch, max_length):
+        return jnp.zeros((batch, D))
+
+    def step(self, x, state, position):
+        return self.scale * (state + x), state + x
+
+
+def build(*, causal=False, **options):
+    context = MixerContext(D, 1, D, causal, 5, 0.0, DTYPES)
+    return both_ways(SumSoFar)(
+        context=context, options=SumOptions(**options), position=NoPosition(D, 1, D, 5, causal)
+    )
+
+
+def run(mixer, x=X, mask=MASK):
+    variables = nn.unbox(mixer.init(jax.random.key(1), x, mask, deterministic=True))
+    return mixer.apply(variables, x, mask, deterministic=True), variables["params"]
+
+
+def by_hand(p, row, x):
+    """[n, 2, D]: what each direction says of one row's real tokens."""
+    n = LENGTHS[row]
+    back = p.get("backwards", p["forwards"])["scale"]
+    pairs = [(p["forwards"]["scale"] * x[row, : t + 1].sum(0), back * x[row, t:n].sum(0))
+             for t in range(n)]  # fmt: skip
+    return np.asarray(pairs)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_the_backward_mixer_starts_at_the_last_real_token(share):
+    y, params = run(build(share_weights=share))
+    assert sorted(params) == (["forwards"] if share else ["backwards", "forwards"])
+    for row, n in enumerate(LENGTHS):
+        np.testing.assert_allclose(y[row, :n], by_hand(params, row, X).sum(1), rtol=1e-5)
+
+
+def test_concat_projects_both_directions():
+    y, params = run(build(combine="concat"))
+    for row, n in enumerate(LENGTHS):
+        pairs = by_hand(params, row, X).reshape(n, 2 * D)
+        want = pairs @ params["join"]["kernel"] + params["join"]["bias"]
+        np.testing.assert_allclose(y[row, :n], want, rtol=1e-5)
+
+
+def test_the_padded_length_changes_nothing():
+    mixer = build()
+    y, params = run(mixer)
+    longer = jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0)
+    mask = jnp.pad(MASK, ((0, 0), (0, 4)))
+    got = mixer.apply({"params": params}, longer, mask, deterministic=True)
+    np.testing.assert_allclose(
+        got[:, :5] * MASK[..., None], y * MASK[..., None], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_the_decoder_has_one_direction():
+    mixer = build(causal=True)
+    y, params = run(mixer)
+    assert list(params) == ["forwards"]
+    np.testing.assert_allclose(y, params["forwards"]["scale"] * jnp.cumsum(X, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"combine": "concat"}, {"share_weights": True}])
+def test_options_of_two_directions_are_refused_in_the_decoder(options):
+    with pytest.raises(UserError, match="SumSoFar in the decoder.*model.encoder.options"):
+        run(build(causal=True, **options))
+
+
+def test_the_registered_class_says_what_its_mixer_says():
+    cls = both_ways(SumSoFar)
+    assert (cls.__name__, cls.Options, cls.knows_order) == ("SumSoFar", SumOptions, True)
+    assert cls.refuses == {} and cls.honours == frozenset()
+    wrapped = [name for name, cls in MIXERS.items() if issubclass(cls, BothWays)]
+    assert {"h3", "mamba", "rwkv", "ssd"} <= set(wrapped)

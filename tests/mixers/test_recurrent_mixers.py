@@ -1,0 +1,164 @@
+"""Mamba, Mamba-2, RWKV-6, S4D and H3 against the same mixers token by token.
+
+Outputs and gradients, at an odd length, with padding, in both roles. That a step equals
+the whole sequence is the contract suite's (tests/contract).
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from tests.reference import naive_recurrent_mixers as naive
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.positions.none import NoPosition
+
+D, HEADS, LENGTHS = 8, 2, (5, 3)
+DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
+CONTEXT = MixerContext(
+    d_model=D, num_heads=HEADS, head_dim=4, causal=True, max_length=5,
+    attention_dropout_rate=0.0, dtypes=DTYPES,
+)  # fmt: skip
+MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
+X = jax.random.normal(jax.random.key(0), (2, 5, D))
+NAMES = list(naive.MIXERS)
+#: Sizes that make several chunks, groups and windows of five tokens.
+SMALL = {
+    "h3": {"head_dim": 2, "shift_size": 3, "state_size": 4},
+    "mamba": {"state_size": 3, "conv_width": 3, "chunk": 2, "dt_rank": 2},
+    "rwkv": {"lerp_rank": 3, "decay_rank": 2, "chunk": 2},
+    "s4d": {"state_size": 4},
+    "ssd": {"state_size": 3, "groups": 2, "conv_width": 3, "chunk": 2},
+}
+
+
+def build(name, *, causal=True, **options):
+    cls = MIXERS[name]
+    context = replace(CONTEXT, causal=causal)
+    position = NoPosition(D, HEADS, 4, 5, causal)
+    return cls(context=context, options=cls.Options(**SMALL[name] | options), position=position)
+
+
+def noisy_params(mixer):
+    """Initial values moved at random, so that no zero or equal value hides a mistake."""
+    variables = nn.unbox(mixer.init(jax.random.key(1), X, MASK, deterministic=True))
+    leaves, tree = jax.tree.flatten(variables["params"])
+    keys = jax.random.split(jax.random.key(2), len(leaves))
+    moved = [x + 0.2 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(tree, moved)
+
+
+def by_rows(function):
+    """Each row alone, cut to its real tokens; zeros after them."""
+    rows = [function(x[:n]) for x, n in zip(X, LENGTHS, strict=True)]
+    return jnp.stack([jnp.pad(row, ((0, 5 - len(row)), (0, 0))) for row in rows])
+
+
+def assert_same_values_and_gradients(mixer, params, want):
+    weights = jax.random.normal(jax.random.key(3), X.shape) * MASK[..., None]
+
+    def both(function):
+        def total(params):
+            y = function(params)
+            return (weights * y).sum(), y
+
+        return jax.jit(jax.value_and_grad(total, has_aux=True))(params)
+
+    (_, got), got_gradients = both(
+        lambda p: mixer.apply({"params": p}, X, MASK, deterministic=True) * MASK[..., None]
+    )
+    (_, expected), gradients = both(want)
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, atol=2e-4, rtol=1e-4),
+        got_gradients,
+        gradients,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decoder_equals_the_loop(name):
+    mixer = build(name)
+    core = naive.MIXERS[name]
+
+    def want(p):
+        own = p.get("forwards", p)
+        return by_rows(lambda x: core(own, x, mixer.options, mixer.context))
+
+    assert_same_values_and_gradients(mixer, noisy_params(mixer), want)
+
+
+@pytest.mark.parametrize("direct_length", [0, 64], ids=["fft", "definition"])
+def test_s4d_in_the_encoder_equals_the_loop_both_ways(direct_length):
+    mixer = build("s4d", causal=False, direct_length=direct_length)
+    assert_same_values_and_gradients(
+        mixer,
+        noisy_params(mixer),
+        lambda p: by_rows(lambda x: naive.s4d(p, x, mixer.options, mixer.context)),
+    )
+
+
+@pytest.mark.parametrize("name", ["s4d", "h3"])
+def test_fft_equals_the_definition(name):
+    params = noisy_params(build(name))
+    y, by_fft = (
+        build(name, direct_length=n).apply({"params": params}, X, MASK, deterministic=True)
+        for n in (64, 0)
+    )
+    np.testing.assert_allclose(by_fft * MASK[..., None], y * MASK[..., None], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_no_attention_weights_to_drop(name):
+    mixer = build(name)
+    context = replace(mixer.context, attention_dropout_rate=0.1)
+    with pytest.raises(UserError, match=f"{name} has no attention weights.*dropout_rate"):
+        mixer.clone(context=context).init(jax.random.key(0), X, MASK, deterministic=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_state_does_not_grow_with_the_length(name):
+    mixer = build(name)
+    params = {"params": noisy_params(mixer)}
+    short, long = (
+        jax.eval_shape(lambda n=n: mixer.apply(params, 2, n, method="init_state"))
+        for n in (5, 5000)
+    )
+    assert short == long
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(short))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "text"),
+    [
+        ("mamba", {"state_size": 0}, "options.mamba.state_size must be at least 1, got 0"),
+        ("ssd", {"groups": 0}, "options.ssd.groups must be at least 1, got 0"),
+        ("rwkv", {"chunk": 24}, "options.rwkv.chunk must be a power of two, got 24"),
+        ("rwkv", {"decay_rank": 0}, "options.rwkv.decay_rank must be at least 1"),
+        ("s4d", {"state_size": 3}, "options.s4d.state_size must be even"),
+        ("s4d", {"dt_min": 0.2, "dt_max": 0.1}, "0 < dt_min <= dt_max, got 0.2 and 0.1"),
+        ("h3", {"shift_size": 0}, "options.h3.shift_size must be at least 1"),
+        ("h3", {"direct_length": -1}, "options.h3.direct_length must be at least 0"),
+    ],
+)
+def test_an_option_that_cannot_be_is_named(name, wrong, text):
+    with pytest.raises(UserError, match=text):
+        build(name, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "text"),
+    [
+        ("ssd", {"head_dim": 5}, "divisor of 16"),
+        ("ssd", {"groups": 3}, "groups=3"),
+        ("h3", {"head_dim": 3}, "head_dim=3 does not divide d_model=8"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_model_fail_at_build(name, wrong, text):
+    with pytest.raises(UserError, match=text):
+        build(name, **wrong).init(jax.random.key(0), X, MASK, deterministic=True)

@@ -1,0 +1,100 @@
+"""Convolutions and diagonal systems against their definitions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.reference import naive_recurrences as naive
+from transformer_jax.ops.convolutions import (
+    long_convolution,
+    short_convolution,
+    short_convolution_step,
+)
+from transformer_jax.ops.diagonal_ssm import discretize, ssm_kernel, ssm_step
+from transformer_jax.ops.reversal import reverse_prefix
+
+B, L, D = 2, 7, 3
+
+
+def normal(seed, *shape):
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+@pytest.mark.parametrize("direct_length", [0, L], ids=["fft", "definition"])
+def test_long_convolution_equals_the_sum(direct_length):
+    u, kernel, reverse = normal(0, B, L, D), normal(1, L, D), normal(2, L, D)
+    got = long_convolution(u, kernel, direct_length=direct_length)
+    np.testing.assert_allclose(got, naive.convolution(u, kernel), atol=1e-5)
+    got = long_convolution(u, kernel, reverse, direct_length=direct_length)
+    np.testing.assert_allclose(got, naive.convolution(u, kernel, reverse), atol=1e-5)
+    got = long_convolution(u, kernel[:3], direct_length=direct_length)
+    np.testing.assert_allclose(got, naive.convolution(u, kernel[:3]), atol=1e-5)
+    longer = jnp.concatenate([kernel, normal(3, 5, D)])
+    got = long_convolution(u, longer, direct_length=direct_length)
+    np.testing.assert_allclose(got, naive.convolution(u, kernel), atol=1e-5)
+
+
+def test_fft_and_definition_have_the_same_gradients():
+    arguments, weights = (normal(0, B, L, D), normal(1, L, D), normal(2, L, D)), normal(3, B, L, D)
+
+    def total(arguments, direct_length):
+        return (weights * long_convolution(*arguments, direct_length=direct_length)).sum()
+
+    got, want = (jax.grad(total)(arguments, length) for length in (0, L))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), got, want)
+
+
+def test_the_definition_is_exactly_causal_and_fft_is_to_rounding():
+    kernel, u = normal(1, L, D), normal(0, 1, L, D)
+    for direct_length, most in ((L, 0.0), (0, 2e-6)):
+        influence = jax.jacobian(
+            lambda u, n=direct_length: long_convolution(u, kernel, direct_length=n)[0, :, 0]
+        )(u)[:, 0, :, 0]
+        assert np.abs(np.triu(influence, 1)).max() <= most
+        np.testing.assert_allclose(np.diag(influence), kernel[0, 0], rtol=1e-5)
+
+
+def test_short_convolution_equals_the_sum_and_its_steps():
+    x, kernel = normal(0, B, L, D), normal(1, 4, D)
+    got = short_convolution(x, kernel)
+    np.testing.assert_allclose(got, naive.convolution(x, kernel[::-1]), atol=1e-5)
+    window = jnp.zeros((B, 3, D))
+    for t in range(L):
+        y, window = short_convolution_step(x[:, t], window, kernel)
+        np.testing.assert_allclose(y, got[:, t], atol=1e-5)
+
+
+def systems():
+    log_dt, log_decay = jnp.log(jnp.array([0.01, 0.1, 0.5])), 0.3 * normal(0, D, 4)
+    frequency, c = normal(1, D, 4) * 5, normal(2, D, 4, 2)
+    return log_dt, log_decay, frequency, c
+
+
+@pytest.mark.parametrize("length", [1, 2, 37])
+def test_kernel_and_step_equal_the_state_space_model(length):
+    log_dt, log_decay, frequency, c = systems()
+    ssm = discretize(log_dt, log_decay, frequency, c)
+    u = normal(3, B, length, D)
+    want = naive.diagonal_ssm(
+        u, jnp.exp(log_dt), -jnp.exp(log_decay) + 1j * frequency, c[..., 0] + 1j * c[..., 1]
+    )
+    got = long_convolution(u, ssm_kernel(ssm, length), direct_length=0)
+    np.testing.assert_allclose(got, want, atol=2e-5)
+    real = imag = jnp.zeros((B, D, 4))
+    for t in range(min(length, 5)):
+        y, real, imag = ssm_step(ssm, u[:, t], real, imag)
+        np.testing.assert_allclose(y, want[:, t], atol=2e-5)
+
+
+def test_a_row_is_reversed_by_its_own_length_and_so_is_its_gradient():
+    x = normal(0, 3, L, D)
+    mask = jnp.arange(L) < jnp.array([L, 4, 0])[:, None]
+    got = reverse_prefix(x, mask)
+    np.testing.assert_array_equal(got[0], x[0, ::-1])
+    np.testing.assert_array_equal(got[1], jnp.concatenate([x[1, 3::-1], x[1, 4:]]))
+    np.testing.assert_array_equal(got[2], x[2])
+    np.testing.assert_array_equal(reverse_prefix(got, mask), x)
+    weights = normal(1, 3, L, D)
+    gradient = jax.grad(lambda x: (weights * reverse_prefix(x, mask)).sum())(x)
+    np.testing.assert_array_equal(gradient, reverse_prefix(weights, mask))

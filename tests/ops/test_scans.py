@@ -1,0 +1,140 @@
+"""Chunked scans against the loop: outputs, final states, every gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.reference import naive_recurrences as naive
+from transformer_jax.ops.scans import (
+    channel_decay_scan,
+    channel_decay_step,
+    scalar_decay_scan,
+    scalar_decay_step,
+)
+from transformer_jax.ops.selective_scan import selective_scan, selective_step
+
+B, L, H, K, V = 2, 11, 2, 3, 5
+CHUNKS = [1, 4, 16]
+
+
+def normal(seed, *shape):
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def assert_same(got, want, arguments, atol=1e-5):
+    """Two functions agree in every output and, for random weights on those, every gradient."""
+    outputs, expected = got(*arguments), want(*arguments)
+    for x, y in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=atol)
+    weights = [normal(9, *x.shape) for x in jax.tree.leaves(expected)]
+    for x, y in zip(
+        naive.gradients(got, arguments, weights),
+        naive.gradients(want, arguments, weights),
+        strict=True,
+    ):
+        np.testing.assert_allclose(x, y, atol=10 * atol)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_scalar_decays_equal_the_loop(chunk):
+    arguments = (
+        normal(0, B, L, H, K), normal(1, B, L, H, K), normal(2, B, L, H, V),
+        -jnp.exp(normal(3, B, L, H)), normal(4, B, H, K, V),
+    )  # fmt: skip
+    assert_same(
+        lambda q, k, v, w, s: scalar_decay_scan(q, k, v, w, chunk, s),
+        naive.scalar_decay,
+        arguments,
+    )
+
+
+def test_heads_of_a_group_share_what_reads_and_writes():
+    q, k = normal(0, 2, B, L, 2, K)
+    v, w = normal(1, B, L, 6, V), -jnp.exp(normal(2, B, L, 6))
+    got = scalar_decay_scan(q, k, v, w, 4)
+    want = naive.scalar_decay(jnp.repeat(q, 3, 2), jnp.repeat(k, 3, 2), v, w)
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+    y, state = scalar_decay_step(q[:, 0], k[:, 0], v[:, 0], w[:, 0], jnp.zeros((B, 6, K, V)))
+    np.testing.assert_allclose(y, got[0][:, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        state, scalar_decay_scan(q[:, :1], k[:, :1], v[:, :1], w[:, :1], 4)[1], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_channel_decays_equal_the_loop(chunk):
+    arguments = (
+        normal(0, B, L, H, K), normal(1, B, L, H, K), normal(2, B, L, H, V),
+        -jnp.exp(normal(3, B, L, H, K)), normal(4, B, L, H), normal(5, B, H, K, V),
+    )  # fmt: skip
+    assert_same(
+        lambda q, k, v, w, u, s: channel_decay_scan(q, k, v, w, u, chunk, s),
+        naive.channel_decay,
+        arguments,
+    )
+
+
+def test_a_step_is_one_position_of_the_channel_scan():
+    q, k, v = normal(0, 3, B, 1, H, K)
+    w, u, s = -jnp.exp(normal(1, B, 1, H, K)), normal(2, B, 1, H), normal(3, B, H, K, K)
+    want, last = channel_decay_scan(q, k, v, w, u, 4, s)
+    y, state = channel_decay_step(q[:, 0], k[:, 0], v[:, 0], w[:, 0], u[:, 0], s)
+    np.testing.assert_allclose(y, want[:, 0], atol=1e-5)
+    np.testing.assert_allclose(state, last, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [3, 16])
+def test_selective_scan_equals_the_loop(chunk):
+    e, n = 4, 3
+    arguments = (
+        normal(0, B, L, e), jnp.exp(normal(1, B, L, e)), -jnp.exp(normal(2, e, n)),
+        normal(3, B, L, n), normal(4, B, L, n), normal(5, B, e, n),
+    )  # fmt: skip
+    assert_same(
+        lambda x, d, a, b, c, s: selective_scan(x, d, a, b, c, chunk, s),
+        naive.selective,
+        arguments,
+        atol=2e-5,
+    )
+    x, d, a, b, c, s = arguments
+    y, state = selective_step(x[:, 0], d[:, 0], a, b[:, 0], c[:, 0], s)
+    want = selective_scan(x[:, :1], d[:, :1], a, b[:, :1], c[:, :1], chunk, s)
+    np.testing.assert_allclose(y, want[0][:, 0], atol=1e-5)
+    np.testing.assert_allclose(state, want[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("scan", ["scalar", "channel"])
+def test_strong_decays_lose_no_digits_behind_them(scan):
+    """A decay of e^-20000 at one position, weak ones after it: what follows stays exact."""
+    length = 64
+    q = k = jnp.ones((1, length, 1, 1))
+    w = jnp.full((1, length, 1, 1), -0.01).at[:, 3].set(-2e4)
+    if scan == "scalar":
+        function, shape = (lambda w: scalar_decay_scan(q, k, k, w, length)[0]), w[..., 0]
+    else:
+        ones = jnp.ones((1, length, 1))
+        function, shape = (lambda w: channel_decay_scan(q, k, k, w, ones, length)[0]), w
+    y, gradient = function(shape), jax.grad(lambda w: function(w).sum())(shape)
+    want, state = np.zeros(length), 0.0
+    for t in range(length):
+        if scan == "scalar":
+            state = np.exp(float(w[0, t, 0, 0])) * state + 1.0
+            want[t] = state
+        else:
+            want[t] = state + 1.0
+            state = np.exp(float(w[0, t, 0, 0])) * state + 1.0
+    np.testing.assert_allclose(y[0, :, 0, 0], want, rtol=1e-5)
+    assert np.isfinite(gradient).all()
+
+
+def test_no_decay_overflows_and_none_divides():
+    """Every decay so strong that its inverse is no float32 number."""
+    w = jnp.full((1, 37, 1, 2), -100.0)
+    q = k = v = jnp.ones((1, 37, 1, 2))
+    function = lambda w: channel_decay_scan(q, k, v, w, jnp.ones((1, 37, 1)), 16)[0]  # noqa: E731
+    y, gradient = function(w), jax.grad(lambda w: function(w).sum())(w)
+    # Token t reads the one before it, which nothing has decayed yet, and itself.
+    np.testing.assert_allclose(y[0, 1:, 0], 3.0, rtol=1e-6)
+    assert np.isfinite(gradient).all()

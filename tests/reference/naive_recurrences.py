@@ -1,0 +1,75 @@
+"""The recurrences of RWKV-6, Mamba, Mamba-2 and S4D, one position after the other."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def scalar_decay(q, k, v, log_decay, state=None):
+    """S_t = exp(a_t) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t; q and k have one row a head."""
+    batch, length, heads, width = q.shape
+    state = jnp.zeros((batch, heads, width, v.shape[-1])) if state is None else state
+    out = []
+    for t in range(length):
+        written = k[:, t, :, :, None] * v[:, t, :, None, :]
+        state = jnp.exp(log_decay[:, t])[..., None, None] * state + written
+        out.append((q[:, t, :, :, None] * state).sum(axis=2))
+    return jnp.stack(out, 1), state
+
+
+def channel_decay(q, k, v, log_decay, self_weight, state=None):
+    """y_t = S_{t-1}^T q_t + self_t v_t, then S_t = diag(w_t) S_{t-1} + k_t v_t^T."""
+    batch, length, heads, width = q.shape
+    state = jnp.zeros((batch, heads, width, v.shape[-1])) if state is None else state
+    out = []
+    for t in range(length):
+        read = (q[:, t, :, :, None] * state).sum(axis=2)
+        out.append(read + self_weight[:, t, :, None] * v[:, t])
+        written = k[:, t, :, :, None] * v[:, t, :, None, :]
+        state = jnp.exp(log_decay[:, t])[..., None] * state + written
+    return jnp.stack(out, 1), state
+
+
+def selective(x, delta, a, b, c, state=None):
+    """h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t."""
+    state = jnp.zeros((x.shape[0], *a.shape)) if state is None else state
+    out = []
+    for t in range(x.shape[1]):
+        decay = jnp.exp(delta[:, t, :, None] * a)
+        state = decay * state + (delta[:, t] * x[:, t])[..., None] * b[:, t, None, :]
+        out.append((state * c[:, t, None, :]).sum(-1))
+    return jnp.stack(out, 1), state
+
+
+def convolution(u, kernel, reverse_kernel=None):
+    """y_t = sum over s <= t of kernel[t - s] u_s, and over s > t of reverse[s - t - 1] u_s."""
+    u, kernel = np.asarray(u, np.float64), np.asarray(kernel, np.float64)
+    out = np.zeros(u.shape)
+    for t in range(u.shape[1]):
+        for s in range(u.shape[1]):
+            if s <= t and t - s < len(kernel):
+                out[:, t] += kernel[t - s] * u[:, s]
+            if s > t and reverse_kernel is not None:
+                out[:, t] += np.asarray(reverse_kernel, np.float64)[s - t - 1] * u[:, s]
+    return out
+
+
+def diagonal_ssm(u, dt, a, c):
+    """Zero-order hold of x' = A x + u, y = 2 Re C x; a and c are complex [D, N], u [B, L, D]."""
+    u, dt = np.asarray(u, np.float64), np.asarray(dt, np.float64)[:, None]
+    a, c = np.asarray(a, np.complex128), np.asarray(c, np.complex128)
+    state, out = np.zeros((len(u), *a.shape), np.complex128), []
+    for t in range(u.shape[1]):
+        state = np.exp(dt * a) * state + (np.exp(dt * a) - 1) / a * u[:, t, :, None]
+        out.append(2 * (c * state).sum(-1).real)
+    return np.stack(out, 1)
+
+
+def gradients(function, arguments, weights):
+    """Of the weighted sum of the outputs (all leaves of `function`'s result)."""
+
+    def total(arguments):
+        leaves = jax.tree.leaves(function(*arguments))
+        return sum((w * x).sum() for w, x in zip(weights, leaves, strict=True))
+
+    return jax.grad(total)(arguments)

@@ -1,0 +1,54 @@
+"""Initial values that state space models need; see Gu et al. 2022, arXiv:2206.12037."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+Initializer = Callable[..., jax.Array]
+
+#: Uniform within 1 / sqrt(inputs) of zero: what PyTorch's convolutions draw.
+torch_uniform: Initializer = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+
+def log_uniform(low: float, high: float) -> Initializer:
+    """Logarithms of values between `low` and `high`, uniform in the logarithm."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        low_log, high_log = jnp.log(jnp.float32(low)), jnp.log(jnp.float32(high))
+        return jax.random.uniform(key, shape, jnp.float32, low_log, high_log).astype(dtype)
+
+    return init
+
+
+def softplus_inverse_of_log_uniform(low: float, high: float) -> Initializer:
+    """Values whose softplus lies between `low` and `high`, uniform in the logarithm."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        wanted = jnp.exp(log_uniform(low, high)(key, shape))
+        # x + log(1 - exp(-x)) is the inverse, and holds its digits where x is small.
+        return (wanted + jnp.log(-jnp.expm1(-wanted))).astype(dtype)
+
+    return init
+
+
+def log_uniform_of(low: float, high: float) -> Initializer:
+    """Logarithms of values drawn uniformly between `low` and `high`."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        return jnp.log(jax.random.uniform(key, shape, jnp.float32, low, high)).astype(dtype)
+
+    return init
+
+
+def along_last_axis(values: Callable[[jax.Array], jax.Array]) -> Initializer:
+    """`values(i)` at index i of the last axis, the same at every other index."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        del key
+        row = values(jnp.arange(shape[-1], dtype=jnp.float32))
+        return jnp.broadcast_to(row, shape).astype(dtype)
+
+    return init

@@ -1,0 +1,45 @@
+"""A causal convolution with a few taps a channel, as Mamba puts before its scan."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.layers.initializers import torch_uniform
+from transformer_jax.ops.convolutions import short_convolution, short_convolution_step
+
+
+class ShortConvolution(nn.Module):
+    """y_t = bias + sum_w kernel[w] x_{t - width + 1 + w}, each channel on its own."""
+
+    features: int
+    width: int
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+
+    def setup(self) -> None:
+        named = nn.with_logical_partitioning
+        self.kernel = self.param(
+            "kernel",
+            named(torch_uniform, (None, "mlp")),
+            (self.width, self.features),
+            self.param_dtype,
+        )
+        self.bias = self.param(
+            "bias", named(nn.initializers.zeros_init(), ("mlp",)), (self.features,),
+            self.param_dtype,
+        )  # fmt: skip
+
+    def __call__(self, x_BLE: jax.Array) -> jax.Array:
+        """[B, L, E] -> [B, L, E]."""
+        return (short_convolution(x_BLE, self.kernel) + self.bias).astype(self.dtype)
+
+    def init_window(self, batch: int) -> jax.Array:
+        """The inputs before the first: [B, width - 1, E] zeros."""
+        return jnp.zeros((batch, self.width - 1, self.features), self.dtype)
+
+    def step(self, x_BE: jax.Array, window_BWE: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One position: ([B, E], the next window)."""
+        y_BE, window_BWE = short_convolution_step(x_BE, window_BWE, self.kernel)
+        return (y_BE + self.bias).astype(self.dtype), window_BWE

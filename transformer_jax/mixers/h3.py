@@ -1,0 +1,157 @@
+"""H3, "hungry hungry hippos" (Fu et al. 2022, arXiv:2212.14052).
+
+    q, k, v = W_q x, W_k x, W_v x               heads of P channels each
+    k' = shift(k)                               a learned filter over the last tokens
+    S_t = diagonal(k'_t v_t^T)                  [P, P] a head, one linear system a head
+    y = W_o (S_t^T q_t)
+
+Linear attention whose sums over the past are two state space models: the shift system
+lets a key be compared with the tokens right before it, the diagonal one remembers the
+pair. The products with v and q are its gates. O(L log L) in time by FFT, with P arrays
+of [B, L, D]; a decoding step is O(1) and keeps the last tokens and N/2 complex numbers
+for each entry of S.
+
+It reads forwards only: in the encoder it runs both ways (`both_ways`). What it keeps does
+not depend on content as Mamba's does. Past `direct_length` positions the FFT's rounding
+(about 1e-7 of the largest term) also reaches earlier outputs; see `ops.convolutions`.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+
+from transformer_jax.errors import UserError
+from transformer_jax.layers.projections import Dense
+from transformer_jax.mixers.base import Mixer, refuse_attention_dropout
+from transformer_jax.mixers.both_ways import BothWaysOptions
+from transformer_jax.mixers.s4d import ComplexState, DiagonalSystems, check_ssm_options
+from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
+from transformer_jax.ops.diagonal_ssm import ssm_step
+
+
+@dataclass(frozen=True)
+class H3Options(BothWaysOptions):
+    """H3's sizes.
+
+    Raises:
+        UserError: a size or step that cannot be.
+    """
+
+    head_dim: int = 8  #: P; time and memory grow with it
+    shift_size: int = 64  #: tokens that the shift system sees, the present one included
+    state_size: int = 64  #: states of the diagonal systems, in conjugate pairs; even
+    dt_min: float = 0.001  #: the diagonal systems' shortest initial step
+    dt_max: float = 0.1  #: the longest
+    direct_length: int = 64  #: sequences up to this length are convolved without FFT
+
+    def __post_init__(self) -> None:
+        check_ssm_options("h3", self.state_size, self.dt_min, self.dt_max, self.direct_length)
+        for key in ("head_dim", "shift_size"):
+            if getattr(self, key) < 1:
+                raise UserError(f"options.h3.{key} must be at least 1, got {getattr(self, key)}")
+
+
+@struct.dataclass
+class H3State:
+    """The last keys [B, shift_size - 1, D] and the diagonal systems' [B, P, P, H, N/2]."""
+
+    window: jax.Array
+    hidden: ComplexState
+
+
+class H3(Mixer):
+    """The causal mixer, without position hooks or attention weights."""
+
+    Options = H3Options
+    knows_order = True
+
+    def setup(self) -> None:
+        c, o = self.context, self.options
+        refuse_attention_dropout(c, "h3")
+        if c.d_model % o.head_dim:
+            raise UserError(
+                f"options.h3.head_dim={o.head_dim} does not divide d_model={c.d_model}: "
+                "choose a divisor"
+            )
+        self.num_heads = c.d_model // o.head_dim
+        named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
+        self.query = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
+        self.key = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
+        self.value = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
+        # The shift system with B = e_1 is a filter whose taps are its output map C.
+        self.shift = self.param(
+            "shift", named(nn.initializers.normal(o.shift_size**-0.5), (None, "heads")),
+            (o.shift_size, c.d_model), dtype,
+        )  # fmt: skip
+        self.shift_skip = self.param(
+            "shift_skip", named(nn.initializers.ones_init(), ("heads",)), (c.d_model,), dtype
+        )
+        self.systems = DiagonalSystems(
+            self.num_heads, o.state_size, o.dt_min, o.dt_max, 1, "heads", c.dtypes
+        )
+        self.skip = self.param(
+            "skip", named(nn.initializers.ones_init(), ("heads",)), (self.num_heads,), dtype
+        )
+        self.out = Dense(c.d_model, c.d_model, ("heads", "embed"), **c.dtypes)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        del deterministic
+        real_BL1 = mask_BL[..., None]
+        direct = self.options.direct_length
+        k_BLD = jnp.where(real_BL1, self.key(x_BLD), 0)
+        v_BLD = jnp.where(real_BL1, self.value(x_BLD), 0)
+        shifted_BLD = long_convolution(k_BLD, self.shift, direct_length=direct)
+        pairs = self._pairs(shifted_BLD + self.shift_skip * k_BLD, v_BLD)  # [B, L, P, P, H]
+        kernel_LH = self.systems.kernels(x_BLD.shape[1])[0]
+        remembered = _convolve_pairs(pairs, kernel_LH, direct)
+        return self._read(remembered + self.skip * pairs, self.query(x_BLD))
+
+    def init_state(self, batch: int, max_length: int) -> H3State:
+        """An empty past; the same size whatever `max_length`."""
+        del max_length
+        c, o = self.context, self.options
+        shape = (batch, o.head_dim, o.head_dim, self.num_heads, o.state_size // 2)
+        empty = jnp.zeros(shape, jnp.float32)
+        window = jnp.zeros((batch, o.shift_size - 1, c.d_model), jnp.float32)
+        return H3State(window=window, hidden=ComplexState(real=empty, imag=empty))
+
+    def step(
+        self, x_BD: jax.Array, state: H3State, position: jax.Array
+    ) -> tuple[jax.Array, H3State]:
+        """One turn of both recurrences."""
+        del position
+        k_BD = self.key(x_BD)
+        # The filter's taps run back in time, a window forwards.
+        shifted_BD, window = short_convolution_step(k_BD, state.window, self.shift[::-1])
+        pairs = self._pairs(shifted_BD + self.shift_skip * k_BD, self.value(x_BD))
+        hidden = state.hidden
+        remembered, real, imag = ssm_step(self.systems.system(), pairs, hidden.real, hidden.imag)
+        y_BD = self._read(remembered + self.skip * pairs, self.query(x_BD))
+        return y_BD, H3State(window=window, hidden=ComplexState(real=real, imag=imag))
+
+    def _heads(self, x: jax.Array) -> jax.Array:
+        """[..., D] -> [..., P, H] in float32."""
+        x = x.astype(jnp.float32).reshape(*x.shape[:-1], self.num_heads, self.options.head_dim)
+        return jnp.swapaxes(x, -1, -2)
+
+    def _pairs(self, k: jax.Array, v: jax.Array) -> jax.Array:
+        """k v^T in each head: [..., P, P, H]."""
+        return self._heads(k)[..., :, None, :] * self._heads(v)[..., None, :, :]
+
+    def _read(self, pairs: jax.Array, q: jax.Array) -> jax.Array:
+        y = (self._heads(q)[..., :, None, :] * pairs).sum(axis=-3)  # [..., P, H]
+        y = jnp.swapaxes(y, -1, -2).reshape(q.shape)
+        return self.out(y.astype(q.dtype))
+
+
+def _convolve_pairs(pairs: jax.Array, kernel_LH: jax.Array, direct_length: int) -> jax.Array:
+    """Every entry of a head's matrix with that head's filter: [B, L, P, P, H] -> the same."""
+    batch, length, p, _, heads = pairs.shape
+    # The entries go beside the rows of the batch, so that they share one filter.
+    rows = jnp.moveaxis(pairs, 1, 3).reshape(-1, length, heads)
+    y = long_convolution(rows, kernel_LH, direct_length=direct_length)
+    return jnp.moveaxis(y.reshape(batch, p, p, length, heads), 3, 1)

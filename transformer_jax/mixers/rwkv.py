@@ -1,0 +1,184 @@
+"""RWKV version 6, "Finch": its time mixing (Peng et al. 2024, arXiv:2404.05892).
+
+Each input of the mixer is a blend of the token and the one before it, by an amount that
+depends on both (low-rank maps):
+
+    lerp_i(t) = x_t + (x_{t-1} - x_t) (mu_i + B_i tanh(A_i (x_t + (x_{t-1} - x_t) mu)))
+    r, k, v, g = W_i lerp_i for i = r, k, v, g
+    w = exp(-exp(d)),   d = b + B tanh(A lerp_w)           one decay a channel and token
+
+and then, in each head, with a learned bonus u for the token itself,
+
+    y_t = r_t (S_{t-1} + diag(u) k_t^T v_t),    S_t = diag(w_t) S_{t-1} + k_t^T v_t
+    out = W_o (silu(g) * norm_per_head(y))
+
+O(L) in time, in chunks whose weights are exp of sums of logarithms (`ops.scans`); a
+decoding step is O(1) and keeps the last token and a matrix a head. RWKV's other half,
+channel mixing, is a feed-forward network; here the block's own takes its place.
+
+It reads forwards only: in the encoder it runs both ways (`both_ways`). Everything about
+the past must fit the state, so it cannot look up an arbitrary earlier token exactly.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+
+from transformer_jax.errors import UserError
+from transformer_jax.layers.initializers import along_last_axis
+from transformer_jax.layers.norms import GroupNorm
+from transformer_jax.layers.projections import Dense
+from transformer_jax.mixers.base import Mixer, MixerContext, refuse_attention_dropout
+from transformer_jax.mixers.both_ways import BothWaysOptions
+from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
+
+#: log(-log w) never exceeds this: e^-54 is nothing in float32, and beyond it the
+#: derivative of the double exponential is infinity times zero.
+_STRONGEST = 4.0
+
+
+@dataclass(frozen=True)
+class RWKVOptions(BothWaysOptions):
+    """RWKV's sizes.
+
+    Raises:
+        UserError: a size that cannot be.
+    """
+
+    lerp_rank: int = 32  #: rank of the maps that blend a token with the one before it
+    decay_rank: int = 64  #: rank of the map to the decays
+    chunk: int = 32  #: positions handled by one matrix product; a power of two
+
+    def __post_init__(self) -> None:
+        for key in ("lerp_rank", "decay_rank", "chunk"):
+            if getattr(self, key) < 1:
+                raise UserError(f"options.rwkv.{key} must be at least 1, got {getattr(self, key)}")
+        if self.chunk & (self.chunk - 1):
+            raise UserError(f"options.rwkv.chunk must be a power of two, got {self.chunk}")
+
+
+@struct.dataclass
+class RWKVState:
+    """The last token [B, D] and S [B, H, K, K], float32."""
+
+    token: jax.Array
+    matrix: jax.Array
+
+
+class LowRank(nn.Module):
+    """b + B tanh(A x): a token-dependent offset through a narrow middle."""
+
+    context: MixerContext
+    rank: int
+    features: int
+    out_axis: str
+    bias_init: nn.initializers.Initializer
+
+    def setup(self) -> None:
+        c = self.context
+        self.down = Dense(c.d_model, self.rank, ("embed", "rank"), use_bias=False, **c.dtypes)
+        self.up = Dense(
+            self.rank, self.features, ("rank", self.out_axis), use_bias=False,
+            kernel_init=nn.initializers.normal(1e-2), **c.dtypes,
+        )  # fmt: skip
+        self.bias = self.param(
+            "bias", nn.with_logical_partitioning(self.bias_init, (self.out_axis,)),
+            (self.features,), c.dtypes["param_dtype"],
+        )  # fmt: skip
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """[..., D] -> [..., features]."""
+        return self.bias + self.up(jnp.tanh(self.down(x)))
+
+
+class RWKV(Mixer):
+    """The causal mixer, without position hooks or attention weights."""
+
+    Options = RWKVOptions
+    knows_order = True
+
+    def setup(self) -> None:
+        c, o = self.context, self.options
+        refuse_attention_dropout(c, "rwkv")
+        width = c.num_heads * c.head_dim
+        named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
+        # Early channels look at the token before, late ones at the token itself.
+        blend_init = along_last_axis(lambda i: 1.0 - i / c.d_model)
+        self.blend = self.param("blend", named(blend_init, ("embed",)), (c.d_model,), dtype)
+
+        def lerp() -> LowRank:
+            return LowRank(c, o.lerp_rank, c.d_model, "embed", blend_init)
+
+        self.lerp_receptance, self.lerp_key, self.lerp_value = lerp(), lerp(), lerp()
+        self.lerp_gate, self.lerp_decay = lerp(), lerp()
+
+        def into() -> Dense:
+            return Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
+
+        self.receptance, self.key, self.value, self.gate = into(), into(), into(), into()
+        # From decays of about e^-0.0025 a token to e^-0.37, as in the authors' code.
+        decay_init = along_last_axis(lambda i: -6.0 + 5.0 * i / max(width - 1, 1))
+        self.decay = LowRank(c, o.decay_rank, width, "heads", decay_init)
+        self.bonus = self.param(
+            "bonus", named(along_last_axis(lambda i: 1.0 - i / width), ("heads",)), (width,), dtype
+        )
+        self.norm = GroupNorm(
+            width, c.num_heads, epsilon=64e-5, dtype=c.dtypes["dtype"], param_dtype=dtype
+        )
+        self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+        """See `Mixer`."""
+        del mask_BL, deterministic  # padding follows every real token: none of it is read
+        previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        inputs, gate_BLE = self._project(x_BLD, previous_BLD)
+        y_BLHK, _ = channel_decay_scan(*inputs, self.options.chunk)
+        return self._gated(y_BLHK, gate_BLE)
+
+    def init_state(self, batch: int, max_length: int) -> RWKVState:
+        """An empty past; the same size whatever `max_length`."""
+        del max_length
+        c = self.context
+        return RWKVState(
+            token=jnp.zeros((batch, c.d_model), c.dtypes["dtype"]),
+            matrix=jnp.zeros((batch, c.num_heads, c.head_dim, c.head_dim), jnp.float32),
+        )
+
+    def step(
+        self, x_BD: jax.Array, state: RWKVState, position: jax.Array
+    ) -> tuple[jax.Array, RWKVState]:
+        """One turn of the recurrence."""
+        del position
+        inputs, gate_BE = self._project(x_BD, state.token)
+        y_BHK, matrix = channel_decay_step(*inputs, state.matrix)
+        token = x_BD.astype(state.token.dtype)
+        return self._gated(y_BHK, gate_BE), RWKVState(token=token, matrix=matrix)
+
+    def _project(
+        self, x: jax.Array, previous: jax.Array
+    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """(r, k, v, log w [..., H, K], own weight [..., H]) and the gate [..., H * K]."""
+        change = previous - x
+        guide = (x + change * self.blend).astype(x.dtype)
+
+        def blended(lerp: LowRank) -> jax.Array:
+            return (x + change * lerp(guide)).astype(x.dtype)
+
+        def heads(x: jax.Array) -> jax.Array:
+            c = self.context
+            return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
+
+        r = heads(self.receptance(blended(self.lerp_receptance)))
+        k = heads(self.key(blended(self.lerp_key)))
+        v = heads(self.value(blended(self.lerp_value)))
+        strength = heads(self.decay(blended(self.lerp_decay)))
+        log_decay = -jnp.exp(jnp.minimum(strength, _STRONGEST))
+        own_weight = (r * heads(self.bonus) * k).sum(axis=-1)
+        return (r, k, v, log_decay, own_weight), self.gate(blended(self.lerp_gate))
+
+    def _gated(self, y: jax.Array, gate: jax.Array) -> jax.Array:
+        y = self.norm(y.reshape(*y.shape[:-2], -1))
+        return self.out(y * nn.silu(gate))

@@ -1,0 +1,102 @@
+"""Diagonal state space models (S4D: Gu et al. 2022, arXiv:2206.11893).
+
+    x'(t) = A x(t) + B u(t),    y(t) = 2 Re(C x(t))
+
+with A = diag(A_1 ... A_N) complex, Re A_n < 0, and one of each conjugate pair kept.
+Held constant over steps of size dt (zero-order hold) it is the recurrence
+
+    h_t = e^(dt A) h_{t-1} + u_t,    y_t = 2 Re sum_n W_n h_t,n
+    W = C B (e^(dt A) - 1) / A
+
+and equally a convolution with kernel[l] = 2 Re sum_n W_n e^(dt A_n l). Float32, the
+complex numbers as pairs of real ones, which every backend multiplies as matrices.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class DiagonalSSM(NamedTuple):
+    """One discrete system a channel; all [D, N] float32.
+
+    Attributes:
+        rate: Re(dt A) < 0.
+        angle: Im(dt A).
+        weight_real: Re W.
+        weight_imag: Im W.
+    """
+
+    rate: jax.Array
+    angle: jax.Array
+    weight_real: jax.Array
+    weight_imag: jax.Array
+
+
+def discretize(
+    log_dt_D: jax.Array,
+    log_decay_DN: jax.Array,
+    frequency_DN: jax.Array,
+    c_DN2: jax.Array,
+) -> DiagonalSSM:
+    """The discrete system of A = -exp(log_decay) + i frequency, B = 1 and C.
+
+    Args:
+        log_dt_D: logarithm of each channel's step size.
+        log_decay_DN: logarithm of -Re A, so that the system stays stable.
+        frequency_DN: Im A.
+        c_DN2: real and imaginary part of C.
+    """
+    a_DN = jax.lax.complex(-jnp.exp(log_decay_DN), frequency_DN)
+    step_DN = a_DN * jnp.exp(log_dt_D)[:, None]
+    weight_DN = jax.lax.complex(c_DN2[..., 0], c_DN2[..., 1]) * jnp.expm1(step_DN) / a_DN
+    return DiagonalSSM(step_DN.real, step_DN.imag, weight_DN.real, weight_DN.imag)
+
+
+def ssm_kernel(ssm: DiagonalSSM, length: int) -> jax.Array:
+    """kernel [L, D] for l = 0 ... L - 1.
+
+    With l = i J + j and J about sqrt(L), e^(dt A l) is a product of one factor for i and
+    one for j. So the sum over N is a matrix product [I, N] x [N, J] for each channel, in
+    O(D N sqrt(L)) memory instead of O(D N L).
+    """
+    block = max(1, round(length**0.5))
+    coarse = jnp.arange(0, length, block, dtype=jnp.float32)[:, None, None]
+    fine = jnp.arange(block, dtype=jnp.float32)[:, None, None]
+    cos_IDN, sin_IDN = _powers(ssm, coarse)
+    left_real = ssm.weight_real * cos_IDN - ssm.weight_imag * sin_IDN
+    left_imag = ssm.weight_real * sin_IDN + ssm.weight_imag * cos_IDN
+    cos_JDN, sin_JDN = _powers(ssm, fine)
+    kernel_IJD = jnp.einsum("idn,jdn->ijd", left_real, cos_JDN)
+    kernel_IJD -= jnp.einsum("idn,jdn->ijd", left_imag, sin_JDN)
+    return 2.0 * kernel_IJD.reshape(-1, kernel_IJD.shape[-1])[:length]
+
+
+def _powers(ssm: DiagonalSSM, steps: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Real and imaginary part of e^(dt A steps)."""
+    size = jnp.exp(ssm.rate * steps)
+    return size * jnp.cos(ssm.angle * steps), size * jnp.sin(ssm.angle * steps)
+
+
+def ssm_step(
+    ssm: DiagonalSSM, u: jax.Array, real: jax.Array, imag: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """One step of the recurrence.
+
+    Args:
+        ssm: [D, N] each, or any shape that broadcasts to the state's.
+        u: inputs [..., D].
+        real: real part of the state, [..., D, N].
+        imag: its imaginary part.
+
+    Returns:
+        y [..., D] and the two parts of the next state, float32.
+    """
+    cos, sin = _powers(ssm, jnp.ones((), jnp.float32))
+    real, imag = (
+        cos * real - sin * imag + u.astype(jnp.float32)[..., None],
+        sin * real + cos * imag,
+    )
+    y = 2.0 * (ssm.weight_real * real - ssm.weight_imag * imag).sum(axis=-1)
+    return y, real, imag

@@ -1,0 +1,224 @@
+"""Linear recurrences with a matrix state and decays, in chunks of matrix products.
+
+    S_t = diag(w_t) S_{t-1} + k_t v_t^T          S: [K, V], 0 < w_t <= 1
+
+With one decay a head (`scalar_decay_scan`) this is the state space dual of Mamba-2
+(Dao and Gu 2024, arXiv:2405.21060); with one a channel (`channel_decay_scan`) it is
+RWKV-6 (Peng et al. 2024, arXiv:2404.05892) and gated linear attention (Yang et al.
+2023, arXiv:2312.06635). Both are linear in the values, whose last axis may have any
+width: the identity as values gives the matrix by which the mixer mixes.
+
+A sequence is cut into L/C chunks. Within one, outputs are a C x C matrix of scores
+times the values; between them only the state at each chunk's start is handed on, by a
+scan over the chunks. O(L C) time and memory, and L/C sequential steps.
+
+Decays come as logarithms <= 0. Every weight is exp of a sum of those logarithms that
+it needs and of no others: nothing is divided by a decay, and no two large sums are
+subtracted, so neither strong decays nor long chunks lose digits. All in float32.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+
+def scalar_decay_scan(
+    q_BLGK: jax.Array,
+    k_BLGK: jax.Array,
+    v_BLHV: jax.Array,
+    log_decay_BLH: jax.Array,
+    chunk: int,
+    state_BHKV: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """y_t = S_t^T q_t with one decay a head.
+
+    Args:
+        q_BLGK: what reads the state; G groups, each shared by H / G heads.
+        k_BLGK: what writes it.
+        v_BLHV: what is written.
+        log_decay_BLH: logarithms of the decays, <= 0.
+        chunk: C; the last chunk may be shorter.
+        state_BHKV: the state before the first position; zero if None.
+
+    Returns:
+        y [B, L, H, V] and the state after the last position, float32.
+    """
+    length = v_BLHV.shape[1]
+    chunk = min(chunk, length)
+    groups, width = q_BLGK.shape[2:]
+    heads, features = v_BLHV.shape[2:]
+    q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
+    v = _chunks(v_BLHV, chunk)  # [B, L/C, C, H, V]
+    v = v.reshape(*v.shape[:3], groups, -1, features)  # heads by group: [..., G, J, V]
+    w = _chunks(log_decay_BLH, chunk)  # [B, L/C, C, H]
+    w = w.reshape(*w.shape[:3], groups, -1)
+    before_each = jnp.cumsum(w, axis=2)
+    later = jnp.pad(w[:, :, 1:], [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
+    after_each = jax.lax.cumsum(later, axis=2, reverse=True)
+
+    scores = jnp.einsum("bntgk,bnsgk->bngts", q, k)
+    decays = jnp.exp(_sums_between(jnp.moveaxis(w, 2, -1)))  # [B, L/C, G, J, C, C]
+    y = jnp.einsum("bngjts,bnsgjv->bntgjv", scores[:, :, :, None] * decays, v)
+
+    written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(after_each)[..., None])
+    if state_BHKV is None:
+        state_BHKV = jnp.zeros((v.shape[0], heads, width, features), jnp.float32)
+    start = state_BHKV.reshape(-1, groups, heads // groups, width, features)
+    kept = jnp.exp(before_each[:, :, -1])[..., None, None]
+    states, last = _states_before_chunks(kept, written, start)
+    read = jnp.einsum("bntgk,bngjkv->bntgjv", q, states)
+    y = y + read * jnp.exp(before_each)[..., None]
+    return y.reshape(y.shape[0], -1, heads, features)[:, :length], last.reshape(state_BHKV.shape)
+
+
+def scalar_decay_step(
+    q_BGK: jax.Array,
+    k_BGK: jax.Array,
+    v_BHV: jax.Array,
+    log_decay_BH: jax.Array,
+    state_BHKV: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """One position of `scalar_decay_scan`: (y [B, H, V], the next state), float32."""
+    share = v_BHV.shape[1] // q_BGK.shape[1]
+    q_BHK, k_BHK = (jnp.repeat(x.astype(jnp.float32), share, axis=1) for x in (q_BGK, k_BGK))
+    written_BHKV = k_BHK[..., None] * v_BHV.astype(jnp.float32)[:, :, None]
+    state_BHKV = jnp.exp(log_decay_BH)[..., None, None] * state_BHKV + written_BHKV
+    return jnp.einsum("bhk,bhkv->bhv", q_BHK, state_BHKV), state_BHKV
+
+
+@partial(jax.checkpoint, static_argnums=(5,))
+def channel_decay_scan(
+    q_BLHK: jax.Array,
+    k_BLHK: jax.Array,
+    v_BLHV: jax.Array,
+    log_decay_BLHK: jax.Array,
+    self_weight_BLH: jax.Array,
+    chunk: int,
+    state_BHKV: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """y_t = S_{t-1}^T q_t + self_weight_t v_t with one decay a channel of the key.
+
+    The state is read *before* token t is written; `self_weight` says how much of
+    itself a token sees (RWKV: sum_k q u k with a learned u). To read after the write
+    instead, pass q * w and self_weight = q . k.
+
+    Args:
+        q_BLHK: what reads the state.
+        k_BLHK: what writes it.
+        v_BLHV: what is written.
+        log_decay_BLHK: logarithms of the decays, <= 0.
+        self_weight_BLH: the weight of each token's own value.
+        chunk: C, a power of two.
+        state_BHKV: the state before the first position; zero if None.
+
+    Returns:
+        y [B, L, H, V] and the state after the last position, float32.
+    """
+    length = v_BLHV.shape[1]
+    chunk = min(chunk, 1 << (length - 1).bit_length())
+
+    def by_head(x: jax.Array) -> jax.Array:  # [B, L, H, ...] -> [B, L/C, H, C, ...]
+        return jnp.moveaxis(_chunks(x, chunk), 2, 3)
+
+    q, k, v, w = (by_head(x) for x in (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK))
+    scores, before_each, after_each, total = _channel_decay_scores(
+        q, k, w, by_head(self_weight_BLH)
+    )
+    if state_BHKV is None:
+        state_BHKV = jnp.zeros((q.shape[0], q.shape[2], q.shape[4], v.shape[4]), jnp.float32)
+    written = jnp.swapaxes(k * jnp.exp(after_each), -1, -2) @ v
+    states, last = _states_before_chunks(jnp.exp(total)[..., None], written, state_BHKV)
+    y = scores @ v + (q * jnp.exp(before_each)) @ states  # [B, L/C, H, C, V]
+    return _positions_first(y)[:, :length], last
+
+
+def channel_decay_step(
+    q_BHK: jax.Array,
+    k_BHK: jax.Array,
+    v_BHV: jax.Array,
+    log_decay_BHK: jax.Array,
+    self_weight_BH: jax.Array,
+    state_BHKV: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """One position of `channel_decay_scan`: (y [B, H, V], the next state), float32."""
+    q_BHK, k_BHK, v_BHV = (x.astype(jnp.float32) for x in (q_BHK, k_BHK, v_BHV))
+    y_BHV = jnp.einsum("bhk,bhkv->bhv", q_BHK, state_BHKV) + self_weight_BH[..., None] * v_BHV
+    written_BHKV = k_BHK[..., None] * v_BHV[:, :, None]
+    return y_BHV, jnp.exp(log_decay_BHK)[..., None] * state_BHKV + written_BHKV
+
+
+def _channel_decay_scores(
+    q: jax.Array, k: jax.Array, w: jax.Array, self_weight: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Scores within a chunk, [..., C, C], and the sums of log decays up to its edges.
+
+        scores[t, s] = sum_k q[t] k[s] exp(sum of w[j] over s < j < t)    for s < t
+
+    Built from blocks of one position upwards. Two neighbouring blocks meet at an edge;
+    between s in the first and t in the second lie exactly the decays from s to the
+    edge and those from the edge to t, so their scores are one matrix product of
+    (q exp(edge to t)) with (k exp(s to edge)), and both exponents are <= 0.
+    """
+
+    def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return x[..., 0::2, :, :], x[..., 1::2, :, :]
+
+    # All are [..., number of blocks, positions in a block, features].
+    scores = self_weight[..., None, None]
+    q, k, total = (x[..., None, :] for x in (q, k, w))
+    before = after = jnp.zeros_like(total)
+    while scores.shape[-3] > 1:
+        (q1, q2), (k1, k2), (total1, total2) = halves(q), halves(k), halves(total)
+        (scores1, scores2), (before1, before2) = halves(scores), halves(before)
+        after1, after2 = halves(after)
+        across = (q2 * jnp.exp(before2)) @ jnp.swapaxes(k1 * jnp.exp(after1), -1, -2)
+        upper = jnp.concatenate([scores1, jnp.zeros_like(across)], axis=-1)
+        lower = jnp.concatenate([across, scores2], axis=-1)
+        scores = jnp.concatenate([upper, lower], axis=-2)
+        before = jnp.concatenate([before1, total1 + before2], axis=-2)
+        after = jnp.concatenate([after1 + total2, after2], axis=-2)
+        total = total1 + total2
+        q = jnp.concatenate([q1, q2], axis=-2)
+        k = jnp.concatenate([k1, k2], axis=-2)
+    return scores[..., 0, :, :], before[..., 0, :, :], after[..., 0, :, :], total[..., 0, 0, :]
+
+
+def _sums_between(w: jax.Array) -> jax.Array:
+    """[..., C] -> [..., C, C]: sum of w[j] over s < j <= t at [t, s]; -inf for s > t."""
+    t, s = jnp.arange(w.shape[-1])[:, None], jnp.arange(w.shape[-1])
+    # Summing only what is asked for, instead of subtracting two sums from the start,
+    # keeps a weak decay exact behind a strong one.
+    sums = jnp.cumsum(jnp.where(t > s, w[..., :, None], 0.0), axis=-2)
+    return jnp.where(t >= s, sums, -jnp.inf)
+
+
+def _states_before_chunks(
+    kept: jax.Array, written: jax.Array, start: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The state at each chunk's start, [B, L/C, ..., K, V], and after the last one."""
+
+    def next_state(state: jax.Array, of_chunk: tuple[jax.Array, jax.Array]) -> tuple:
+        kept, written = of_chunk
+        return kept * state + written, state
+
+    first = (jnp.moveaxis(kept, 1, 0), jnp.moveaxis(written, 1, 0))
+    last, states = jax.lax.scan(next_state, start.astype(jnp.float32), first)
+    return jnp.moveaxis(states, 0, 1), last
+
+
+def _chunks(x: jax.Array, chunk: int) -> jax.Array:
+    """[B, L, ...] -> [B, L/C, C, ...] in float32.
+
+    Filled up with zeros: positions that decay nothing (log 1 = 0), write nothing and so
+    leave the state alone.
+    """
+    missing = -x.shape[1] % chunk
+    x = jnp.pad(x.astype(jnp.float32), [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2))
+    return x.reshape(x.shape[0], -1, chunk, *x.shape[2:])
+
+
+def _positions_first(x: jax.Array) -> jax.Array:
+    """[B, L/C, H, C, V] -> [B, L, H, V]."""
+    x = jnp.moveaxis(x, 3, 2)
+    return x.reshape(x.shape[0], -1, *x.shape[3:])

@@ -1,0 +1,93 @@
+"""Mamba's selective scan (Gu and Dao 2023, arXiv:2312.00752, algorithm 2).
+
+    h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t        h: [E, N]
+    y_t = h_t C_t
+
+A is diagonal and negative, so every factor lies in (0, 1]. O(L E N) time. States exist
+for one chunk of C positions at a time, in the backward pass too: it starts again from
+the state at the chunk's start. So memory is O(B E (L + N (C + L/C))) and never
+[B, L, E, N]. Float32 throughout.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+Element = tuple[jax.Array, jax.Array]
+
+
+def selective_scan(
+    x_BLE: jax.Array,
+    delta_BLE: jax.Array,
+    a_EN: jax.Array,
+    b_BLN: jax.Array,
+    c_BLN: jax.Array,
+    chunk: int,
+    state_BEN: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Runs the recurrence in chunks, each by an associative scan.
+
+    Args:
+        x_BLE: inputs.
+        delta_BLE: step sizes, >= 0. Zero leaves the state as it is.
+        a_EN: negative.
+        b_BLN: what writes the state.
+        c_BLN: what reads it.
+        chunk: C; the last chunk may be shorter.
+        state_BEN: the state before the first position; zero if None.
+
+    Returns:
+        y [B, L, E] and the state after the last position, float32.
+    """
+    batch, length, inner = x_BLE.shape
+    chunk = min(chunk, length)
+    if state_BEN is None:
+        state_BEN = jnp.zeros((batch, *a_EN.shape), jnp.float32)
+    chunks = tuple(_chunks_first(x, chunk) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
+    state_BEN, y = jax.lax.scan(partial(_one_chunk, a_EN), state_BEN, chunks)
+    return jnp.moveaxis(y.reshape(-1, batch, inner), 0, 1)[:, :length], state_BEN
+
+
+def selective_step(
+    x_BE: jax.Array,
+    delta_BE: jax.Array,
+    a_EN: jax.Array,
+    b_BN: jax.Array,
+    c_BN: jax.Array,
+    state_BEN: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """One position of `selective_scan`: (y [B, E], the next state), float32."""
+    decay_BEN, written_BEN = _decay_and_input(x_BE, delta_BE, a_EN, b_BN)
+    state_BEN = decay_BEN * state_BEN + written_BEN
+    return jnp.einsum("ben,bn->be", state_BEN, c_BN.astype(jnp.float32)), state_BEN
+
+
+@partial(jax.checkpoint, prevent_cse=False)  # the scan around it does that already
+def _one_chunk(
+    a_EN: jax.Array, state_BEN: jax.Array, chunk: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
+    x_CBE, delta_CBE, b_CBN, c_CBN = chunk
+    elements = _decay_and_input(x_CBE, delta_CBE, a_EN, b_CBN)
+    decay_CBEN, written_CBEN = jax.lax.associative_scan(_compose, elements)
+    states_CBEN = decay_CBEN * state_BEN + written_CBEN
+    return states_CBEN[-1], jnp.einsum("cben,cbn->cbe", states_CBEN, c_CBN)
+
+
+def _decay_and_input(x: jax.Array, delta: jax.Array, a_EN: jax.Array, b: jax.Array) -> Element:
+    """[..., E] and [..., N] -> the two factors of the recurrence, each [..., E, N]."""
+    delta = delta.astype(jnp.float32)
+    written = (delta * x.astype(jnp.float32))[..., None] * b.astype(jnp.float32)[..., None, :]
+    return jnp.exp(delta[..., None] * a_EN), written
+
+
+def _compose(earlier: Element, later: Element) -> Element:
+    """Two affine maps h -> decay h + written, one after the other."""
+    return earlier[0] * later[0], later[0] * earlier[1] + later[1]
+
+
+def _chunks_first(x: jax.Array, chunk: int) -> jax.Array:
+    """[B, L, F] -> [L/C, C, B, F] in float32, filled up with zeros."""
+    x = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -x.shape[1] % chunk), (0, 0)))
+    x = jnp.moveaxis(x, 1, 0)
+    return x.reshape(-1, chunk, *x.shape[1:])
