@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from transformer_jax.data.batching import BatchPlan
 from transformer_jax.data.corpora import corpus_fingerprint, has_split, read_pairs
@@ -27,7 +26,7 @@ from transformer_jax.evaluation.translator import Translation, Translator, load
 from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
-from transformer_jax.parallel.mesh import batch_devices, make_mesh
+from transformer_jax.parallel.mesh import batch_devices, make_mesh, own_mesh
 from transformer_jax.training.config import (
     Config,
     differences,
@@ -101,7 +100,7 @@ def run(
         batches_from,
         workdir=workdir,
         mesh=config.mesh,
-        evaluate=_evaluation(config, tokenizers, mesh),
+        evaluate=_evaluation(config, tokenizers),
         meta={
             "identity": {"training data": plan.fingerprint, "tokenizer": _digest(tokenizers)},
             "config": dataclasses.asdict(config),
@@ -192,13 +191,14 @@ def _validation_pairs(config: Config, count: int) -> list[tuple[str, str]]:
     return list(itertools.islice(read_pairs(config.data, "validation"), count))
 
 
-def _evaluation(config: Config, tokenizers: Tokenizers, mesh: Mesh) -> Evaluate | None:
+def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
     """Greedy BLEU on the first sentences of the validation set."""
     if not has_split(config.data, "validation"):
         return None
     pairs = _validation_pairs(config, config.train.evaluate_sentences)
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     decode = dataclasses.replace(config.decode, method="greedy", batch_size=64)
+    mesh = own_mesh(config.mesh)
     translator = Translator(config.model, None, tokenizers, decode, mesh=mesh)
 
     def evaluate(params: Any, step: int) -> dict[str, float]:

@@ -25,7 +25,7 @@ HloModule jit_small, is_scheduled=true, entry_computation_layout={(f32[8,4]{1,0}
   %t = (s32[]{:T(128)}, f32[8,4]{1,0:T(8,128)S(1)}) parameter(0)
   %i = s32[]{:T(128)} get-tuple-element(%t), index=0
   %x = f32[8,4]{1,0:T(8,128)S(1)} get-tuple-element(%t), index=1
-  %y = f32[8,4]{1,0:T(8,128)} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"200"}
+  %y = f32[8,4]{1,0:T(8,128)} fusion(%x), calls=%fused, backend_config={"estimated_cycles":"200"}
   %g = f32[16,4]{1,0:T(8,128)} all-gather(%y), replica_groups=[4,2]<=[8], dimensions={0}
   ROOT %r = (s32[]{:T(128)}, f32[8,4]{1,0:T(8,128)S(1)}) tuple(%i, %y)
 }
@@ -43,7 +43,7 @@ ENTRY %main (w: f32[8,4]) -> f32[8,4] {
   %start = (s32[], f32[8,4]{1,0}) tuple(%zero, %w)
   %loop = (s32[]{:T(128)}, /*index=1*/f32[8,4]{1,0}) while(%start), condition=%goes_on, body=%turn
   %v = f32[8,4]{1,0} get-tuple-element(%loop), index=1
-  %both = (f32[8,4]{1,0}, bf16[10]{0}) all-reduce(%v, %v), replica_groups=mesh['data'=4,'tensor'=2] {'data'}, to_apply=%sum
+  %both = (f32[8,4]{1,0}, bf16[10]{0}) all-reduce(%v, %v), replica_groups=mesh['d'=4,'t'=2] {'d'}
   ROOT %out = f32[8,4]{1,0} get-tuple-element(%both), index=0
 }
 """

@@ -23,10 +23,10 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.model_calls import Model, decode_batch, score_batch
 from transformer_jax.evaluation.text_batches import Row, batches, pad, padded_length
 from transformer_jax.parallel.mesh import (
-    MeshConfig,
     batch_devices,
     batch_sharding,
-    make_mesh,
+    own_mesh,
+    param_shardings,
     replicated,
 )
 
@@ -77,8 +77,8 @@ class Translator:
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
       decode_config: the defaults, which each call can override by keyword.
       model: the model's functions; the package's own by default.
-      mesh: devices to share the sentences among, which `params` must lie on; batches are
-        rounded up to a multiple of their number. None: one device, that of `params`.
+      mesh: devices to share the sentences among; `params` are laid out on them as in training,
+        and batches rounded up to a multiple of their number. None: one device, that of `params`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Translator:
 
             model = api
         self.model_config = model_config
-        self.params = params
+        self.params = params if mesh is None else _laid_out(model_config, params, mesh)
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
         self._model = model
@@ -308,6 +308,17 @@ class Translator:
         return min(config.max_source_length, self._model_limit())
 
 
+def _laid_out(model_config: Any, params: Any, mesh: Mesh) -> Any:
+    """`params` on the mesh, as training lays them; those that are there stay as they are."""
+    from transformer_jax.models import api
+
+    devices = set(mesh.devices.flat)
+    if all(leaf.sharding.device_set == devices for leaf in jax.tree.leaves(params)):
+        return params
+    axes = api.logical_axes(model_config)
+    return jax.device_put(params, param_shardings(axes, params, mesh))
+
+
 def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Translator:
     """The translator of a run folder.
 
@@ -332,17 +343,7 @@ def load_named(
 
     config = load_config(workdir)
     decode_config = dataclasses.replace(config.decode, **overrides)
-    mesh = _mesh_here(config.mesh)
-    params, name = restore_params(workdir, checkpoint, mesh)
+    params, name = restore_params(workdir, checkpoint)
     tokenizers = load_tokenizers(Path(workdir) / "tokenizer")
+    mesh = own_mesh(config.mesh)
     return Translator(config.model, params, tokenizers, decode_config, mesh=mesh), name
-
-
-def _mesh_here(config: MeshConfig) -> Mesh | None:
-    """The run's mesh where it fits this machine's devices, else all of them along `data`."""
-    if jax.device_count() == 1:
-        return None
-    try:
-        return make_mesh(config)
-    except UserError:  # trained on another number of devices
-        return make_mesh(MeshConfig())

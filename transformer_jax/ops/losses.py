@@ -11,15 +11,14 @@ logits away: [rows, V] exists for one chunk of rows at a time, which keeps memor
 in the batch and, on a CPU, the logits in its cache.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from transformer_jax.ops.matmul import product, transposed
+from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sharding import num_shards
 
 #: Hidden states [N, D], labels [N] and weights [N] of some of the rows.
@@ -64,31 +63,17 @@ def _fused(
     smoothing: float,
     dtype: jnp.dtype,
 ) -> tuple[jax.Array, jax.Array]:
-    function = partial(_loss_sums, smoothing=smoothing, dtype=dtype)
-    return _by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT)
-
-
-def _by_platform(function: Callable[..., Any], *arrays: jax.Array) -> Any:
-    """`function` with the chunks of the platform that the program is compiled for.
-
-    Which that is stands fast only when a traced function is lowered: a plan for a TPU is
-    traced on a machine whose own backend is the CPU.
-    """
-    return jax.lax.platform_dependent(
-        *arrays,
-        cpu=partial(function, limit=_CHUNK_LOGITS["cpu"]),
-        default=partial(function, limit=_CHUNK_LOGITS["other"]),
-    )
+    function = partial(_loss_sums, smoothing, dtype)
+    return by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT, **_CHUNK_LOGITS)
 
 
 def _loss_sums(
+    smoothing: float,
+    dtype: jnp.dtype,
     hidden_BTD: jax.Array,
     kernel_DV: jax.Array,
     labels_BT: jax.Array,
     weights_BT: jax.Array,
-    *,
-    smoothing: float,
-    dtype: jnp.dtype,
     limit: int,
 ) -> tuple[jax.Array, jax.Array]:
     chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)
@@ -111,18 +96,17 @@ def _fused_forward(
     smoothing: float,
     dtype: jnp.dtype,
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    function = partial(_loss_sums_and_gradients, smoothing=smoothing, dtype=dtype)
-    return _by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT)
+    function = partial(_loss_sums_and_gradients, smoothing, dtype)
+    return by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT, **_CHUNK_LOGITS)
 
 
 def _loss_sums_and_gradients(
+    smoothing: float,
+    dtype: jnp.dtype,
     hidden_BTD: jax.Array,
     kernel_DV: jax.Array,
     labels_BT: jax.Array,
     weights_BT: jax.Array,
-    *,
-    smoothing: float,
-    dtype: jnp.dtype,
     limit: int,
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)

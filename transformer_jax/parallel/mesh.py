@@ -52,6 +52,19 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     )
 
 
+def own_mesh(config: MeshConfig) -> Mesh:
+    """A mesh over the devices of this process alone, to translate on.
+
+    As configured where that fits them, else all of them along `data`: a model may have been
+    trained on another number of devices.
+    """
+    devices = jax.local_devices()
+    try:
+        return make_mesh(config, devices)
+    except UserError:
+        return make_mesh(MeshConfig(), devices)
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows of a batch are split over data x fsdp."""
     return NamedSharding(mesh, PartitionSpec(sharding.mesh_axes(LOGICAL_TO_MESH, "batch")))

@@ -50,9 +50,9 @@ def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
         else:
             inside = [count(part) for part in _parts(equation.params)]
             if name == "cond":
-                total += max(inside, default=0)
+                total += max(inside)
             else:
-                total += sum(inside) * equation.params.get("length", 1 if inside else 0)
+                total += sum(inside) * (equation.params["length"] if name == "scan" else 1)
     return total
 
 

@@ -11,11 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
-from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import abstract_params, logical_axes
-from transformer_jax.parallel.mesh import param_shardings
+from transformer_jax.models.api import abstract_params
 from transformer_jax.training.config import Config, load_config
 from transformer_jax.training.state import TrainState
 
@@ -81,19 +79,16 @@ class Checkpoints:
         self._best.close()
 
 
-def restore_params(
-    workdir: str | Path, which: str = "best", mesh: Mesh | None = None
-) -> tuple[Any, str]:
+def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
     """Parameters to translate with (the moving average where one was kept).
 
     Args:
         workdir: a run folder.
         which: `best` (by validation BLEU; the newest where there was no evaluation),
             `latest`, a step number, or `average:N` (mean of the newest N).
-        mesh: where to lay them, as training does; None = on the first device.
 
     Returns:
-        (params, a name such as `step-2000` or `average-5`).
+        (params on the default device, a name such as `step-2000` or `average-5`).
 
     Raises:
         UserError: no checkpoint here, or not that one; says which there are.
@@ -106,10 +101,10 @@ def restore_params(
     if which == "best":
         best_steps = _steps(best)
         if best_steps:
-            return _read(best, best_steps[-1], config, mesh), f"best-step-{best_steps[-1]}"
-        return _read(latest, steps[-1], config, mesh), f"step-{steps[-1]}"
+            return _read(best, best_steps[-1], config), f"best-step-{best_steps[-1]}"
+        return _read(latest, steps[-1], config), f"step-{steps[-1]}"
     if which == "latest":
-        return _read(latest, steps[-1], config, mesh), f"step-{steps[-1]}"
+        return _read(latest, steps[-1], config), f"step-{steps[-1]}"
     kind, _, number = which.partition(":")
     if kind == "average" and number.isdigit() and int(number) > 0:
         if int(number) > len(steps):
@@ -118,11 +113,11 @@ def restore_params(
                 f"(steps {', '.join(map(str, steps))})"
             )
         chosen = steps[-int(number) :]
-        return _average(latest, chosen, config, mesh), f"average-{number}-to-step-{steps[-1]}"
+        return _average(latest, chosen, config), f"average-{number}-to-step-{steps[-1]}"
     if which.isdigit():
         for folder in (latest, best):
             if int(which) in _steps(folder):
-                return _read(folder, int(which), config, mesh), f"step-{which}"
+                return _read(folder, int(which), config), f"step-{which}"
         raise UserError(
             f"--checkpoint={which}: not kept here; there are steps "
             f"{', '.join(map(str, sorted({*steps, *_steps(best)})))}"
@@ -136,17 +131,11 @@ def _steps(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
-def _read(folder: Path, step: int, config: Config, mesh: Mesh | None) -> Any:
-    shapes = abstract_params(config.model)
-    if mesh is None:
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        shardings = jax.tree.map(lambda _: device, shapes)
-    else:
-        shardings = param_shardings(logical_axes(config.model), shapes, mesh)
+def _read(folder: Path, step: int, config: Config) -> Any:
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     target = jax.tree.map(
-        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-        shapes,
-        shardings,
+        lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device),
+        abstract_params(config.model),
     )
     item = "ema" if config.train.ema_decay else "params"
     manager = _manager(folder, None, read_only=True)
@@ -157,9 +146,9 @@ def _read(folder: Path, step: int, config: Config, mesh: Mesh | None) -> Any:
         manager.close()
 
 
-def _average(folder: Path, steps: list[int], config: Config, mesh: Mesh | None) -> Any:
+def _average(folder: Path, steps: list[int], config: Config) -> Any:
     total = None
     for step in steps:
-        params = _read(folder, step, config, mesh)
+        params = _read(folder, step, config)
         total = params if total is None else jax.tree.map(jnp.add, total, params)
     return jax.tree.map(lambda x: x / len(steps), total)
