@@ -80,6 +80,11 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--{flag} is for --plan: give both, or neither")
     if args.workdir is None:
         raise UserError("--workdir is missing: where should the run be kept?")
+    if "://" in args.workdir:
+        raise UserError(
+            f"--workdir={args.workdir}: a run folder is a path; mount the bucket and give the path "
+            "it is mounted on (docs/launch.md)"
+        )
     from transformer_jax import experiment
 
     stopped = _stop_on_signals()

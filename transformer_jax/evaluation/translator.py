@@ -313,7 +313,8 @@ def _laid_out(model_config: Any, params: Any, mesh: Mesh) -> Any:
     from transformer_jax.models import api
 
     devices = set(mesh.devices.flat)
-    if all(leaf.sharding.device_set == devices for leaf in jax.tree.leaves(params)):
+    leaves = jax.tree.leaves(params)
+    if all(isinstance(x, jax.Array) and x.sharding.device_set == devices for x in leaves):
         return params
     axes = api.logical_axes(model_config)
     return jax.device_put(params, param_shardings(axes, params, mesh))
