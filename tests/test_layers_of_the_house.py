@@ -30,6 +30,7 @@ FLOORS = {
     "training": 6,
     "evaluation": 6,
     "inspect": 7,
+    "plan": 7,
     "experiment": 8,
     "cli": 9,
 }

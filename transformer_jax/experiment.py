@@ -26,7 +26,7 @@ from transformer_jax.evaluation.translator import Translation, Translator, load
 from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
-from transformer_jax.parallel.mesh import batch_devices, make_mesh
+from transformer_jax.parallel.mesh import batch_devices, make_mesh, own_mesh
 from transformer_jax.training.config import Config, load_config, to_json
 from transformer_jax.training.loop import Evaluate, fit
 from transformer_jax.training.settle import settle
@@ -168,7 +168,8 @@ def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
     pairs = _validation_pairs(config, config.train.evaluate_sentences)
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     decode = dataclasses.replace(config.decode, method="greedy", batch_size=64)
-    translator = Translator(config.model, None, tokenizers, decode)
+    mesh = own_mesh(config.mesh)
+    translator = Translator(config.model, None, tokenizers, decode, mesh=mesh)
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step

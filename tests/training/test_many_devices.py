@@ -1,4 +1,4 @@
-"""One device and eight give the same training, however the mesh is cut."""
+"""One device and eight train and translate alike, however the mesh is cut."""
 
 import json
 import os
@@ -9,64 +9,73 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SCRIPT = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import jax, numpy as np
-import toy
-from dataclasses import replace
-from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.loop import fit
-from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.state import state_shardings, init_state
-
-assert jax.device_count() == 8
-model = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16)
-train = replace(toy.TRAIN, steps=8, optimizer=replace(toy.TRAIN.optimizer, name="adam"))
-out = {}
-for name, mesh in {
-    "one": None, "data": MeshConfig(data=8), "fsdp": MeshConfig(data=1, fsdp=8),
-    "all": MeshConfig(data=2, fsdp=2, tensor=2),
-}.items():
-    if mesh is None:
-        devices = jax.devices()
-        jax.devices = lambda *a: devices[:1]
-    state = fit(model, train, toy.batches_from, mesh=mesh, progress=False)
-    if mesh is None:
-        jax.devices = lambda *a: devices
-    leaves = jax.tree.leaves((state.params, state.opt_state))
-    out[name] = {
-        "params": [float(np.asarray(x).sum()) for x in jax.tree.leaves(state.params)],
-        "bytes": sum(x.addressable_shards[0].data.nbytes for x in leaves),
-    }
-print(json.dumps(out))
-"""
+HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def runs():
-    here = Path(__file__).parent
+def run(steps, *meshes):
+    """What many_devices.py saw."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(here)],
-        cwd=here.parents[1],
+        [sys.executable, str(HERE / "many_devices.py"), str(steps), *meshes],
+        cwd=HERE.parents[1],
         env={
             **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]),
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         },
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("mesh", ["data", "fsdp", "all"])
-def test_parameters_are_those_of_one_device(runs, mesh):
-    np.testing.assert_allclose(runs[mesh]["params"], runs["one"]["params"], atol=2e-4)
+@pytest.fixture(scope="module")
+def few_steps():
+    return run(4, "one", "data8", "all")
 
 
-def test_fsdp_holds_fewer_bytes_per_device(runs):
-    assert runs["fsdp"]["bytes"] < 0.3 * runs["data"]["bytes"]
-    assert runs["data"]["bytes"] == runs["one"]["bytes"]
+@pytest.fixture(scope="module")
+def fifty_steps():
+    return run(50, "one", "data8", "fsdp8", "all", "tensor4", "data4_fsdp2", "data2_fsdp4")
+
+
+def assert_same_translations(seen, one):
+    assert any(one["beam"][0])  # something was said
+    for search in ("beam", "sample"):
+        assert seen[search][0] == one[search][0]
+        for got, wanted in zip(seen[search][1:], one[search][1:], strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh", ["data8", "all"])
+def test_losses_and_translations_are_those_of_one_device(few_steps, mesh):
+    np.testing.assert_allclose(few_steps[mesh]["losses"], few_steps["one"]["losses"], atol=1e-5)
+    assert_same_translations(few_steps[mesh], few_steps["one"])
+
+
+def test_a_mesh_of_one_device_translates_as_no_mesh(few_steps):
+    assert few_steps["one"]["beam"] == few_steps["no mesh"]["beam"]
+
+
+def test_devices_that_share_sentences_only_ask_each_other_whether_all_are_done(few_steps):
+    assert few_steps["data8"]["decode_collectives"] in ([], ["all-reduce"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["data8", "fsdp8", "all", "tensor4"])
+def test_fifty_steps_follow_the_loss_curve_of_one_device(fifty_steps, mesh):
+    losses = fifty_steps["one"]["losses"]
+    assert len(losses) == 50 and losses[-1] < losses[0] - 0.1
+    np.testing.assert_allclose(fifty_steps[mesh]["losses"], losses, atol=1e-5)
+    assert_same_translations(fifty_steps[mesh], fifty_steps["one"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["parameter_bytes", "optimizer_bytes", "average_bytes"])
+def test_a_device_holds_less_as_fsdp_grows(fifty_steps, part):
+    held = [fifty_steps[mesh][part] for mesh in ("data8", "data4_fsdp2", "data2_fsdp4", "fsdp8")]
+    assert held[0] == fifty_steps["one"][part]
+    for less, more in zip(held[1:], held, strict=False):
+        assert less < 0.6 * more

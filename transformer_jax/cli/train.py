@@ -5,6 +5,10 @@ r"""Trains a model from a recipe; the same command again continues a run that wa
 
 Any field of the recipe can be set as --config.<part>.<key>=<value>; docs/configuration.md
 lists them all. Ctrl-C and SIGTERM save and stop.
+
+With --plan nothing is trained, read or written: the training step and the decoding are compiled
+for this machine, or for a TPU slice that need not be there (--plan_topology=v5e:2x4), and what
+they need and take is printed. The exit status is 3 where they do not fit.
 """
 
 import argparse
@@ -12,18 +16,42 @@ import re
 import signal
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from transformer_jax.errors import UserError
 
+if TYPE_CHECKING:
+    from transformer_jax.training.config import Config
+
 #: Exit status of a run that was told to stop (SIGTERM, Ctrl-C) and saved itself: 128 + 15.
 STOPPED = 143
+#: Exit status of a plan that does not fit.
+DOES_NOT_FIT = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `train`; overrides of config keys are taken from what is left."""
     parser.add_argument("--config", required=True, metavar="FILE", help="recipe, a Python file")
-    parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder")
+    parser.add_argument("--workdir", metavar="DIR", help="the run folder")
     parser.add_argument("--no_progress", action="store_true", help="no progress bars")
+    parser.add_argument(
+        "--plan", action="store_true", help="only say what training would need and take"
+    )
+    parser.add_argument(
+        "--plan_topology",
+        metavar="SLICE",
+        help="for this TPU slice, such as v5e:4x4 (needs libtpu)",
+    )
+    parser.add_argument(
+        "--plan_length",
+        type=int,
+        default=0,
+        metavar="L",
+        help="for sentences of this many pieces (batch.max_length, the most memory)",
+    )
+    parser.add_argument(
+        "--plan_no_search", action="store_true", help="do not look for the largest batch"
+    )
 
 
 OVERRIDE = re.compile(r"--config\.([\w.]+)=(.*)", re.DOTALL)
@@ -45,6 +73,18 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.training.config import load_recipe, override
 
     config = override(load_recipe(args.config), parse_overrides(args.overrides))
+    if args.plan:
+        return plan(config, args)
+    for flag in ("plan_topology", "plan_length", "plan_no_search"):
+        if getattr(args, flag):
+            raise UserError(f"--{flag} is for --plan: give both, or neither")
+    if args.workdir is None:
+        raise UserError("--workdir is missing: where should the run be kept?")
+    if "://" in args.workdir:
+        raise UserError(
+            f"--workdir={args.workdir}: a run folder is a path; mount the bucket and give the path "
+            "it is mounted on (docs/launch.md)"
+        )
     from transformer_jax import experiment
 
     stopped = _stop_on_signals()
@@ -55,6 +95,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"drew {path}")
     print(f"trained; score it with: python eval.py --workdir={args.workdir}")
     return 0
+
+
+def plan(config: "Config", args: argparse.Namespace) -> int:
+    """Prints a plan; the status says whether it fits."""
+    from transformer_jax.plan.plan import make_plan
+    from transformer_jax.plan.report import fits, report
+    from transformer_jax.plan.topology import this_machine, tpu_slice
+
+    if args.plan_length < 0:
+        raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
+    target = tpu_slice(args.plan_topology) if args.plan_topology else this_machine()
+    made = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
+    print(report(made))
+    return 0 if fits(made) else DOES_NOT_FIT
 
 
 def _stop_on_signals() -> Callable[[], bool]:

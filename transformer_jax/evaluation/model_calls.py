@@ -1,15 +1,23 @@
-"""What the translator asks of a model, and the two calls that are compiled for each shape."""
+"""What the translator asks of a model, and the two calls that are compiled for each shape.
 
+On a mesh, sentences are split over its data devices, and with them all that decoding keeps of a
+sentence or of its beams; what one device finds depends on no other's sentences.
+"""
+
+import contextlib
 import functools
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from transformer_jax.data.special_ids import BOS_ID
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.decoding.search import decode
+from transformer_jax.ops.sharding import constrain
+from transformer_jax.parallel.mesh import activations_on
 
 
 class Model(Protocol):
@@ -47,7 +55,17 @@ class Model(Protocol):
         """Teacher-forced logits [B, T, V]."""
 
 
-@functools.partial(jax.jit, static_argnames=("model", "model_config", "config", "max_length"))
+def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if mesh is None else activations_on(mesh)
+
+
+def _by_sentence(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: constrain(leaf, "batch"), tree)
+
+
+@functools.partial(
+    jax.jit, static_argnames=("model", "model_config", "config", "max_length", "mesh")
+)
 def decode_batch(
     params: Any,
     source_BS: jax.Array,
@@ -60,24 +78,33 @@ def decode_batch(
     model_config: Any,
     config: DecodeConfig,
     max_length: int,
+    mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a padded batch and searches it; arguments as `decode`'s and `Model.encode`'s."""
-    sentence, state = model.encode(
-        model_config,
-        params,
-        source_BS,
-        source_mask_BS,
-        max_length=max_length,
-        beam_size=config.num_hypotheses,
-    )
+    with _on(mesh):
+        sentence, state = _by_sentence(
+            model.encode(
+                model_config,
+                params,
+                source_BS,
+                source_mask_BS,
+                max_length=max_length,
+                beam_size=config.num_hypotheses,
+            )
+        )
 
-    def step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-        return model.decode_step(model_config, params, tokens_BZ, position, state, sentence)
+        def step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+            logits_BZV, state = model.decode_step(
+                model_config, params, tokens_BZ, position, state, sentence
+            )
+            return constrain(logits_BZV, "batch", None, None), _by_sentence(state)
 
-    return decode(config, step, state, max_lengths_B, sentence_ids_B, key, max_length=max_length)
+        return _by_sentence(
+            decode(config, step, state, max_lengths_B, sentence_ids_B, key, max_length=max_length)
+        )
 
 
-@functools.partial(jax.jit, static_argnames=("model", "model_config"))
+@functools.partial(jax.jit, static_argnames=("model", "model_config", "mesh"))
 def score_batch(
     params: Any,
     source_BS: jax.Array,
@@ -87,12 +114,17 @@ def score_batch(
     *,
     model: Model,
     model_config: Any,
+    mesh: Mesh | None = None,
 ) -> jax.Array:
     """log p(target | source) of each row, float32 [B], in nats."""
     target_in_BT = jnp.pad(target_BT[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
-    logits_BTV = model.apply(
-        model_config, params, source_BS, source_mask_BS, target_in_BT, target_mask_BT
-    )
+    with _on(mesh):
+        logits_BTV = constrain(
+            model.apply(
+                model_config, params, source_BS, source_mask_BS, target_in_BT, target_mask_BT
+            ),
+            "batch",
+        )
     logit_BT = jnp.take_along_axis(logits_BTV, target_BT[:, :, None], axis=2)[:, :, 0]
     log_probs_BT = logit_BT - jax.nn.logsumexp(logits_BTV, axis=-1)
     return jnp.where(target_mask_BT, log_probs_BT, 0.0).sum(axis=1)

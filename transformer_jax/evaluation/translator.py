@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from transformer_jax.data.special_ids import EOS_ID
 from transformer_jax.decoding.config import DecodeConfig
@@ -21,6 +22,13 @@ from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.model_calls import Model, decode_batch, score_batch
 from transformer_jax.evaluation.text_batches import Row, batches, pad, padded_length
+from transformer_jax.parallel.mesh import (
+    batch_devices,
+    batch_sharding,
+    own_mesh,
+    param_shardings,
+    replicated,
+)
 
 #: Called with the number of sentences just finished.
 Progress = Callable[[int], None]
@@ -69,6 +77,8 @@ class Translator:
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
       decode_config: the defaults, which each call can override by keyword.
       model: the model's functions; the package's own by default.
+      mesh: devices to share the sentences among; `params` are laid out on them as in training,
+        and batches rounded up to a multiple of their number. None: one device, that of `params`.
     """
 
     def __init__(
@@ -79,22 +89,29 @@ class Translator:
         decode_config: DecodeConfig | None = None,
         *,
         model: Model | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         if model is None:
             from transformer_jax.models import api
 
             model = api
         self.model_config = model_config
-        self.params = params
+        self.params = params if mesh is None else _laid_out(model_config, params, mesh)
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
         self._model = model
+        self._mesh = mesh
         self._compiled: set[Any] = set()
 
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
         other = Translator(
-            self.model_config, params, self.tokenizers, self.decode_config, model=self._model
+            self.model_config,
+            params,
+            self.tokenizers,
+            self.decode_config,
+            model=self._model,
+            mesh=self._mesh,
         )
         other._compiled = self._compiled
         return other
@@ -152,29 +169,28 @@ class Translator:
         if progress and len(rows) < len(sources):
             progress(len(sources) - len(rows))
 
-        key = jax.random.key(config.seed)
+        num_rows = self._rows(config.batch_size)
+        key = self._everywhere(jax.random.key(config.seed))
         # What is passed as an array, or not at all, must not make jit compile again.
         static = dataclasses.replace(config, seed=0, batch_size=1, max_source_length=2)
 
         def start(batch: list[Row]) -> Hypotheses:
             source_BS, source_mask_BS = pad(
-                [row.source for row in batch], config.batch_size, batch[0].length
+                [row.source for row in batch], num_rows, batch[0].length
             )
-            ids_B = np.zeros(config.batch_size, np.int32)
+            ids_B = np.zeros(num_rows, np.int32)
             ids_B[: len(batch)] = [first_id + row.number for row in batch]
-            max_lengths_B = np.zeros(config.batch_size, np.int32)
+            max_lengths_B = np.zeros(num_rows, np.int32)
             max_lengths_B[: len(batch)] = [
                 config.max_target_length(len(row.source)) for row in batch
             ]
             return decode_batch(
                 self.params,
-                source_BS,
-                source_mask_BS,
-                max_lengths_B,
-                ids_B,
+                *self._split(source_BS, source_mask_BS, max_lengths_B, ids_B),
                 key,
                 model=self._model,
                 model_config=self.model_config,
+                mesh=self._mesh,
                 config=static,
                 max_length=min(config.max_target_length(batch[0].length), self._model_limit()),
             )
@@ -186,8 +202,8 @@ class Translator:
             if progress:
                 progress(len(batch))
 
-        in_batches = batches(rows, lambda length: config.batch_size)
-        compile_seconds = self._run(in_batches, start, finish, (static, config.batch_size))
+        in_batches = batches(rows, lambda length: num_rows)
+        compile_seconds = self._run(in_batches, start, finish, (static, num_rows))
         return Decoded(found, num_cut, time.perf_counter() - began, compile_seconds)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
@@ -213,7 +229,7 @@ class Translator:
         num_tokens = np.zeros(len(sources), np.int32)
 
         def num_rows(length: int) -> int:
-            return max(1, min(self.decode_config.batch_size, _SCORING_SLOTS // length))
+            return self._rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
 
         def start(batch: list[Row]) -> jax.Array:
             length = batch[0].length
@@ -221,12 +237,10 @@ class Translator:
             target_BT, target_mask_BT = pad([row.target for row in batch], num_rows(length), length)
             return score_batch(
                 self.params,
-                source_BS,
-                source_mask_BS,
-                target_BT,
-                target_mask_BT,
+                *self._split(source_BS, source_mask_BS, target_BT, target_mask_BT),
                 model=self._model,
                 model_config=self.model_config,
+                mesh=self._mesh,
             )
 
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
@@ -236,6 +250,20 @@ class Translator:
 
         self._run(batches(rows, num_rows), start, finish, "score")
         return Scored(log_probs, num_tokens, num_cut)
+
+    def _rows(self, wanted: int) -> int:
+        """Rows of a batch: as many as wanted, or the next number that the devices can share."""
+        devices = 1 if self._mesh is None else batch_devices(self._mesh)
+        return max(1, -(-wanted // devices)) * devices
+
+    def _split(self, *arrays: np.ndarray) -> Sequence[Any]:
+        """The arrays, with their rows shared among the devices."""
+        if self._mesh is None:
+            return arrays
+        return jax.device_put(arrays, batch_sharding(self._mesh))
+
+    def _everywhere(self, x: jax.Array) -> jax.Array:
+        return x if self._mesh is None else jax.device_put(x, replicated(self._mesh))
 
     def _run(
         self,
@@ -280,6 +308,18 @@ class Translator:
         return min(config.max_source_length, self._model_limit())
 
 
+def _laid_out(model_config: Any, params: Any, mesh: Mesh) -> Any:
+    """`params` on the mesh, as training lays them; those that are there stay as they are."""
+    from transformer_jax.models import api
+
+    devices = set(mesh.devices.flat)
+    leaves = jax.tree.leaves(params)
+    if all(isinstance(x, jax.Array) and x.sharding.device_set == devices for x in leaves):
+        return params
+    axes = api.logical_axes(model_config)
+    return jax.device_put(params, param_shardings(axes, params, mesh))
+
+
 def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Translator:
     """The translator of a run folder.
 
@@ -306,4 +346,5 @@ def load_named(
     decode_config = dataclasses.replace(config.decode, **overrides)
     params, name = restore_params(workdir, checkpoint)
     tokenizers = load_tokenizers(Path(workdir) / "tokenizer")
-    return Translator(config.model, params, tokenizers, decode_config), name
+    mesh = own_mesh(config.mesh)
+    return Translator(config.model, params, tokenizers, decode_config, mesh=mesh), name

@@ -24,6 +24,7 @@ from transformer_jax.models.config import (
 )
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.ops.sharding import constrain
 from transformer_jax.positions.base import Position
 from transformer_jax.positions.registry import POSITIONS
 
@@ -77,7 +78,7 @@ class Encoder(nn.Module):
         x_BSD = self.position.embed(x_BSD, jnp.arange(x_BSD.shape[1]))
         x_BSD = self.dropout(x_BSD, deterministic=deterministic)
         for block in self.blocks:
-            x_BSD = block(x_BSD, mask_BS, deterministic)
+            x_BSD = block(constrain(x_BSD, "batch", None, None), mask_BS, deterministic)
         return self.last_norm(x_BSD) if self.config.norm == "pre" else x_BSD
 
 
@@ -113,9 +114,11 @@ class Decoder(nn.Module):
         self.position.check_length(x_BTD.shape[1])
         x_BTD = self.position.embed(x_BTD, jnp.arange(x_BTD.shape[1]))
         x_BTD = self.dropout(x_BTD, deterministic=deterministic)
+        memory_BSD = constrain(memory_BSD, "batch", None, None)
         for block in self.blocks:
+            x_BTD = constrain(x_BTD, "batch", None, None)
             x_BTD = block(x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic)
-        return self._normed(x_BTD)
+        return constrain(self._normed(x_BTD), "batch", None, None)
 
     def project(self, memory_BSD: jax.Array, memory_mask_BS: jax.Array) -> list[Any]:
         """Each layer's view of the memory; leaves lead with B."""

@@ -18,12 +18,14 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from transformer_jax.ops.matmul import product, transposed
+from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.sharding import num_shards
 
 #: Hidden states [N, D], labels [N] and weights [N] of some of the rows.
 Chunk = tuple[jax.Array, jax.Array, jax.Array]
 
-#: A chunk holds at most about this many logits, in float32: on a CPU what its cache
-#: holds (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
+#: A device's part of a chunk holds at most about this many logits, in float32: on a CPU what
+#: its cache holds (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
 _CHUNK_LOGITS = {"cpu": 1 << 21, "other": 1 << 27}
 
 
@@ -61,7 +63,20 @@ def _fused(
     smoothing: float,
     dtype: jnp.dtype,
 ) -> tuple[jax.Array, jax.Array]:
-    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype)
+    function = partial(_loss_sums, smoothing, dtype)
+    return by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT, **_CHUNK_LOGITS)
+
+
+def _loss_sums(
+    smoothing: float,
+    dtype: jnp.dtype,
+    hidden_BTD: jax.Array,
+    kernel_DV: jax.Array,
+    labels_BT: jax.Array,
+    weights_BT: jax.Array,
+    limit: int,
+) -> tuple[jax.Array, jax.Array]:
+    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)
 
     def body(
         sums: tuple[jax.Array, jax.Array], chunk: Chunk
@@ -81,7 +96,20 @@ def _fused_forward(
     smoothing: float,
     dtype: jnp.dtype,
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype)
+    function = partial(_loss_sums_and_gradients, smoothing, dtype)
+    return by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT, **_CHUNK_LOGITS)
+
+
+def _loss_sums_and_gradients(
+    smoothing: float,
+    dtype: jnp.dtype,
+    hidden_BTD: jax.Array,
+    kernel_DV: jax.Array,
+    labels_BT: jax.Array,
+    weights_BT: jax.Array,
+    limit: int,
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)
     kernel_low_VD = transposed(kernel_low)
 
     def body(
@@ -143,9 +171,13 @@ def _chunks(
     labels_BT: jax.Array,
     weights_BT: jax.Array,
     dtype: jnp.dtype,
+    limit: int,
 ) -> tuple[Chunk, jax.Array]:
     batch, length, _ = hidden_BTD.shape
-    count = _num_chunks(batch, length, kernel_DV.shape[-1])
+    shards = num_shards("batch")
+    # Rows that the devices cannot share evenly lie on all of them.
+    rows = batch // shards if batch % shards == 0 else batch
+    count = _num_chunks(rows, length * kernel_DV.shape[-1], limit)
     chunks = (
         _chunk(hidden_BTD.astype(dtype), count),
         _chunk(labels_BT, count),
@@ -154,13 +186,12 @@ def _chunks(
     return chunks, kernel_DV.astype(dtype)
 
 
-def _num_chunks(batch: int, length: int, vocab_size: int) -> int:
-    """Smallest divisor of `batch` that brings a chunk under the limit."""
-    limit = _CHUNK_LOGITS["cpu" if jax.default_backend() == "cpu" else "other"]
-    for count in range(1, batch + 1):
-        if batch % count == 0 and batch // count * length * vocab_size <= limit:
+def _num_chunks(rows: int, logits_per_row: int, limit: int) -> int:
+    """Smallest divisor of a device's `rows` that brings its chunks under the limit."""
+    for count in range(1, rows + 1):
+        if rows % count == 0 and rows // count * logits_per_row <= limit:
             return count
-    return batch
+    return rows
 
 
 def _chunk(x: jax.Array, count: int) -> jax.Array:

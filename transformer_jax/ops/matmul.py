@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
+from transformer_jax.ops.platform import by_platform
+
 
 def matmul(x: jax.Array, w: jax.Array, dtype: DTypeLike) -> jax.Array:
     """Multiplies the last axis of `x` by `w`, in float32 accumulation.
@@ -79,8 +81,7 @@ def transposed(x: jax.Array) -> jax.Array:
 
 
 def _row_major_on_cpu(x: jax.Array) -> jax.Array:
-    return jax.lax.platform_dependent(
-        x,
-        cpu=lambda x: with_layout_constraint(x, Layout(major_to_minor=(0, 1))),
-        default=lambda x: x,
-    )
+    def row_major(x: jax.Array, needed: bool) -> jax.Array:
+        return with_layout_constraint(x, Layout(major_to_minor=(0, 1))) if needed else x
+
+    return by_platform(row_major, x, cpu=True, other=False)

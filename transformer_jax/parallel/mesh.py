@@ -1,5 +1,6 @@
 """One mesh, and the one table that maps logical axes of arrays to its axes."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +9,13 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.errors import UserError
+from transformer_jax.ops import sharding
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
-#: Where each logical axis of a parameter lies; None = not split.
-LOGICAL_TO_MESH: dict[str, str | None] = {
+#: Where each logical axis of a parameter or an activation lies; None = not split.
+LOGICAL_TO_MESH: dict[str, str | tuple[str, ...] | None] = {
+    "batch": ("data", "fsdp"),
     "vocab": "tensor",
     "embed": "fsdp",
     "mlp": "tensor",
@@ -54,9 +57,22 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     )
 
 
+def own_mesh(config: MeshConfig) -> Mesh:
+    """A mesh over the devices of this process alone, to translate on.
+
+    As configured where that fits them, else all of them along `data`: a model may have been
+    trained on another number of devices.
+    """
+    devices = jax.local_devices()
+    try:
+        return make_mesh(config, devices)
+    except UserError:
+        return make_mesh(MeshConfig(), devices)
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Rows of a batch are split over data x fsdp."""
-    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    return NamedSharding(mesh, PartitionSpec(sharding.mesh_axes(LOGICAL_TO_MESH, "batch")))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -66,7 +82,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 def batch_devices(mesh: Mesh) -> int:
     """Into how many parts a batch's rows are split; B must be a multiple."""
-    return mesh.shape["data"] * mesh.shape["fsdp"]
+    axes = sharding.mesh_axes(LOGICAL_TO_MESH, "batch")
+    return int(np.prod([mesh.shape[axis] for axis in axes]))
+
+
+def activations_on(mesh: Mesh) -> AbstractContextManager[None]:
+    """A context for the inside of a jitted function: activations lie as the table says."""
+    return sharding.layout(mesh, LOGICAL_TO_MESH)
 
 
 def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
@@ -80,16 +102,23 @@ def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
     An axis that its mesh axis does not divide stays whole.
 
     Raises:
-        ValueError: a logical axis name that the table does not know.
+        ValueError: a parameter without a name for each of its axes, or with a name that the
+            table does not know; names the parameter.
     """
 
-    def sharding(spec: PartitionSpec, shape: jax.ShapeDtypeStruct) -> NamedSharding:
-        axes = []
-        for name, size in zip(spec, shape.shape, strict=True):
-            if name is not None and name not in LOGICAL_TO_MESH:
-                raise ValueError(f"unknown logical axis {name!r}; add it to LOGICAL_TO_MESH")
-            axis = None if name is None else LOGICAL_TO_MESH[name]
-            axes.append(axis if axis and size % mesh.shape[axis] == 0 else None)
-        return NamedSharding(mesh, PartitionSpec(*axes))
+    def of(path: Any, names: PartitionSpec, array: jax.ShapeDtypeStruct) -> NamedSharding:
+        where = jax.tree_util.keystr(path, simple=True, separator="/")
+        if len(names) != len(array.shape):
+            raise ValueError(
+                f"parameter {where} of shape {array.shape} has logical axes {tuple(names)}; "
+                "expected one name, or None, for each axis"
+            )
+        try:
+            axes = sharding.spec(mesh, LOGICAL_TO_MESH, tuple(names), array.shape)
+        except ValueError as error:
+            raise ValueError(f"parameter {where}: {error} (LOGICAL_TO_MESH)") from error
+        return NamedSharding(mesh, axes)
 
-    return jax.tree.map(sharding, logical, abstract, is_leaf=lambda x: isinstance(x, PartitionSpec))
+    return jax.tree_util.tree_map_with_path(
+        of, logical, abstract, is_leaf=lambda x: isinstance(x, PartitionSpec)
+    )

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import batch_sharding, replicated
+from transformer_jax.parallel.mesh import activations_on, batch_sharding, replicated
 from transformer_jax.training.config import TrainConfig
 from transformer_jax.training.state import TrainState
 
@@ -75,7 +75,8 @@ def make_train_step(
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
-        grads, metrics = gradients(model, train, state.params, batch, rng)
+        with activations_on(mesh):
+            grads, metrics = gradients(model, train, state.params, batch, rng)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         ema = state.ema

@@ -1,0 +1,76 @@
+"""What is compiled depends on the platform it is compiled for, not on the one that traces."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.ops import losses
+from transformer_jax.ops.platform import by_platform
+
+PACKAGE = Path(__file__).parents[2] / "transformer_jax"
+#: Folders of functions that are traced.
+TRACED = ("ops", "layers", "positions", "mixers", "models", "decoding")
+ASKS = re.compile(
+    r"default_backend\(|jax\.(local_)?device(s|_count)\(|process_count\(|\.platform\b"
+)
+
+
+def stable_hlo(function, *arguments, platform):
+    return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.parametrize(("platform", "wanted"), [("cpu", "cosine"), ("tpu", "sine")])
+def test_lowering_picks_the_setting(platform, wanted):
+    def function(x):
+        return by_platform(lambda x, f: f(x), x, cpu=jnp.cos, other=jnp.sin)
+
+    text = stable_hlo(function, jnp.ones(3), platform=platform)
+    assert re.findall(r"stablehlo\.(cosine|sine) ", text) == [wanted]
+    assert "case" not in text
+
+
+def test_a_training_step_traced_here_is_a_tpus_when_lowered_for_one(monkeypatch):
+    # One row of logits on a CPU, all of them elsewhere.
+    rows, length, size = 4, 6, 40
+    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", length * size)
+    stack = StackConfig(num_layers=1)
+    model = ModelConfig(
+        source_vocab_size=size, target_vocab_size=size, d_model=8, d_ff=16, num_heads=2,
+        encoder=stack, decoder=stack, max_length=8, dtype="bfloat16", matmul_dtype="bfloat16",
+    )  # fmt: skip
+    ids, mask = jnp.ones((rows, length), jnp.int32), jnp.ones((rows, length), bool)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+
+    def gradient(params):
+        return jax.grad(lambda p: api.loss(model, p, batch)[0])(params)
+
+    params = api.abstract_params(model)
+    cpu, tpu = (stable_hlo(gradient, params, platform=name) for name in ("cpu", "tpu"))
+    logits = re.compile(rf"-> tensor<(\d+)x{size}xf32>")
+    assert {int(n) for n in logits.findall(cpu)} >= {length}
+    assert length not in {int(n) for n in logits.findall(tpu)}
+    assert rows * length in {int(n) for n in logits.findall(tpu)}
+    assert "LayoutConstraint" in cpu
+    assert "LayoutConstraint" not in tpu
+
+
+@pytest.mark.parametrize("folder", TRACED)
+def test_nothing_that_is_traced_asks_for_the_platform_of_the_process(folder):
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in sorted((PACKAGE / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if ASKS.search(line) and "`" not in line
+    ]
+    assert found == [], "use ops.platform.by_platform, and ops.sharding.num_shards for devices"
+
+
+def test_the_check_sees():
+    assert ASKS.search('limit = 1 if jax.default_backend() == "cpu" else 2')
+    assert ASKS.search("if jax.device_count() > 1:")
+    assert not ASKS.search("return by_platform(f, x, cpu=1, other=2)")

@@ -1,0 +1,86 @@
+"""Logical names of activations, on a mesh of one device and on a described one."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.ops import sharding
+from transformer_jax.parallel.mesh import (
+    LOGICAL_TO_MESH,
+    MeshConfig,
+    activations_on,
+    make_mesh,
+    param_shardings,
+)
+
+MESH = AbstractMesh((2, 4, 2), ("data", "fsdp", "tensor"))
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "expected"),
+    [
+        (("batch", None), (16, 5), PartitionSpec(("data", "fsdp"), None)),
+        (("embed", "mlp"), (8, 6), PartitionSpec("fsdp", "tensor")),
+        (("embed", "mlp"), (6, 3), PartitionSpec(None, None)),  # 4 does not divide 6, nor 2 3
+        (("batch",), (12,), PartitionSpec(None)),  # 8 does not divide 12
+        ((), (), PartitionSpec()),
+    ],
+)
+def test_specs(names, shape, expected):
+    assert sharding.spec(MESH, LOGICAL_TO_MESH, names, shape) == expected
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match="'headz'.*heads"):
+        sharding.spec(MESH, LOGICAL_TO_MESH, ("headz",), (4,))
+    with pytest.raises(ValueError, match="'headz'"), activations_on(make_mesh(MeshConfig())):
+        sharding.constrain(jnp.ones(4), "headz")
+
+
+def test_without_a_mesh_nothing_happens():
+    x = jnp.ones(4)
+    assert sharding.constrain(x, "anything") is x
+    assert sharding.num_shards("batch") == 1
+
+
+def test_the_context_ends():
+    with sharding.layout(MESH, LOGICAL_TO_MESH):
+        assert sharding.num_shards("batch") == 8
+        assert sharding.num_shards("heads") == 2
+    assert sharding.num_shards("batch") == 1
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        (PartitionSpec("embed"), r"parameter a/kernel of shape \(4, 4\).*each axis"),
+        (PartitionSpec("embed", "wings"), "parameter a/kernel: unknown logical axis 'wings'"),
+    ],
+)
+def test_a_parameter_without_known_names_is_an_error_that_names_it(axes, words):
+    shapes = {"a": {"kernel": jax.ShapeDtypeStruct((4, 4), jnp.float32)}}
+    with pytest.raises(ValueError, match=words):
+        param_shardings({"a": {"kernel": axes}}, shapes, make_mesh(MeshConfig()))
+
+
+@pytest.mark.parametrize("name", sorted(set(MIXERS) | set(CROSS_MIXERS)))
+def test_every_parameter_of_every_mixer_has_known_axes(name):
+    stacks = {
+        role: StackConfig(num_layers=1, mixers=(name,))
+        for role in ("encoder", "decoder")
+        if name in MIXERS and role not in MIXERS[name].refuses
+    }
+    cross = {"cross": name} if name in CROSS_MIXERS else {}
+    rest = {role: StackConfig(num_layers=1) for role in {"encoder", "decoder"} - set(stacks)}
+    model = ModelConfig(
+        source_vocab_size=16, target_vocab_size=16, d_model=16, d_ff=32, num_heads=4,
+        max_length=8, **stacks, **rest, **cross,
+    )  # fmt: skip
+    found = param_shardings(
+        api.logical_axes(model), api.abstract_params(model), make_mesh(MeshConfig())
+    )
+    assert jax.tree.leaves(found)

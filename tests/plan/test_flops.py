@@ -1,0 +1,38 @@
+"""FLOPs of the model, against the formula worked out by hand."""
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.plan.flops import count, train_step_flops
+
+
+def test_products_in_scans_and_branches():
+    def function(x, y):
+        def body(carry, _):
+            return carry @ y, None
+
+        out, _ = jax.lax.scan(body, x, length=3)
+        return jax.lax.cond(out.sum() > 0, lambda o: o @ y @ y, lambda o: o, out)
+
+    jaxpr = jax.make_jaxpr(function)(jnp.ones((2, 4)), jnp.ones((4, 4)))
+    assert count(jaxpr) == (3 + 2) * 2 * 2 * 4 * 4
+
+
+def test_convolutions():
+    kernel = jnp.ones((8, 3, 5))  # features, inputs, width
+    jaxpr = jax.make_jaxpr(lambda x: jax.lax.conv(x, kernel, (1,), "VALID"))(jnp.ones((2, 3, 9)))
+    assert count(jaxpr) == 2 * (2 * 8 * 5) * (3 * 5)
+
+
+def test_a_transformers_training_step():
+    d, f, v, layers, rows, length = 16, 32, 50, 2, 4, 6
+    stack = StackConfig(num_layers=layers)
+    model = ModelConfig(
+        source_vocab_size=v, target_vocab_size=v, d_model=d, d_ff=f, num_heads=2,
+        encoder=stack, decoder=stack, max_length=8,
+    )  # fmt: skip
+    tokens = rows * length
+    attention = 4 * d * d + 2 * length * d  # four projections; scores and their use
+    forward = layers * (3 * attention + 2 * 2 * d * f) + d * v
+    assert train_step_flops(model, rows, length) == 3 * 2 * tokens * forward

@@ -1,0 +1,167 @@
+"""Plans of a tiny recipe for this machine's devices, and what the command prints."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from transformer_jax.cli.main import main
+from transformer_jax.data.config import BatchConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.parallel.mesh import MeshConfig
+from transformer_jax.plan.devices import Device
+from transformer_jax.plan.plan import make_plan
+from transformer_jax.plan.programs import needed_bytes
+from transformer_jax.plan.report import fits, report
+from transformer_jax.plan.timeline import Estimate
+from transformer_jax.plan.topology import Target, this_machine, tpu_slice
+from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+
+ROOT = Path(__file__).parents[2]
+STACK = StackConfig(num_layers=1)
+CONFIG = Config(
+    tokenizer=TokenizerConfig(vocab_size=64),
+    batch=BatchConfig(tokens=256, max_length=16),
+    model=ModelConfig(
+        d_model=16, d_ff=32, num_heads=4, encoder=STACK, decoder=STACK, max_length=32
+    ),
+    train=TrainConfig(steps=10, optimizer=OptimizerConfig(learning_rate=1e-3)),
+    decode=DecodeConfig(batch_size=3, beam_size=2, max_source_length=16),
+)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return make_plan(CONFIG, this_machine())
+
+
+def test_a_plan_for_this_machine(made):
+    devices = jax.device_count()
+    assert made.num_devices == devices and made.mesh["data"] == devices
+    assert (made.rows, made.length) == (16, 16)
+    assert made.tokens == 512
+    assert made.param_bytes == 4 * made.num_params
+    # Adam: two moments, its own count and the step's.
+    assert 3 * made.param_bytes < made.state_bytes < 3 * made.param_bytes + 64
+    assert made.train.bytes > made.state_bytes
+    assert made.train.fits and made.decode.fits and fits(made)
+    assert made.estimate is None and made.largest_rows is None  # a CPU says neither
+    if devices == 1:
+        assert made.collectives == {}
+
+
+def test_the_report_of_a_machine_that_says_little(made):
+    text = report(made)
+    assert f"{made.num_params:,}" in text
+    assert "16 pairs of 16 + 16 pieces, 512 tokens" in text
+    assert "none: not a TPU's compiler" in text
+    assert "DOES NOT FIT" not in text and "what would help" not in text
+
+
+def test_the_largest_batch_is_found_by_compiling():
+    """A device that is said to have 1.5 times what the recipe's batch takes."""
+    devices = jax.devices()[:1]
+    one = make_plan(CONFIG, Target(devices, (), None), largest_batch=False)
+    for share, expected in ((1.5, range(17, 60)), (0.8, range(1, 16))):
+        device = Device("made up", int(share * one.train.bytes), 1e12, 1e11)
+        plan = make_plan(CONFIG, Target(devices, (1, 1), device))
+        assert plan.largest_rows in expected
+        assert plan.train.fits is (share > 1)
+
+
+def test_settings_that_cannot_work_are_refused():
+    here = Target(jax.devices()[:1], (), None)
+    with pytest.raises(UserError, match="--plan_length=64.*max_length=32"):
+        make_plan(CONFIG, here, length=64)
+    small = dataclasses.replace(CONFIG, batch=BatchConfig(tokens=8, max_length=16))
+    with pytest.raises(UserError, match="set it to at least 16"):
+        make_plan(small, here)
+    with pytest.raises(UserError, match="does not fit 1 devices"):
+        make_plan(dataclasses.replace(CONFIG, mesh=MeshConfig(data=3)), here)
+
+
+def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
+    gib = 1 << 30
+    too_large = dataclasses.replace(made.train, bytes=20 * gib, fits=False)
+    plan = dataclasses.replace(
+        made, train=too_large, memory=16 * gib, largest_rows=4, num_devices=8,
+        state_bytes=8 * gib, fsdp_state_bytes=gib,
+    )  # fmt: skip
+    text = report(plan)
+    assert "20.00 GiB of 16.00 GiB a device: DOES NOT FIT, 4.00 GiB too much" in text
+    assert "--config.batch.tokens=64" in text and "--config.train.accumulate=4" in text
+    assert "--config.model.remat=true" in text
+    assert "--config.mesh.fsdp=8 frees 7.00 GiB" in text
+    assert not fits(plan)
+    helpless = dataclasses.replace(plan, largest_rows=0, remat=True, fsdp_state_bytes=8 * gib)
+    assert "more devices, or a smaller model" in report(helpless)
+
+
+def test_time_and_utilisation(made):
+    time = Estimate(seconds=0.5, computing=0.4, waiting=0.1, hidden=0.2)
+    plan = dataclasses.replace(
+        made, estimate=time, flops=100 * 10**12, peak_flops=400e12, steps=7200,
+        collectives={"all-reduce": (3, 1 << 20)},
+    )  # fmt: skip
+    assert plan.utilisation == pytest.approx(0.5)
+    text = report(plan)
+    assert "500.00 ms a step" in text and "50.0 % of the peak" in text
+    assert "1,024 tokens a second" in text
+    assert "7,200 steps, 3.686e+06 tokens (padding counted), 1.00 hours" in text
+    assert "all-reduce        3 with 1.0 MiB" in text
+
+
+@pytest.mark.parametrize("name", ["v5e", "v5e:", "v3:2x2", "v5e:2xa", "v5e:0x4", "2x4"])
+def test_names_of_slices_that_are_none(name):
+    with pytest.raises(UserError, match=f"--plan_topology={name}: expected"):
+        tpu_slice(name)
+
+
+@pytest.mark.parametrize(
+    ("message", "count"),
+    [
+        ("RESOURCE_EXHAUSTED: ... Used 20.50G of 15.75G hbm. Exceeded hbm capacity", 20.5 * 2**30),
+        ("Used 512.0M of 15.75G hbm", 2**29),
+        ("INTERNAL: something else", None),
+    ],
+)
+def test_what_the_tpus_compiler_says_it_would_need(message, count):
+    assert needed_bytes(message) == count
+
+
+def test_flags_of_plans_belong_to_plans(tmp_path, capsys):
+    recipe = f"--config={ROOT / 'configs' / 'quickstart.py'}"
+    assert main(["train", recipe, "--plan_topology=v5e:2x4", f"--workdir={tmp_path}"]) == 2
+    assert "--plan_topology is for --plan" in capsys.readouterr().err
+    assert main(["train", recipe]) == 2
+    assert "--workdir is missing" in capsys.readouterr().err
+    assert main(["train", recipe, "--workdir=gs://bucket/run"]) == 2
+    assert "mount the bucket" in capsys.readouterr().err
+    assert main(["train", recipe, "--plan", "--plan_topology=v9:1"]) == 2
+    assert "--plan_topology=v9:1" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_on_eight_devices(tmp_path):
+    """Prints a plan with its collectives, and writes nothing."""
+    command = [
+        sys.executable, str(ROOT / "train.py"), f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        "--plan", "--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2",
+        "--config.model.encoder.num_layers=1", "--config.model.decoder.num_layers=1",
+    ]  # fmt: skip
+    flags = "--xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "plan for 8 x cpu" in done.stdout
+    assert "mesh data=2 x fsdp=2 x tensor=2" in done.stdout
+    assert "all-reduce" in done.stdout
+    assert list(tmp_path.iterdir()) == []

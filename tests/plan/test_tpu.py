@@ -1,0 +1,65 @@
+"""The WMT recipes, compiled by the TPU's own compiler for slices that are only described.
+
+Minutes each on two cores. libtpu should not lie in the environment of CPU runs, so the plans run
+in an interpreter of its own: TPU_PYTHON=.venv-tpu/bin/python (default: this one).
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = os.environ.get("TPU_PYTHON", sys.executable)
+ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libtpu():
+    code = "import importlib.util as u, sys; sys.exit(u.find_spec('libtpu') is None)"
+    if subprocess.run([PYTHON, "-c", code], check=False).returncode:
+        pytest.skip(f"no libtpu in {PYTHON}: pip install libtpu, and say where with TPU_PYTHON")
+
+
+def plan(recipe, topology, *more):
+    """What `train.py --plan` prints."""
+    done = subprocess.run(
+        [PYTHON, "train.py", f"--config=configs/{recipe}.py", "--plan",
+         f"--plan_topology={topology}", *more],
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=7200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    return done.stdout
+
+
+# A plan compiles the training step and the decoding, and ends with 3 where one does not fit.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "topology", "more"),
+    [
+        ("wmt14_en_de_base", "v5e:2x4", []),
+        ("wmt14_en_de_big", "v5e:2x4", []),
+        ("wmt14_en_de_big", "v5e:16x16", ["--config.batch.tokens=800000"]),
+    ],
+)
+def test_the_recipe_compiles_and_fits(recipe, topology, more):
+    text = plan(recipe, topology, "--plan_no_search", *more)
+    assert len(re.findall(r"GiB of 16.00 GiB a device$", text, re.MULTILINE)) == 2
+    assert "all-reduce" in text
+    assert float(re.search(r"utilisation\s+([\d.]+) %", text)[1]) > 5
+
+
+@pytest.mark.slow
+def test_what_is_too_large_is_refused_with_advice():
+    done = subprocess.run(
+        [PYTHON, "train.py", "--config=configs/wmt14_en_de_base.py", "--plan",
+         "--plan_topology=v5e:2x4", "--plan_no_search", "--config.model.encoder.num_layers=1",
+         "--config.model.decoder.num_layers=1", "--config.batch.tokens=4000000"],
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=7200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stdout + done.stderr[-2000:]
+    assert "DOES NOT FIT" in done.stdout
+    assert "--config.model.remat=true" in done.stdout

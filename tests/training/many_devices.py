@@ -1,0 +1,118 @@
+"""Run by test_many_devices.py in a process of its own, on 8 virtual CPU devices.
+
+Trains the toy model on each mesh named on the command line, translates with it, and prints one
+JSON object: mesh -> what was seen.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import toy
+
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.evaluation.model_calls import decode_batch
+from transformer_jax.evaluation.translator import Translator
+from transformer_jax.models import api
+from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
+from transformer_jax.plan.collectives import by_kind
+from transformer_jax.plan.hlo import parse
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.state import init_state, state_shardings
+from transformer_jax.training.step import make_train_step
+
+MESHES = {
+    "one": MeshConfig(data=1),
+    "data8": MeshConfig(data=8),
+    "data4_fsdp2": MeshConfig(data=4, fsdp=2),
+    "data2_fsdp4": MeshConfig(data=2, fsdp=4),
+    "fsdp8": MeshConfig(data=1, fsdp=8),
+    "all": MeshConfig(data=2, fsdp=2, tensor=2),
+    "tensor4": MeshConfig(data=2, tensor=4),
+}
+# Sizes that eight divides: an axis that its mesh axis does not divide would stay whole.
+MODEL = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16, num_heads=4)
+TRAIN = replace(toy.TRAIN, ema_decay=0.9)
+SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4"] * 3
+
+
+class Numbers:
+    """Text is ids, written out."""
+
+    def encode(self, text):
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids):
+        return " ".join(str(i) for i in ids if i > 2)
+
+
+def train(mesh, steps):
+    """(the last state, the mean loss of each step)."""
+    optimizer = make_optimizer(TRAIN.optimizer, MODEL.d_model, steps)
+    shardings = state_shardings(MODEL, optimizer, True, mesh)
+    state = init_state(MODEL, optimizer, ema=True, seed=0, shardings=shardings)
+    step = make_train_step(MODEL, TRAIN, optimizer, mesh, shardings)
+    losses = []
+    for position in range(steps):
+        batch = jax.device_put(toy.batch(position), batch_sharding(mesh))
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss_sum"] / metrics["tokens"]))
+    return state, losses
+
+
+def bytes_per_device(tree):
+    return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def translations(params, mesh, **settings):
+    tokenizers = SimpleNamespace(source=Numbers(), target=Numbers())
+    decode = DecodeConfig(batch_size=3, max_length_factor=1.0, max_length_offset=2, **settings)
+    translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
+    found = [best for best, *_ in translator.decode(SOURCES).translations]
+    scored = translator.score(SOURCES, [best.text for best in found])
+    return [best.text for best in found], [best.score for best in found], scored.tolist()
+
+
+def decode_collectives(params, mesh):
+    """Kinds of collectives in a beam search as compiled."""
+    rows = jax.device_put(np.ones((8, 6), np.int32), batch_sharding(mesh))
+    one = jax.device_put(np.ones(8, np.int32), batch_sharding(mesh))
+    lowered = decode_batch.lower(
+        params, rows, rows > 0, one, one, jax.random.key(0), model=api, model_config=MODEL,
+        config=DecodeConfig(beam_size=2), max_length=6, mesh=mesh,
+    )  # fmt: skip
+    return sorted(by_kind(parse(lowered.compile().as_text()), 8))
+
+
+def main():
+    steps, names = int(sys.argv[1]), sys.argv[2:]
+    assert jax.device_count() == 8
+    seen = {}
+    # Every mesh translates with the same parameters: those that one device arrived at.
+    found_on_one = None
+    for name in names:
+        devices = jax.devices()[:1] if name == "one" else None
+        mesh = make_mesh(MESHES[name], devices)
+        state, losses = train(mesh, steps)
+        found_on_one = found_on_one or jax.device_get(state.ema)
+        params = jax.tree.map(
+            lambda leaf, like: jax.device_put(leaf, like.sharding), found_on_one, state.params
+        )
+        seen[name] = {
+            "losses": losses,
+            "parameter_bytes": bytes_per_device(state.params),
+            "optimizer_bytes": bytes_per_device(state.opt_state),
+            "average_bytes": bytes_per_device(state.ema),
+            "beam": translations(params, mesh, beam_size=3),
+            "sample": translations(params, mesh, method="sample"),
+            "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
+        }
+    alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, beam_size=3)
+    print(json.dumps(seen | {"no mesh": {"beam": alone}}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Where activations lie on a mesh, said by logical names while a function is traced.
+
+XLA decides on its own how to split what lies between parameters and batch. With
+parameters split over `fsdp` it may then move activations about, which are large, where
+moving weights would do. `constrain` pins an activation by the names of its axes. The mesh
+and the table from names to its axes come from `layout`, a context that whoever compiles
+for a mesh enters inside the traced function; without one all this does nothing.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+#: Logical axis -> the mesh axis, or axes, it is split over; None = not split.
+Table = Mapping[str, str | tuple[str, ...] | None]
+
+_LAYOUT: ContextVar[tuple[Mesh, Table] | None] = ContextVar("layout", default=None)
+
+
+@contextmanager
+def layout(mesh: Mesh, table: Table) -> Iterator[None]:
+    """What is traced inside is laid out on `mesh` as `table` says."""
+    token = _LAYOUT.set((mesh, table))
+    try:
+        yield
+    finally:
+        _LAYOUT.reset(token)
+
+
+def mesh_axes(table: Table, name: str | None) -> tuple[str, ...]:
+    """The mesh axes that a logical axis is split over, possibly none.
+
+    Raises:
+        ValueError: a name that the table does not know.
+    """
+    if name is None:
+        return ()
+    if name not in table:
+        raise ValueError(
+            f"unknown logical axis {name!r}: the table of logical axes knows {', '.join(table)}"
+        )
+    axes = table[name]
+    return (axes,) if isinstance(axes, str) else tuple(axes or ())
+
+
+def spec(
+    mesh: Mesh, table: Table, names: tuple[str | None, ...], shape: tuple[int, ...]
+) -> PartitionSpec:
+    """The PartitionSpec of an array; an axis that the mesh does not divide stays whole."""
+    entries: list[tuple[str, ...] | None] = []
+    for name, size in zip(names, shape, strict=True):
+        axes = mesh_axes(table, name)
+        divides = size % math.prod(mesh.shape[axis] for axis in axes) == 0
+        entries.append(axes if axes and divides else None)
+    return PartitionSpec(*(axes[0] if axes and len(axes) == 1 else axes for axes in entries))
+
+
+def constrain(x: jax.Array, *names: str | None) -> jax.Array:
+    """`x`, laid out by the logical names of its leading axes; further axes are XLA's to lay."""
+    current = _LAYOUT.get()
+    if current is None:
+        return x
+    mesh, table = current
+    leading = spec(mesh, table, names, x.shape[: len(names)])
+    free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(names))
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*leading, *free)))
+
+
+def num_shards(name: str) -> int:
+    """Into how many parts the logical axis is split where we are; 1 without a mesh."""
+    current = _LAYOUT.get()
+    if current is None:
+        return 1
+    mesh, table = current
+    return math.prod(mesh.shape[axis] for axis in mesh_axes(table, name))

@@ -1,0 +1,86 @@
+"""What devices say to each other in a compiled program: collectives by kind, and their bytes."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from transformer_jax.plan.hlo import Instruction, Module, walk
+
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective instruction.
+
+    Attributes:
+        kind: one of KINDS.
+        size: bytes of the whole array that it makes or sums: of an all-gather's result, of a
+            reduce-scatter's operand, of the result otherwise.
+        group: devices that take part.
+    """
+
+    kind: str
+    size: int
+    group: int
+
+    @property
+    def sent(self) -> float:
+        """Bytes that each device sends in a ring (Patarasuk and Yuan 2009): the least there is."""
+        others = (self.group - 1) / self.group
+        return {
+            "all-reduce": 2 * others * self.size,
+            "all-gather": others * self.size,
+            "reduce-scatter": others * self.size,
+            "all-to-all": others * self.size,
+            "ragged-all-to-all": others * self.size,
+        }.get(self.kind, float(self.size))
+
+
+def collective(instruction: Instruction, num_devices: int) -> Collective | None:
+    """The collective that an instruction is, or starts; None where it is none."""
+    kind = instruction.opcode.removesuffix("-start")
+    if kind not in KINDS:
+        return None
+    group = 2 if kind == "collective-permute" else group_size(instruction.attributes, num_devices)
+    sizes = instruction.array_bytes
+    if instruction.opcode != kind:
+        # The result of a start lists operands, then results, then scalars of its own.
+        arrays = [n for n, (_, dims) in zip(sizes, instruction.arrays, strict=True) if dims]
+        sizes = tuple(arrays if kind == "all-reduce" else arrays[len(arrays) // 2 :])
+    total = sum(sizes) * (group if kind == "reduce-scatter" else 1)
+    return Collective(kind, total, group)
+
+
+def group_size(attributes: str, num_devices: int) -> int:
+    """How many devices `replica_groups` puts together, in any of XLA's three ways to write it."""
+    start = attributes.find("replica_groups=")
+    text = attributes[start + len("replica_groups=") :] if start >= 0 else ""
+    if text.startswith("mesh["):  # mesh['data'=2,'tensor'=4] {'tensor'}
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", text[: text.index("]")]))
+        inside = re.match(r"[^{]*\{([^}]*)\}", text)
+        named = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", inside[1]) if inside else []
+        return math.prod(int(part or sizes[axis]) for axis, part in named)
+    if text.startswith("["):  # [4,2]<=[8]: four groups of two
+        return int(text[1 : text.index("]")].split(",")[-1])
+    first = re.match(r"\{\{([\d,]+)\}", text)  # {{0,1},{2,3}}
+    return len(first[1].split(",")) if first else num_devices
+
+
+def by_kind(module: Module, num_devices: int) -> dict[str, tuple[int, int]]:
+    """Kind -> (how many run in a step, their bytes together as in `Collective.size`)."""
+    found: dict[str, tuple[int, int]] = {}
+    for instruction, times in walk(module):
+        one = collective(instruction, num_devices)
+        if one and one.group > 1:
+            count, size = found.get(one.kind, (0, 0))
+            found[one.kind] = (count + times, size + times * one.size)
+    return dict(sorted(found.items()))

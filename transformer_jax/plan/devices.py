@@ -1,0 +1,55 @@
+"""What the planned-for devices can do: the makers' published numbers, and where they stand."""
+
+from dataclasses import dataclass
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Device:
+    """One JAX device.
+
+    Attributes:
+        name: for people.
+        memory: bytes of HBM.
+        flops: peak bfloat16 operations a second.
+        bandwidth: HBM bytes a second.
+        clock: cycles a second of the compiler's estimates; 0 = it gives none.
+        link: bytes a second of one link to a neighbour, in one direction.
+    """
+
+    name: str
+    memory: int
+    flops: float
+    bandwidth: float
+    clock: float = 0.0
+    link: float = 0.0
+
+
+#: By `jax.Device.device_kind`. Memory, FLOPs and bandwidths: the Cloud TPU pages on each
+#: generation and "How to Scale Your Model" (Austin et al. 2025), part 2. The clock is peak FLOPs
+#: over the multiply-adds a cycle of the matrix units (v5e: 4 of 128 x 128, so 1.5 GHz); with it
+#: the compiler's estimates of an 8192^3 product and of streaming 512 MiB come to 70 to 90 % of
+#: the published peaks on all four generations (docs/scale.md). A v4 device is half a chip here:
+#: libtpu describes a v4 topology by its cores.
+TPUS = {
+    "TPU v4": Device("TPU v4 core", 16 * GIB, 137.5e12, 0.614e12, 1.05e9, 45e9),
+    "TPU v5 lite": Device("TPU v5e", 16 * GIB, 197e12, 0.819e12, 1.5e9, 45e9),
+    "TPU v5": Device("TPU v5p", 95 * GIB, 459e12, 2.765e12, 1.75e9, 90e9),
+    "TPU v6 lite": Device("TPU v6e", 32 * GIB, 918e12, 1.64e12, 1.75e9, 90e9),
+}
+
+#: Dense bfloat16 peaks of NVIDIA's data sheets; memory is asked of the device itself.
+GPUS = {
+    "H200": Device("NVIDIA H200", 141 * 10**9, 989e12, 4.8e12),
+    "H100": Device("NVIDIA H100", 80 * 10**9, 989e12, 3.35e12),
+    "A100": Device("NVIDIA A100", 80 * 10**9, 312e12, 2.039e12),
+    "L4": Device("NVIDIA L4", 24 * 10**9, 121e12, 0.3e12),
+}
+
+
+def known_device(kind: str) -> Device | None:
+    """The entry of a `device_kind`; None where the tables have none (a CPU, another GPU)."""
+    if kind in TPUS:
+        return TPUS[kind]
+    return next((device for name, device in GPUS.items() if name in kind), None)

@@ -1,0 +1,150 @@
+"""A recipe's plan: what its programs need on given devices, and how long they should take."""
+
+import math
+from dataclasses import dataclass
+
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.plan.collectives import by_kind
+from transformer_jax.plan.flops import train_step_flops
+from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.programs import Planner, Program
+from transformer_jax.plan.search import guess_from, largest_that_fits
+from transformer_jax.plan.timeline import Estimate, estimate
+from transformer_jax.plan.topology import Target
+from transformer_jax.training.config import Config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known before anything runs. Bytes are of one device, FLOPs of all together.
+
+    Attributes:
+        target: the devices, in words.
+        mesh: axis -> devices along it.
+        num_devices: all of them.
+        num_params: of the model.
+        param_bytes: parameters on the fullest device.
+        state_bytes: parameters, optimizer and average on it.
+        fsdp_state_bytes: as much, if all devices stood along `fsdp`.
+        memory: what a device has; None = it does not say.
+        rows: B of the training step's batch.
+        length: pieces of its sentences, on either side.
+        train: the training step.
+        decode: the search of a batch; `decode_rows` sentences of `length`.
+        collectives: of a training step: kind -> (how many, bytes).
+        flops: that a training step needs.
+        peak_flops: a second, of all devices; None = not published here.
+        estimate: of a training step's time; None = the compiler gives none.
+        largest_rows: of the batches that fit; None = not looked for.
+        steps: of the recipe.
+        remat: whether the recipe has it.
+    """
+
+    target: str
+    mesh: dict[str, int]
+    num_devices: int
+    num_params: int
+    param_bytes: int
+    state_bytes: int
+    fsdp_state_bytes: int
+    memory: int | None
+    rows: int
+    length: int
+    train: Program
+    decode: Program
+    collectives: dict[str, tuple[int, int]]
+    flops: int
+    peak_flops: float | None
+    estimate: Estimate | None
+    largest_rows: int | None
+    steps: int
+    remat: bool
+
+    @property
+    def tokens(self) -> int:
+        """Source and target slots of a batch."""
+        return 2 * self.rows * self.length
+
+    @property
+    def utilisation(self) -> float | None:
+        """Model FLOPs a second over the peak; None without an estimate."""
+        if self.estimate is None or not self.peak_flops:
+            return None
+        return self.flops / self.estimate.seconds / self.peak_flops
+
+
+def make_plan(
+    config: Config, target: Target, *, length: int = 0, largest_batch: bool = True
+) -> Plan:
+    """Compiles the recipe's training step and search for the target, and reads what came out.
+
+    Args:
+        config: the recipe.
+        target: the devices.
+        length: pieces of every sentence of the batch; 0 = `batch.max_length`, which takes the
+            most memory.
+        largest_batch: also look for it, which takes some more compilations.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the token budget not the mesh.
+    """
+    planner = Planner(config, target)
+    config, train = planner.config, planner.config.train
+    length = length or config.batch.max_length
+    if length > config.model.max_length:
+        raise UserError(
+            f"--plan_length={length}: the model is built for model.max_length="
+            f"{config.model.max_length}"
+        )
+    rows = planner.rows(length)
+    if not rows:
+        raise UserError(
+            f"batch.tokens={config.batch.tokens} does not hold {planner.row_multiple} row(s) of "
+            f"{length} pieces, one for each part of the batch (devices along data x fsdp, times "
+            f"train.accumulate); set it to at least {planner.row_multiple * length}"
+        )
+    step = planner.train_step(rows, length)
+    decode_rows = math.ceil(config.decode.batch_size / planner.batch_devices)
+    decode = planner.decode(decode_rows * planner.batch_devices, length)
+    module = parse(step.text) if step.text else None
+    device, count = target.device, len(target.devices)
+    return Plan(
+        target=target.text,
+        mesh=dict(planner.mesh.shape),
+        num_devices=count,
+        num_params=api.num_params(config.model),
+        param_bytes=planner.bytes_per_device(planner.state.params),
+        state_bytes=planner.bytes_per_device(planner.state),
+        fsdp_state_bytes=planner.state_bytes_with_fsdp(),
+        memory=target.memory,
+        rows=rows,
+        length=length,
+        train=step,
+        decode=decode,
+        collectives=by_kind(module, count) if module else {},
+        flops=train_step_flops(config.model, rows, length),
+        peak_flops=device.flops * count if device else None,
+        estimate=estimate(module, device, count, target.bounds) if module and device else None,
+        largest_rows=_largest(planner, step, length) if largest_batch else None,
+        steps=train.steps,
+        remat=config.model.remat,
+    )
+
+
+def _largest(planner: Planner, step: Program, length: int) -> int | None:
+    memory = planner.target.memory
+    if memory is None:
+        return None
+    state = planner.bytes_per_device(planner.state)
+    if state >= memory:
+        return 0
+    known = {step.rows: step.fits}
+
+    def fits(rows: int) -> bool:
+        if rows not in known:
+            known[rows] = planner.train_step(rows, length).fits
+        return known[rows]
+
+    guess = guess_from(step.rows, step.bytes, state, memory)
+    return largest_that_fits(fits, guess, planner.row_multiple, tolerance=0.1)

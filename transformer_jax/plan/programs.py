@@ -1,0 +1,167 @@
+"""The programs that are planned: the very functions that training and decoding run.
+
+Nothing is allocated: parameters, optimizer state and batches are shapes with shardings.
+"""
+
+import dataclasses
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+
+from transformer_jax.evaluation.model_calls import decode_batch
+from transformer_jax.models import api
+from transformer_jax.parallel.mesh import (
+    MeshConfig,
+    batch_devices,
+    batch_sharding,
+    make_mesh,
+    replicated,
+)
+from transformer_jax.plan.topology import Target
+from transformer_jax.training.config import Config
+from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.state import TrainState, abstract_state, state_shardings
+from transformer_jax.training.step import make_train_step
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program, or how much too large it is.
+
+    Attributes:
+        rows: B of its batch, over all devices.
+        bytes: on each device while it runs: arguments, results, temporaries and code.
+        argument_bytes: of these, arguments (for a training step nearly all of it the state).
+        text: HLO, as compiled; "" where it does not fit.
+        fits: whether the compiler found room, and the device has it.
+    """
+
+    rows: int
+    bytes: int
+    argument_bytes: int
+    text: str
+    fits: bool
+
+
+def with_vocabulary(config: Config) -> Config:
+    """The config with the vocabulary size that its tokenizer will have, where it says 0."""
+    size = config.tokenizer.vocab_size
+    model = dataclasses.replace(
+        config.model,
+        source_vocab_size=config.model.source_vocab_size or size,
+        target_vocab_size=config.model.target_vocab_size or size,
+    )
+    return dataclasses.replace(config, model=model)
+
+
+class Planner:
+    """Compiles a recipe's programs for a target."""
+
+    def __init__(self, config: Config, target: Target) -> None:
+        self.config = with_vocabulary(config)
+        self.target = target
+        self.mesh: Mesh = make_mesh(config.mesh, target.devices)
+        model, train = self.config.model, self.config.train
+        self._optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
+        self._shardings = state_shardings(model, self._optimizer, train.ema_decay > 0, self.mesh)
+        self.state: TrainState = abstract_state(
+            model, self._optimizer, ema=train.ema_decay > 0, shardings=self._shardings
+        )
+        self._step = make_train_step(model, train, self._optimizer, self.mesh, self._shardings)
+
+    @property
+    def batch_devices(self) -> int:
+        """Devices that share a batch's rows."""
+        return batch_devices(self.mesh)
+
+    @property
+    def row_multiple(self) -> int:
+        """B of a training batch is a multiple of it."""
+        return self.batch_devices * self.config.train.accumulate
+
+    def rows(self, length: int) -> int:
+        """B of the recipe's batches of this length: what its token budget holds."""
+        return self.config.batch.tokens // length // self.row_multiple * self.row_multiple
+
+    def train_step(self, rows: int, length: int) -> Program:
+        """Compiles the training step for a batch of `rows` sentence pairs of `length` pieces."""
+        ids = self._array((rows, length), jnp.int32)
+        mask = self._array((rows, length), jnp.bool_)
+        batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+        return self._compile(self._step.lower(self.state, batch), rows)  # type: ignore[attr-defined]
+
+    def decode(self, rows: int, length: int) -> Program:
+        """Compiles the search of `rows` sentences of `length` pieces: encoder and decode steps."""
+        config, model = self.config.decode, self.config.model
+        everywhere = replicated(self.mesh)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        lowered = decode_batch.lower(
+            self.state.eval_params,
+            self._array((rows, length), jnp.int32),
+            self._array((rows, length), jnp.bool_),
+            self._array((rows,), jnp.int32),
+            self._array((rows,), jnp.int32),
+            jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere),
+            model=api,
+            model_config=model,
+            config=config,
+            max_length=min(config.max_target_length(length), model.max_length),
+            mesh=self.mesh,
+        )
+        return self._compile(lowered, rows)
+
+    def bytes_per_device(self, tree: Any) -> int:
+        """Of the arrays of a tree of shapes with shardings, on the fullest device."""
+        return sum(
+            jnp.dtype(leaf.dtype).itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape))
+            for leaf in jax.tree.leaves(tree)
+        )
+
+    def state_bytes_with_fsdp(self) -> int:
+        """What `bytes_per_device(state)` would be with all devices along `fsdp`."""
+        mesh = make_mesh(MeshConfig(data=1, fsdp=-1), self.target.devices)
+        model, ema = self.config.model, self.config.train.ema_decay > 0
+        shardings = state_shardings(model, self._optimizer, ema, mesh)
+        return self.bytes_per_device(
+            abstract_state(model, self._optimizer, ema=ema, shardings=shardings)
+        )
+
+    def _array(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+        sharding: NamedSharding = batch_sharding(self.mesh)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+    def _compile(self, lowered: Any, rows: int) -> Program:
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            used = needed_bytes(str(error))
+            if used is None:
+                raise
+            return Program(rows, used, 0, "", False)
+        memory = compiled.memory_analysis()
+        arguments = memory.argument_size_in_bytes
+        total = (
+            arguments
+            + memory.output_size_in_bytes
+            - memory.alias_size_in_bytes
+            + memory.temp_size_in_bytes
+            + memory.generated_code_size_in_bytes
+        )
+        fits = self.target.memory is None or total <= self.target.memory
+        return Program(rows, total, arguments, compiled.as_text(), fits)
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def needed_bytes(message: str) -> int | None:
+    """What a program needed that the compiler refused for want of memory; None: another error."""
+    match = re.search(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", message)
+    if match:
+        return int(float(match[1]) * _UNITS[match[2]])
+    return None

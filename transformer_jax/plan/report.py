@@ -1,0 +1,118 @@
+"""A plan in words."""
+
+from transformer_jax.plan.plan import Plan
+
+_GIB = 1 << 30
+
+
+def report(plan: Plan) -> str:
+    """The plan as lines of text for a terminal."""
+    mesh = " x ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
+    lines = [
+        f"plan for {plan.target}; mesh {mesh}",
+        _line(
+            "parameters",
+            f"{plan.num_params:,}; on a device {_size(plan.param_bytes)}, with optimizer state "
+            f"{_size(plan.state_bytes)}",
+        ),
+        _line(
+            "training step",
+            f"{plan.rows:,} pairs of {plan.length} + {plan.length} pieces, {plan.tokens:,} tokens; "
+            f"{plan.flops:.3e} FLOPs",
+        ),
+        _line("  memory", _memory(plan.train.bytes, plan.memory)),
+        _line("decoding", f"{plan.decode.rows:,} sentences of {plan.length} pieces"),
+        _line("  memory", _memory(plan.decode.bytes, plan.memory)),
+        _line("collectives", "of a training step, bytes of the arrays on each device"),
+    ]
+    for kind, (count, size) in plan.collectives.items():
+        lines.append(_line(f"  {kind}", f"{count:,} with {_size(size)}"))
+    if not plan.collectives:
+        lines.append(_line("  none", ""))
+    lines += _time(plan)
+    if plan.largest_rows is not None:
+        most = 2 * plan.largest_rows * plan.length
+        lines.append(
+            _line(
+                "largest batch",
+                f"{plan.largest_rows:,} pairs, {most:,} tokens: batch.tokens={most // 2}"
+                if plan.largest_rows
+                else "none fits",
+            )
+        )
+    if not plan.train.fits:
+        lines += _advice(plan)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def fits(plan: Plan) -> bool:
+    """Whether both programs do."""
+    return plan.train.fits and plan.decode.fits
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<20}{text}"
+
+
+def _size(count: int) -> str:
+    if count >= _GIB:
+        return f"{count / _GIB:.2f} GiB"
+    return f"{count / (1 << 20):.1f} MiB"
+
+
+def _memory(needed: int, available: int | None) -> str:
+    if available is None:
+        return f"{_size(needed)} a device (it does not say how much it has)"
+    if needed > available:
+        return (
+            f"{_size(needed)} of {_size(available)} a device: DOES NOT FIT, "
+            f"{_size(needed - available)} too much"
+        )
+    return f"{_size(needed)} of {_size(available)} a device"
+
+
+def _time(plan: Plan) -> list[str]:
+    tokens = plan.tokens * plan.steps
+    whole = f"{plan.steps:,} steps, {tokens:.3e} tokens (padding counted)"
+    if plan.estimate is None:
+        why = "none: " + (
+            "the step does not fit" if not plan.train.fits else "not a TPU's compiler"
+        )
+        return [_line("time", why), _line("the recipe", whole)]
+    time = plan.estimate
+    per_second = plan.tokens / time.seconds
+    lines = [
+        _line(
+            "time",
+            f"{1e3 * time.seconds:.2f} ms a step by the compiler's estimates: "
+            f"{1e3 * time.computing:.2f} ms computing, {1e3 * time.waiting:.2f} ms waiting for "
+            f"collectives, {1e3 * time.hidden:.2f} ms of them hidden",
+        ),
+        _line("  utilisation", f"{100 * (plan.utilisation or 0):.1f} % of the peak (model FLOPs)"),
+        _line("  speed", f"{per_second:,.0f} tokens a second"),
+        _line("the recipe", f"{whole}, {time.seconds * plan.steps / 3600:.2f} hours"),
+    ]
+    return lines
+
+
+def _advice(plan: Plan) -> list[str]:
+    lines = ["what would help:"]
+    if plan.largest_rows:
+        lines.append(
+            f"  a smaller batch: --config.batch.tokens={plan.largest_rows * plan.length}, or the "
+            "same batch in parts: "
+            f"--config.train.accumulate={-(-plan.rows // plan.largest_rows)}"
+        )
+    if not plan.remat:
+        lines.append(
+            "  computing activations again in the backward pass: --config.model.remat=true"
+        )
+    saved = plan.state_bytes - plan.fsdp_state_bytes
+    if saved > 0:
+        lines.append(
+            f"  splitting the state: --config.mesh.data=1 --config.mesh.fsdp={plan.num_devices} "
+            f"frees {_size(saved)} a device"
+        )
+    if len(lines) == 1:
+        lines.append("  more devices, or a smaller model")
+    return lines

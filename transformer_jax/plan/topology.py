@@ -1,0 +1,94 @@
+"""The devices a plan is made for: this machine's, or a TPU slice that is only described."""
+
+import os
+from dataclasses import dataclass
+
+import jax
+
+from transformer_jax.errors import UserError
+from transformer_jax.plan.devices import Device, known_device
+
+#: What `--plan_topology` may begin with.
+GENERATIONS = ("v4", "v5e", "v5p", "v6e")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is planned for.
+
+    Attributes:
+        devices: JAX's; of a described slice they compile, and cannot run anything.
+        bounds: sides of a slice, such as (2, 4); () where nothing is known of the links.
+        device: published numbers of one device; None = none are known.
+    """
+
+    devices: list[jax.Device]
+    bounds: tuple[int, ...]
+    device: Device | None
+
+    @property
+    def text(self) -> str:
+        """For people: how many of what."""
+        first = self.devices[0]
+        name = self.device.name if self.device else f"{first.device_kind} ({first.platform})"
+        sides = " in a slice of " + "x".join(map(str, self.bounds)) if self.bounds else ""
+        return f"{len(self.devices)} x {name}{sides}"
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that one device has; None where it does not say."""
+        if self.device and self.bounds:
+            return self.device.memory
+        stats = self.devices[0].memory_stats() or {}
+        return stats.get("bytes_limit") or (self.device.memory if self.device else None)
+
+
+def this_machine() -> Target:
+    """The devices that training would use here."""
+    devices = jax.devices()
+    return Target(devices, (), known_device(devices[0].device_kind))
+
+
+def tpu_slice(topology: str) -> Target:
+    """A TPU slice by the name of its generation and its sides, such as `v5e:4x4`.
+
+    libtpu describes it, on a machine that need not have a TPU; JAX itself runs on the CPU.
+
+    Raises:
+        UserError: not such a name, libtpu is missing, or it knows no such slice.
+    """
+    generation, _, sides = topology.partition(":")
+    numbers = sides.split("x")
+    if generation not in GENERATIONS or not all(n.isdigit() and int(n) > 0 for n in numbers):
+        raise UserError(
+            f"--plan_topology={topology}: expected <generation>:<side>x<side>, such as v5e:2x4 or "
+            f"v5p:2x2x2, with a generation out of {', '.join(GENERATIONS)}"
+        )
+    # A plan may be made on a TPU host too: libtpu must not ask for its metadata or lock its chips.
+    jax.config.update("jax_platforms", "cpu")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")  # else it complains at length
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
+    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    from jax.experimental import topologies
+
+    try:
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    except Exception as error:
+        if not has_libtpu():
+            raise UserError(
+                f"--plan_topology={topology} needs libtpu, the TPU's compiler: ./run setup tpu "
+                "(or pip install libtpu), in an environment of its own"
+            ) from error
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--plan_topology={topology}: libtpu says: {reason}") from error
+    devices = list(described.devices)
+    return Target(devices, tuple(map(int, numbers)), known_device(devices[0].device_kind))
+
+
+def has_libtpu() -> bool:
+    """Whether the TPU's compiler is installed; imports nothing."""
+    import importlib.util
+
+    return importlib.util.find_spec("libtpu") is not None
