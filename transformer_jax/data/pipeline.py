@@ -22,6 +22,7 @@ def batches(
     *,
     host: int = 0,
     num_hosts: int = 1,
+    row_multiple: int = 1,
     prefetch: int = 4,
     sampler: Sampler | None = None,
     engine: Literal["auto", "tensorflow", "python"] = "auto",
@@ -34,6 +35,7 @@ def batches(
         start: the position to begin at: the number of batches already consumed.
         host: which slice of each batch, from 0.
         num_hosts: number of slices.
+        row_multiple: batches are filled up to a multiple of as many rows.
         prefetch: batches made ahead.
         sampler: see `make_batch`.
         engine: "tensorflow" (tf.data), "python" (a thread), or "auto": tf.data where
@@ -43,7 +45,7 @@ def batches(
     """
 
     def make(position: int) -> Batch:
-        return make_batch(corpus, plan, position, host, num_hosts, sampler)
+        return make_batch(corpus, plan, position, host, num_hosts, sampler, row_multiple)
 
     if engine == "tensorflow" or (engine == "auto" and has_tensorflow()):
         return _through_tensorflow(make, start, prefetch)
