@@ -52,6 +52,8 @@ def start(
     }
     if coordinator_address and ":" not in coordinator_address:
         raise UserError(f"--coordinator_address={coordinator_address}: expected HOST:PORT")
+    if num_processes is not None and num_processes < 1:
+        raise UserError(f"--num_processes={num_processes}: expected at least 1")
     if num_processes is not None and not 0 <= (process_id or 0) < num_processes:
         raise UserError(f"--process_id={process_id}: expected 0 to {num_processes - 1}")
     explicit = all(value is not None for value in given.values())
