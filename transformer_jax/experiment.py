@@ -31,10 +31,11 @@ from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import batch_devices, make_mesh, process_share
 from transformer_jax.parallel.processes import (
     from_first,
-    interleave,
+    gather,
     is_first,
     on_this_process,
     one_host_at_a_time,
+    own_part,
 )
 from transformer_jax.training.config import (
     Config,
@@ -102,13 +103,13 @@ def _run(
 ) -> None:
     say = log.say
     check_train_config(config.train)
-    if workdir.is_dir():
-        _hold(stack, workdir, log)
     settled = from_first(lambda: to_json(_settle(config, workdir)).encode())
     config = from_json(settled.decode(), "config")
     check_model_config(config.model)
     check_train_config(config.train)
     is_new = not from_first(lambda: b"+" * (workdir / "config.json").exists())
+    if not is_new:  # a new folder is made when all that can be refused has been
+        _hold(stack, workdir, log)
     mesh = make_mesh(config.mesh)
     rows = batch_devices(mesh) * config.train.accumulate
     if not config.batch.row_multiple:
@@ -197,6 +198,8 @@ def _settle(config: Config, workdir: Path) -> Config:
             found = {key: getattr(getattr(old, part), key)}
             filled = dataclasses.replace(getattr(new, part), **found)
             new = dataclasses.replace(new, **{part: filled})
+    # How devices are laid out changes no result, and a run may go on with more or fewer.
+    old = dataclasses.replace(old, mesh=new.mesh)
     # Through JSON, so that lists and tuples compare alike.
     changed = differences(old, from_json(to_json(new), "config"))
     if changed:
@@ -302,9 +305,8 @@ def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
         # Each process translates its part, and all come to the same score.
-        mine = sources[jax.process_index() :: jax.process_count()]
-        translations = translator.with_params(on_this_process(params)).translate(mine)
-        hypotheses = interleave(translations)
+        _, mine = own_part(sources)
+        hypotheses = gather(translator.with_params(on_this_process(params)).translate(mine))
         scores = corpus_scores(hypotheses, references, target_language=config.data.target_language)
         return {"bleu": scores["bleu"].score}
 

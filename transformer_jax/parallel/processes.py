@@ -10,11 +10,13 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from transformer_jax.errors import UserError
+
+T = TypeVar("T")
 
 #: A process that has been silent for this long is taken for dead, and the others end.
 HEARTBEAT_SECONDS = 30
@@ -121,18 +123,14 @@ def gather(texts: Sequence[str]) -> list[str]:
     ]
 
 
-def interleave(texts: Sequence[str]) -> list[str]:
-    """Undoes `items[process::count]`: as `gather`, in the order of the whole."""
-    count = jax.process_count()
-    if count == 1:
-        return list(texts)
-    key = _next_key()
-    _set(f"{key}/{jax.process_index()}", json.dumps(list(texts)).encode())
-    shares = [json.loads(_get(f"{key}/{process}")) for process in range(count)]
-    whole = [""] * sum(map(len, shares))
-    for process, share in enumerate(shares):
-        whole[process::count] = share
-    return whole
+def own_part(items: Sequence[T]) -> tuple[int, Sequence[T]]:
+    """(index of the first, items): this process's contiguous part of what all process.
+
+    `gather` puts the results together again.
+    """
+    count, index = jax.process_count(), jax.process_index()
+    first, end = (len(items) * number // count for number in (index, index + 1))
+    return first, items[first:end]
 
 
 @functools.cache
