@@ -102,7 +102,6 @@ def _run(
     stack: contextlib.ExitStack,
 ) -> None:
     say = log.say
-    check_train_config(config.train)
     settled = from_first(lambda: to_json(_settle(config, workdir)).encode())
     config = from_json(settled.decode(), "config")
     check_model_config(config.model)

@@ -46,10 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Translates, scores, writes and reports; of several processes the first one does."""
+    from transformer_jax.parallel.processes import gather
+
     # Whatever a library prints goes to standard error: the report is alone on the output.
     with contextlib.redirect_stdout(sys.stderr):
         start_processes(args)
         report = evaluate(args)
+        gather([])  # they end together
     if report is None:
         return 0
     print(json.dumps(report) if args.json else _as_text(report))

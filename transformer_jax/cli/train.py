@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     config = override(load_recipe(args.config), parse_overrides(args.overrides))
     start_processes(args)
     from transformer_jax import experiment
-    from transformer_jax.parallel.processes import is_first, several
+    from transformer_jax.parallel.processes import gather, is_first, several
     from transformer_jax.training.run_log import RunLog
 
     stopped = _StopAgreed() if several() else _stop_on_signals()
@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return STOPPED
     if is_first():
         _report(args.workdir, log)
+    gather([])  # they end together
     return 0
 
 

@@ -91,6 +91,8 @@ def from_first(make: Callable[[], bytes]) -> bytes:
             answer = b"+" + make()
         except UserError as error:
             answer = b"-" + str(error).encode()
+        except OSError as error:
+            answer = f"-{error.filename or 'input and output'}: {error.strerror}".encode()
         _set(key, answer)
     if answer[:1] == b"-":
         raise UserError(answer[1:].decode())

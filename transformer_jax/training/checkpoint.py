@@ -68,6 +68,10 @@ class Checkpoints:
                 options=ocp.CheckpointManagerOptions(
                     max_to_keep=1 if name == "best" else keep,
                     create=True,
+                    # Both may save the same step at once: their barriers must differ.
+                    multiprocessing_options=ocp.options.MultiprocessingOptions(
+                        barrier_sync_key_prefix=name
+                    ),
                     async_options=ocp.AsyncOptions(
                         post_finalization_callback=lambda name=name: self._complete(name)
                     ),

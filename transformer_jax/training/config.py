@@ -155,7 +155,8 @@ def _reason(error: ValidationError) -> str:
 
 def to_json(config: Config) -> str:
     """The config as JSON, every field written out."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+    # A value of a wrong type, such as a Path, is told by whoever reads it.
+    return json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n"
 
 
 def from_json(text: str, origin: str) -> Config:

@@ -102,7 +102,7 @@ def fit(
     """
     began = time.perf_counter()
     check_train_config(train)
-    say = say or _say
+    say = say or (_say if is_first() else lambda text: None)
     with contextlib.ExitStack() as stack:
         if workdir is not None and is_first():
             stack.enter_context(only_run(workdir, say))
