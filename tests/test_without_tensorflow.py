@@ -20,7 +20,7 @@ from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.id_cache import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.decoding.beam import beam_search
-from transformer_jax.training.checkpoint import restore_params
+from transformer_jax.training.restore import restore_params
 from transformer_jax.training.config import Config, to_json
 
 workdir = pathlib.Path(sys.argv[1])

@@ -1,10 +1,12 @@
 """A recipe and a run folder: from text to a trained model, or on from where it stopped."""
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
-import sys
+import json
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from transformer_jax.data.id_cache import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.special_ids import EOS_ID
 from transformer_jax.data.subword_sampling import SubwordSampler
-from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers, prepare_tokenizers
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.plots import plot_cross_attention, plot_training
 from transformer_jax.evaluation.scores import corpus_scores
@@ -26,17 +28,30 @@ from transformer_jax.evaluation.translator import Translation, Translator, load
 from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
-from transformer_jax.parallel.mesh import batch_devices, make_mesh, own_mesh
-from transformer_jax.training.config import Config, load_config, to_json
+from transformer_jax.parallel.mesh import batch_devices, make_mesh, own_mesh, process_share
+from transformer_jax.parallel.processes import (
+    from_first,
+    gather,
+    is_first,
+    on_this_process,
+    one_host_at_a_time,
+    own_part,
+)
+from transformer_jax.training.config import (
+    Config,
+    check_train_config,
+    from_json,
+    load_config,
+    to_json,
+)
 from transformer_jax.training.loop import Evaluate, fit
+from transformer_jax.training.restore import restore_tokenizers
+from transformer_jax.training.run_lock import only_run
+from transformer_jax.training.run_log import RunLog
 from transformer_jax.training.settle import settle
 from transformer_jax.user_cache import user_cache
 
 Say = Callable[[str], None]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def run(
@@ -45,30 +60,72 @@ def run(
     *,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
-    say: Say = _say,
+    log: RunLog | None = None,
 ) -> None:
     """Trains what `config` says in `workdir`, continuing a run that is there.
 
+    With several processes each calls this alike; the first one learns the tokenizer and
+    writes everything but its part of the checkpoints.
+
+    Args:
+        config: the recipe.
+        workdir: the run folder.
+        should_stop: asked once after each step; True saves and returns.
+        progress: draw progress bars.
+        log: takes what is said to the user, for log.txt; default: a new one.
+
     Raises:
         UserError: anything wrong with the config or the text, before anything of an
-            earlier run is touched.
+            earlier run is touched; or a failure that ended the training.
     """
     workdir = Path(workdir)
-    config = settle(config, workdir, say)
+    log = log or RunLog(quiet=not is_first())
+    with contextlib.ExitStack() as stack:
+        try:
+            _run(config, workdir, should_stop, progress and is_first(), log, stack)
+        except UserError as error:
+            log.keep(f"error: {error}")
+            raise
+        except BaseException:
+            log.keep(traceback.format_exc())
+            raise
+        finally:
+            log.close()
+
+
+def _run(
+    config: Config,
+    workdir: Path,
+    should_stop: Callable[[], bool],
+    progress: bool,
+    log: RunLog,
+    stack: contextlib.ExitStack,
+) -> None:
+    say = log.say
+    settled = from_first(lambda: to_json(settle(config, workdir, say)).encode())
+    config = from_json(settled.decode(), "config")
     check_model_config(config.model)
-    tokenizers = _tokenizers(config, workdir, say)
+    check_train_config(config.train)
+    is_new = not from_first(lambda: b"+" * (workdir / "config.json").exists())
+    if not is_new:  # a new folder is made when all that can be refused has been
+        _hold(stack, workdir, log)
+    mesh = make_mesh(config.mesh)
+    rows = batch_devices(mesh) * config.train.accumulate
+    if not config.batch.row_multiple:
+        batch = dataclasses.replace(config.batch, row_multiple=rows)
+        config = dataclasses.replace(config, batch=batch)
+    tokenizers = _tokenizers(config, workdir, is_new, say)
     config = _with_vocabulary(config, tokenizers)
     check_model_config(config.model)
-    mesh = make_mesh(config.mesh)
-    corpus = _ids(config, tokenizers, "train", progress)
+    corpus = one_host_at_a_time(lambda: _ids(config, tokenizers, "train", progress))
     plan = BatchPlan(
         corpus.source_lengths,
         corpus.target_lengths,
         config.batch,
-        row_multiple=batch_devices(mesh) * config.train.accumulate,
+        row_multiple=config.batch.row_multiple,
     )
-    tokenizers.save(workdir / "tokenizer")
-    _write_config(config, workdir)
+    _hold(stack, workdir, log)
+    from_first(lambda: _write_run(config, tokenizers, workdir, is_new))
     say(
         f"{config.data.source_language} -> {config.data.target_language}: "
         f"{plan.num_pairs:,} training pairs"
@@ -83,9 +140,11 @@ def run(
     if not has_split(config.data, "validation"):
         say("no validation set: no BLEU while training, and `best` will mean the newest")
 
+    share, num_shares = process_share(mesh)
+
     def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
         return batches(
-            corpus, plan, position, host=jax.process_index(), num_hosts=jax.process_count(),
+            corpus, plan, position, host=share, num_hosts=num_shares, row_multiple=rows,
             sampler=_sampler(config, tokenizers),
         )  # fmt: skip
 
@@ -96,24 +155,56 @@ def run(
         workdir=workdir,
         mesh=config.mesh,
         evaluate=_evaluation(config, tokenizers),
+        files=_tokenizer_files(tokenizers),
         meta={
             "identity": {"training data": plan.fingerprint, "tokenizer": _digest(tokenizers)},
             "config": dataclasses.asdict(config),
         },
         should_stop=should_stop,
         progress=progress,
+        say=say,
     )
 
 
-def _tokenizers(config: Config, workdir: Path, say: Say) -> Tokenizers:
+def _hold(stack: contextlib.ExitStack, workdir: Path, log: RunLog) -> None:
+    """Locks the folder, once for all processes, and opens its log."""
+
+    def hold() -> bytes:
+        stack.enter_context(only_run(workdir, log.say))
+        log.open(workdir)
+        return b""
+
+    from_first(hold)
+
+
+def _tokenizers(config: Config, workdir: Path, is_new: bool, say: Say) -> Tokenizers:
+    """The run's tokenizers, read or learned by the first process alone."""
+
     def pairs() -> Iterator[tuple[str, str]]:
         return read_pairs(config.data, "train")
 
-    if (workdir / "config.json").exists():  # else what lies there is of a start that failed
-        return load_tokenizers(workdir / "tokenizer")
-    say("tokenizer: learning the vocabulary from the training text")
-    with tempfile.TemporaryDirectory() as folder:
-        return prepare_tokenizers(config.tokenizer, pairs, folder)
+    def prepare() -> bytes:
+        if is_new:  # what lies there is of a start that failed
+            say("tokenizer: learning the vocabulary from the training text")
+            with tempfile.TemporaryDirectory() as folder:
+                found = prepare_tokenizers(config.tokenizer, pairs, folder)
+        else:
+            found = restore_tokenizers(workdir, say)
+        models = [found.source.model] + [found.target.model] * (not found.joint)
+        return json.dumps([model.hex() for model in models]).encode()
+
+    models = [bytes.fromhex(text) for text in json.loads(from_first(prepare))]
+    made = [Tokenizer(model) for model in models]
+    return Tokenizers(made[0], made[-1])
+
+
+def _tokenizer_files(tokenizers: Tokenizers) -> dict[str, bytes]:
+    if tokenizers.joint:
+        return {"tokenizer/joint.model": tokenizers.source.model}
+    return {
+        "tokenizer/source.model": tokenizers.source.model,
+        "tokenizer/target.model": tokenizers.target.model,
+    }
 
 
 def _with_vocabulary(config: Config, tokenizers: Tokenizers) -> Config:
@@ -151,10 +242,18 @@ def _sampler(config: Config, tokenizers: Tokenizers) -> Any:
     return SubwordSampler(tokenizers, config.tokenizer.sampling_alpha, seed=config.batch.seed)
 
 
-def _write_config(config: Config, workdir: Path) -> None:
+def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path, is_new: bool) -> bytes:
+    path = workdir / "config.json"
+    if is_new and path.exists():
+        raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
+    tokenizers.save(workdir / "tokenizer")
     part = workdir / "config.json.part"
-    part.write_text(to_json(config), encoding="utf-8")
-    part.replace(workdir / "config.json")
+    try:
+        part.write_text(to_json(config), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    return b""
 
 
 def _validation_pairs(config: Config, count: int) -> list[tuple[str, str]]:
@@ -165,7 +264,7 @@ def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
     """Greedy BLEU on the first sentences of the validation set."""
     if not has_split(config.data, "validation"):
         return None
-    pairs = _validation_pairs(config, config.train.evaluate_sentences)
+    pairs = one_host_at_a_time(lambda: _validation_pairs(config, config.train.evaluate_sentences))
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     decode = dataclasses.replace(config.decode, method="greedy", batch_size=64)
     mesh = own_mesh(config.mesh)
@@ -173,15 +272,17 @@ def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
-        hypotheses = translator.with_params(params).translate(sources)
+        # Each process translates its part, and all come to the same score.
+        _, mine = own_part(sources)
+        hypotheses = gather(translator.with_params(on_this_process(params)).translate(mine))
         scores = corpus_scores(hypotheses, references, target_language=config.data.target_language)
         return {"bleu": scores["bleu"].score}
 
     return evaluate
 
 
-def report(workdir: str | Path, *, samples: int = 4) -> list[Path]:
-    """Prints translations of validation sentences and draws the run's pictures.
+def report(workdir: str | Path, *, samples: int = 4, say: Say = print) -> list[Path]:
+    """Says translations of validation sentences and draws the run's pictures.
 
     The heat map shows the sentence, among the first of the validation set, whose words
     the model moves about most.
@@ -199,7 +300,7 @@ def report(workdir: str | Path, *, samples: int = 4) -> list[Path]:
         translations = translator.n_best(sources, 1)
         examples = list(zip(pairs, translations, strict=True))[:samples]
         for (source, reference), (best, *_) in examples:
-            print(
+            say(
                 f"  {config.data.source_language}: {source}\n"
                 f"  {config.data.target_language}: {best.text}\n"
                 f"  reference: {reference}\n"

@@ -1,9 +1,13 @@
 """eval, translate and score on the command line, over a run folder with an untrained model."""
 
+import errno
 import io
 import json
+import os
 import re
+import shutil
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +21,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.training.checkpoint import Checkpoints
-from transformer_jax.training.config import Config, TrainConfig, to_json
+from transformer_jax.training.config import Config, TrainConfig, load_config, to_json
 from transformer_jax.training.state import TrainState
 
 TEXT = "the dog sees a cat and the old man reads his long book here today"
@@ -254,3 +258,58 @@ def test_inspect_says_what_is_wrong(run_folder, monkeypatch, capsysbinary, more,
     )
     assert (status, out) == (2, "")
     assert re.search(words, err)
+
+
+def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command, monkeypatch):
+    folder, _ = run_folder
+    assert command("eval", f"--workdir={folder}")[0] == 0
+    kept = [folder / "translations" / "test.best.txt", folder / "scores.json"]
+    before = [path.read_bytes() for path in kept]
+
+    def full(self, *args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    status, _, error = command("eval", f"--workdir={folder}")
+    assert status == 2
+    assert error.strip().splitlines()[-1].startswith("error: cannot write ")
+    assert os.strerror(errno.ENOSPC) in error and "Traceback" not in error
+    assert [path.read_bytes() for path in kept] == before
+    assert not [p for p in (folder / "translations").iterdir() if p.name.startswith(".")]
+
+
+def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_path):
+    folder, _ = run_folder
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    model = (copy / "tokenizer" / "joint.model").read_bytes()
+    # As training does: each checkpoint carries the tokenizer.
+    shutil.rmtree(copy / "checkpoints")
+    shutil.rmtree(copy / "best")
+    (copy / "last_checkpoint.json").unlink()
+    config = load_config(copy)
+    params = api.init(config.model, jax.random.key(0))
+    checkpoints = Checkpoints(copy, 3, files={"tokenizer/joint.model": model})
+    state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
+    checkpoints.save(5, state, {}, best=False)
+    checkpoints.close()
+    expected = command("translate", f"--workdir={copy}", stdin=b"the dog sees\n")[1]
+    shutil.rmtree(copy / "tokenizer")
+    status, out, error = command("translate", f"--workdir={copy}", stdin=b"the dog sees\n")
+    assert (status, out) == (0, expected)
+    assert "using the copy in" in error
+
+
+def test_only_the_best_checkpoint_is_left(run_folder, command, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run_folder[0], copy)
+    shutil.rmtree(copy / "checkpoints")
+    for which in ("best", "latest", "average:1", "5"):
+        arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")
+        assert command(*arguments, stdin=b"the dog\n")[0] == 0
+    largest = max((copy / "best").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
+    largest.write_bytes(largest.read_bytes()[:-1])
+    for which in ("best", "latest", "average:1", "5"):
+        arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")
+        status, _, error = command(*arguments, stdin=b"the dog\n")
+        assert status == 2 and "bytes instead of" in error and error.count("\n") == 1

@@ -136,6 +136,20 @@ def test_rows_are_a_multiple(multiple):
     assert all(b % multiple == 0 for b, _, _ in plan.shapes)
 
 
+def test_a_plan_serves_more_devices_than_it_was_made_for(plan):
+    corpus = corpus_of(*lengths())
+    position = 1
+    shape, rows = plan.rows(position)
+    one = make_batch(corpus, plan, position)
+    multiple = 3 * shape[0] // 2  # does not divide the plan's rows
+    parts = [make_batch(corpus, plan, position, host, 2, None, multiple) for host in range(2)]
+    for key, whole in one.items():
+        joined = np.concatenate([part[key] for part in parts])
+        assert len(joined) == multiple
+        np.testing.assert_array_equal(joined[: len(whole)], whole)
+    assert not np.concatenate([part["target_mask"] for part in parts])[shape[0] :].any()
+
+
 def test_rows_that_cannot_be_a_multiple_are_refused():
     with pytest.raises(UserError, match="at least 360"):
         BatchPlan(*lengths(), CONFIG, row_multiple=12)

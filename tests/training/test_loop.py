@@ -14,10 +14,10 @@ import pytest
 import toy
 
 from transformer_jax.errors import UserError
-from transformer_jax.training.checkpoint import restore_params
 from transformer_jax.training.config import Config, to_json
 from transformer_jax.training.loop import fit
 from transformer_jax.training.metrics import read_metrics
+from transformer_jax.training.restore import restore_params
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 

@@ -11,11 +11,41 @@ import pytest
 
 HERE = Path(__file__).parent
 
+# Saved with 8 devices after 4 steps, then continued with fewer.
+FEWER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import jax, shutil, toy
+from dataclasses import replace
+from transformer_jax.parallel.mesh import MeshConfig
+from transformer_jax.training.loop import fit
+from transformer_jax.training.metrics import read_metrics
+
+devices, folder = jax.devices(), sys.argv[2]
+model = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16)
+train = replace(toy.TRAIN, steps=4, log_every=1, ema_decay=0.9)
+mesh = {8: MeshConfig(data=2, fsdp=2, tensor=2), 4: MeshConfig(data=1, fsdp=4),
+        2: MeshConfig(), 1: MeshConfig()}
+fit(model, train, toy.batches_from, mesh=mesh[8], workdir=folder, progress=False)
+out = {}
+for count in mesh:
+    shutil.copytree(folder, f"{folder}-{count}")
+    jax.devices = lambda *a: devices[:count]
+    fit(model, replace(train, steps=8), toy.batches_from, mesh=mesh[count],
+        workdir=f"{folder}-{count}", progress=False)
+    out[count] = [(r["step"], r["loss"]) for r in read_metrics(f"{folder}-{count}") if "loss" in r]
+print(json.dumps(out))
+"""
+
 
 def run(steps, *meshes):
     """What many_devices.py saw."""
+    return with_eight_devices(str(HERE / "many_devices.py"), str(steps), *meshes)
+
+
+def with_eight_devices(*arguments):
     done = subprocess.run(
-        [sys.executable, str(HERE / "many_devices.py"), str(steps), *meshes],
+        [sys.executable, *arguments],
         cwd=HERE.parents[1],
         env={
             **os.environ,
@@ -79,3 +109,14 @@ def test_a_device_holds_less_as_fsdp_grows(fifty_steps, part):
     assert held[0] == fifty_steps["one"][part]
     for less, more in zip(held[1:], held, strict=False):
         assert less < 0.6 * more
+
+
+@pytest.mark.slow
+def test_saved_on_eight_devices_and_continued_on_one_two_and_four(tmp_path):
+    runs = with_eight_devices("-c", FEWER, str(HERE), str(tmp_path / "run"))
+    steps, expected = zip(*runs["8"], strict=True)
+    assert list(steps) == list(range(1, 9))
+    for count in ("4", "2", "1"):
+        found_steps, found = zip(*runs[count], strict=True)
+        assert found_steps == steps
+        np.testing.assert_allclose(found, expected, atol=1e-5)

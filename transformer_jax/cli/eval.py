@@ -21,6 +21,7 @@ from transformer_jax.cli.decode_flags import (
     add_run_arguments,
     decode_overrides,
 )
+from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
 
 
@@ -40,20 +41,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print one JSON object on standard output, alone"
     )
     add_decode_arguments(parser)
+    add_process_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Translates, scores, writes and reports."""
+    """Translates, scores, writes and reports; of several processes the first one does."""
+    from transformer_jax.parallel.processes import gather
+
     # Whatever a library prints goes to standard error: the report is alone on the output.
     with contextlib.redirect_stdout(sys.stderr):
+        start_processes(args)
         report = evaluate(args)
+        gather([])  # they end together
+    if report is None:
+        return 0
     print(json.dumps(report) if args.json else _as_text(report))
     sys.stdout.flush()
     return 0
 
 
-def evaluate(args: argparse.Namespace) -> dict[str, Any]:
+def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
     """The report that is printed and kept in scores.json.
+
+    Several processes translate a part each; all but the first get None.
 
     Raises:
       UserError: see the message.
@@ -62,6 +72,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any]:
 
     from transformer_jax.evaluation.scores import compare, corpus_scores, make_metrics
     from transformer_jax.evaluation.translator import load_named
+    from transformer_jax.parallel.processes import gather, is_first, own_part
     from transformer_jax.training.config import load_config
 
     # What can be wrong is found out before the model is loaded and the text translated.
@@ -78,11 +89,19 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any]:
     translator, checkpoint = load_named(args.workdir, args.checkpoint, **decode_overrides(args))
 
     direction = f"{data.source_language}-{data.target_language}"
+    first, part = own_part(sources)
     with tqdm(
-        total=len(sources), desc=direction, unit=" sentences", disable=None, leave=False
+        total=len(part),
+        desc=direction,
+        unit=" sentences",
+        disable=None if is_first() else True,
+        leave=False,
     ) as bar:
-        decoded = translator.decode(sources, progress=bar.update)
-    translations = [best[0].text for best in decoded.translations]
+        decoded = translator.decode(part, first_id=first, progress=bar.update)
+    translations = gather([best[0].text for best in decoded.translations])
+    num_cut = sum(map(int, gather([str(decoded.num_cut)])))
+    if not is_first():
+        return None
     decode_seconds = max(decoded.seconds - decoded.compile_seconds, 1e-9)
     name = f"{set_name}.{args.checkpoint.replace(':', '-')}"
     path = Path(args.workdir) / "translations" / f"{name}.txt"
@@ -94,7 +113,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "direction": direction,
         "checkpoint": checkpoint,
         "num_sentences": len(sources),
-        "num_cut": decoded.num_cut,
+        "num_cut": num_cut,
         "seconds": round(decoded.seconds, 3),
         "compile_seconds": round(decoded.compile_seconds, 3),
         "sentences_per_second": round(len(sources) / decode_seconds, 2),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from transformer_jax.cli.process_flags import end_at_once
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.host_memory import keep_freed_memory
 from transformer_jax.user_cache import user_cache
@@ -22,6 +23,8 @@ COMMANDS = {
 }
 
 USER_ERROR = 2
+#: Of a training that was told to stop (SIGTERM, Ctrl-C) and saved itself: 128 + 15.
+STOPPED = 143
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,7 +53,27 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand; returns the exit status (2 for a mistake of the user's)."""
+    """Runs one subcommand; returns the exit status (2 for a mistake of the user's).
+
+    One of several processes does not return after a failure: it ends at once.
+    """
+    try:
+        status = _run(argv)
+    except Exception as error:
+        if not _is_one_of_several():
+            raise
+        line = (str(error).strip().splitlines() or [""])[0][:300]
+        print(
+            f"error: {type(error).__name__}: {line} (most likely another process has ended)",
+            file=sys.stderr,
+        )
+        status = 1
+    if status not in (0, STOPPED) and _is_one_of_several():
+        end_at_once(status)
+    return status
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         args, rest = build_parser().parse_known_args(argv)
         # argparse cannot declare the open set of --config.KEY=VALUE; `train` takes them.
@@ -78,6 +101,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return int(status or 0)
+
+
+def _is_one_of_several() -> bool:
+    import jax
+
+    return jax.distributed.is_initialized()
 
 
 def _prepare_process() -> None:

@@ -4,7 +4,9 @@ r"""Trains a model from a recipe; the same command again continues a run that wa
         --config.data.train_source=train.en --config.data.train_target=train.de
 
 Any field of the recipe can be set as --config.<part>.<key>=<value>; docs/configuration.md
-lists them all. Ctrl-C and SIGTERM save and stop.
+lists them all. Ctrl-C and SIGTERM save and stop. Several processes run the same command,
+each with --distributed on a cluster that JAX can detect (TPU, SLURM, Kubernetes, MPI), or
+with --coordinator_address=HOST:PORT --num_processes=N --process_id=I.
 
 With --plan nothing is trained, read or written: the training step and the decoding are compiled
 for this machine, or for a TPU slice that need not be there (--plan_topology=v5e:2x4), and what
@@ -18,10 +20,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_jax.training.config import Config
+    from transformer_jax.training.run_log import RunLog
 
 #: Exit status of a run that was told to stop (SIGTERM, Ctrl-C) and saved itself: 128 + 15.
 STOPPED = 143
@@ -52,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan_no_search", action="store_true", help="do not look for the largest batch"
     )
+    add_process_arguments(parser)
 
 
 OVERRIDE = re.compile(r"--config\.([\w.]+)=(.*)", re.DOTALL)
@@ -85,15 +90,21 @@ def run(args: argparse.Namespace) -> int:
             f"--workdir={args.workdir}: a run folder is a path; mount the bucket and give the path "
             "it is mounted on (docs/launch.md)"
         )
+    start_processes(args)
     from transformer_jax import experiment
+    from transformer_jax.parallel.processes import gather, is_first, several
+    from transformer_jax.training.run_log import RunLog
 
-    stopped = _stop_on_signals()
-    experiment.run(config, args.workdir, should_stop=stopped, progress=not args.no_progress)
+    stopped = _StopAgreed() if several() else _stop_on_signals()
+    log = RunLog(quiet=not is_first())
+    experiment.run(
+        config, args.workdir, should_stop=stopped, progress=not args.no_progress, log=log
+    )
     if stopped():
         return STOPPED
-    for path in experiment.report(args.workdir):
-        print(f"drew {path}")
-    print(f"trained; score it with: python eval.py --workdir={args.workdir}")
+    if is_first():
+        _report(args.workdir, log)
+    gather([])  # they end together
     return 0
 
 
@@ -109,6 +120,38 @@ def plan(config: "Config", args: argparse.Namespace) -> int:
     made = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
     print(report(made))
     return 0 if fits(made) else DOES_NOT_FIT
+
+
+def _report(workdir: str, log: "RunLog") -> None:
+    from transformer_jax import experiment
+
+    log.open(workdir)
+
+    def tell(text: str) -> None:
+        print(text)
+        log.keep(text)
+
+    try:
+        for path in experiment.report(workdir, say=tell):
+            tell(f"drew {path}")
+        tell(f"trained; score it with: python eval.py --workdir={workdir}")
+    finally:
+        log.close()
+
+
+class _StopAgreed:
+    """Whether a SIGTERM to one of several processes stops them all after this step."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._stopped = False
+
+    def __call__(self) -> bool:
+        from transformer_jax.parallel.processes import stop_agreed
+
+        self._calls += 1  # as many in every process
+        self._stopped = self._stopped or stop_agreed(self._calls)
+        return self._stopped
 
 
 def _stop_on_signals() -> Callable[[], bool]:

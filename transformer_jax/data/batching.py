@@ -213,6 +213,7 @@ def make_batch(
     host: int = 0,
     num_hosts: int = 1,
     sampler: Sampler | None = None,
+    row_multiple: int = 1,
 ) -> Batch:
     """The batch at a position, or this host's contiguous slice of its rows.
 
@@ -223,6 +224,8 @@ def make_batch(
         host: which slice, from 0.
         num_hosts: number of equal slices; B must divide by it.
         sampler: gives other ids for the pairs at each visit (subword regularisation).
+        row_multiple: rows are added, all of them padding, up to a multiple of it: a run may
+            go on with more devices than its plan was made for.
 
     Returns:
         source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
@@ -230,6 +233,7 @@ def make_batch(
         only fill up the batch have all-False masks.
     """
     (size, source_length, target_length), rows = plan.rows(position)
+    size = -(-size // row_multiple) * row_multiple
     if size % num_hosts:
         raise ValueError(
             f"{size} rows do not divide over {num_hosts} hosts: "
@@ -267,6 +271,7 @@ def _check(config: BatchConfig, row_multiple: int, seed: int) -> None:
         ("batch.max_length", config.max_length, 1),
         ("batch.num_buckets", config.num_buckets, 1),
         ("batch.length_multiple", config.length_multiple, 1),
+        ("batch.row_multiple", config.row_multiple, 0),
         ("batch.seed", seed, 0),
         ("row_multiple", row_multiple, 1),
     ):

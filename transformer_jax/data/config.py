@@ -57,5 +57,6 @@ class BatchConfig:
     max_length: int = 128  #: longer sentences (in pieces, EOS included) are skipped and counted
     num_buckets: int = 16  #: at most this many static shapes, each compiled once
     max_padding: float = 0.1  #: take as few shapes as keep the share of padding below this
+    row_multiple: int = 0  #: of the rows of a batch; 0 = as the devices of the first start need
     length_multiple: int = 1  #: shapes' lengths are multiples of it (8 or more suits accelerators)
     seed: int = 0

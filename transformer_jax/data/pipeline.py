@@ -24,6 +24,7 @@ def batches(
     *,
     host: int = 0,
     num_hosts: int = 1,
+    row_multiple: int = 1,
     prefetch: int = 4,
     sampler: Sampler | None = None,
     engine: Literal["auto", "tensorflow", "python"] = "auto",
@@ -36,6 +37,7 @@ def batches(
         start: the position to begin at: the number of batches already consumed.
         host: which slice of each batch, from 0.
         num_hosts: number of slices.
+        row_multiple: batches are filled up to a multiple of as many rows.
         prefetch: batches made ahead.
         sampler: see `make_batch`.
         engine: "tensorflow" (tf.data), "python" (a thread), or "auto": tf.data where
@@ -45,7 +47,7 @@ def batches(
     """
 
     def make(position: int) -> Batch:
-        return make_batch(corpus, plan, position, host, num_hosts, sampler)
+        return make_batch(corpus, plan, position, host, num_hosts, sampler, row_multiple)
 
     if engine == "tensorflow" or (engine == "auto" and has_tensorflow()):
         return _through_tensorflow(make, start, prefetch)

@@ -338,13 +338,12 @@ def load_named(
     workdir: str | Path, checkpoint: str = "best", **overrides: Any
 ) -> tuple[Translator, str]:
     """As `load`, with the name of the checkpoint that was found, such as `best-step-2000`."""
-    from transformer_jax.data.tokenizer import load_tokenizers
-    from transformer_jax.training.checkpoint import restore_params
     from transformer_jax.training.config import load_config
+    from transformer_jax.training.restore import restore_params, restore_tokenizers
 
     config = load_config(workdir)
     decode_config = dataclasses.replace(config.decode, **overrides)
     params, name = restore_params(workdir, checkpoint)
-    tokenizers = load_tokenizers(Path(workdir) / "tokenizer")
+    tokenizers = restore_tokenizers(workdir)
     mesh = own_mesh(config.mesh)
     return Translator(config.model, params, tokenizers, decode_config, mesh=mesh), name

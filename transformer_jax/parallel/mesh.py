@@ -91,6 +91,26 @@ def activations_on(mesh: Mesh) -> AbstractContextManager[None]:
     return sharding.layout(mesh, LOGICAL_TO_MESH)
 
 
+def process_share(mesh: Mesh) -> tuple[int, int]:
+    """(index, count): this process feeds the index-th of `count` equal parts of a batch's rows.
+
+    Processes between which only tensors are split feed the same part.
+
+    Raises:
+        UserError: the devices of this process do not make up one such part.
+    """
+    rows = batch_devices(mesh)
+    places = batch_sharding(mesh).addressable_devices_indices_map((rows,))
+    mine = sorted({index[0].indices(rows)[0] for index in places.values() if index})
+    first, size = mine[0], len(mine)
+    if mine != list(range(first, first + size)) or rows % size or first % size:
+        raise UserError(
+            f"mesh {dict(mesh.shape)}: the rows of process {jax.process_index()} do not lie "
+            "together; make mesh.tensor a divisor of the devices of a process"
+        )
+    return first // size, rows // size
+
+
 def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
     """A NamedSharding for every parameter.
 

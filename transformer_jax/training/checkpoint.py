@@ -1,154 +1,268 @@
 """Orbax checkpoints of a run: the last N in `checkpoints/`, the best in `best/`.
 
-Each holds `params`, `ema` (where kept), `trainer` (step and optimizer state) and
-`meta`, a JSON object: data position, config, tokenizer digest, evaluation record.
+Each holds `params`, `ema` (where kept), `trainer` (step, optimizer state, counts of
+skipped steps), `meta`, a JSON object (data position, config, identity of data and
+tokenizer, evaluation record), the files it was given (the tokenizer) and a manifest.
 Saving is asynchronous; a checkpoint appears under its final name only when whole.
 """
 
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import abstract_params
-from transformer_jax.training.config import Config, load_config
+from transformer_jax.parallel.processes import from_first, is_first
+from transformer_jax.training.integrity import find_damage, write_manifest
 from transformer_jax.training.state import TrainState
 
-
-def _manager(folder: Path, keep: int | None, *, read_only: bool = False) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(
-        max_to_keep=keep, create=not read_only, read_only=read_only
-    )
-    return ocp.CheckpointManager(folder.absolute(), options=options)
+#: Newest step known to have been saved: how a folder whose checkpoints are gone is told
+#: from one that never had any.
+_LAST = "last_checkpoint.json"
 
 
-class Checkpoints:
-    """The checkpoints of one run folder, for the process that trains it."""
-
-    def __init__(self, workdir: str | Path, keep: int) -> None:
-        self._latest = _manager(Path(workdir) / "checkpoints", keep)
-        self._best = _manager(Path(workdir) / "best", 1)
-
-    def latest_step(self) -> int | None:
-        """The newest step saved, or None."""
-        return self._latest.latest_step()
-
-    def save(self, step: int, state: TrainState, meta: dict[str, Any], *, best: bool) -> None:
-        """Starts saving; `best` also keeps a copy as the best so far."""
-        items = {
-            "params": ocp.args.StandardSave(state.params),
-            "trainer": ocp.args.StandardSave({"step": state.step, "opt": state.opt_state}),
-            "meta": ocp.args.JsonSave(meta),
-        }
-        if state.ema:
-            items["ema"] = ocp.args.StandardSave(state.ema)
-        for manager in [self._latest] + [self._best] * best:
-            if step not in manager.all_steps():
-                manager.save(step, args=ocp.args.Composite(**items), force=True)
-
-    def restore(self, step: int, abstract: TrainState) -> tuple[TrainState, dict[str, Any]]:
-        """The state and meta saved at `step`, laid out as `abstract` says."""
-        items = {
-            "params": ocp.args.StandardRestore(abstract.params),
-            "trainer": ocp.args.StandardRestore({"step": abstract.step, "opt": abstract.opt_state}),
-            "meta": ocp.args.JsonRestore(),
-        }
-        if abstract.ema:
-            items["ema"] = ocp.args.StandardRestore(abstract.ema)
-        restored = self._latest.restore(step, args=ocp.args.Composite(**items))
-        state = TrainState(
-            step=restored["trainer"]["step"],
-            params=restored["params"],
-            opt_state=restored["trainer"]["opt"],
-            ema=restored["ema"] if abstract.ema else {},
-        )
-        return state, restored["meta"]
-
-    def wait(self) -> None:
-        """Returns when everything started is on disk."""
-        self._latest.wait_until_finished()
-        self._best.wait_until_finished()
-
-    def close(self) -> None:
-        """Waits, then lets go of the folders."""
-        self.wait()
-        self._latest.close()
-        self._best.close()
-
-
-def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
-    """Parameters to translate with (the moving average where one was kept).
-
-    Args:
-        workdir: a run folder.
-        which: `best` (by validation BLEU; the newest where there was no evaluation),
-            `latest`, a step number, or `average:N` (mean of the newest N).
-
-    Returns:
-        (params on the default device, a name such as `step-2000` or `average-5`).
-
-    Raises:
-        UserError: no checkpoint here, or not that one; says which there are.
-    """
-    config = load_config(workdir)
-    latest, best = Path(workdir) / "checkpoints", Path(workdir) / "best"
-    steps = sorted(_steps(latest))
-    if not steps:
-        raise UserError(f"--workdir={workdir}: no checkpoint here yet")
-    if which == "best":
-        best_steps = _steps(best)
-        if best_steps:
-            return _read(best, best_steps[-1], config), f"best-step-{best_steps[-1]}"
-        return _read(latest, steps[-1], config), f"step-{steps[-1]}"
-    if which == "latest":
-        return _read(latest, steps[-1], config), f"step-{steps[-1]}"
-    kind, _, number = which.partition(":")
-    if kind == "average" and number.isdigit() and int(number) > 0:
-        if int(number) > len(steps):
-            raise UserError(
-                f"--checkpoint={which}: only {len(steps)} checkpoints are kept here "
-                f"(steps {', '.join(map(str, steps))})"
-            )
-        chosen = steps[-int(number) :]
-        return _average(latest, chosen, config), f"average-{number}-to-step-{steps[-1]}"
-    if which.isdigit():
-        for folder in (latest, best):
-            if int(which) in _steps(folder):
-                return _read(folder, int(which), config), f"step-{which}"
-        raise UserError(
-            f"--checkpoint={which}: not kept here; there are steps "
-            f"{', '.join(map(str, sorted({*steps, *_steps(best)})))}"
-        )
-    raise UserError(f"--checkpoint={which}: use best, latest, a step number or average:N")
-
-
-def _steps(folder: Path) -> list[int]:
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps of the finished checkpoints in a folder, ascending; [] where there is none."""
     if not folder.is_dir():
         return []
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
-def _read(folder: Path, step: int, config: Config) -> Any:
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    target = jax.tree.map(
-        lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device),
-        abstract_params(config.model),
-    )
-    item = "ema" if config.train.ema_decay else "params"
-    manager = _manager(folder, None, read_only=True)
+class Checkpoints:
+    """The checkpoints of one run folder, for the processes that train it.
+
+    Args:
+        workdir: the run folder, seen by all processes.
+        keep: how many of the last checkpoints are kept.
+        files: contents to put into every checkpoint, by relative path.
+        say: told in one line of each checkpoint that cannot be used.
+
+    Attributes:
+        newest: (folder, step) of the newest whole checkpoint, or None in a new run.
+
+    Raises:
+        UserError: the folder held checkpoints and none of them is whole.
+    """
+
+    def __init__(
+        self,
+        workdir: str | Path,
+        keep: int,
+        files: Mapping[str, bytes] | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._workdir = Path(workdir).absolute()
+        self._files = dict(files or {})
+        self._folders = {name: self._workdir / name for name in ("checkpoints", "best")}
+        found = json.loads(from_first(lambda: json.dumps(self._look(say)).encode()))
+        self.newest: tuple[str, int] | None = tuple(found["newest"]) if found["newest"] else None
+        self._damaged: list[tuple[str, int]] = [tuple(each) for each in found["damaged"]]
+        self._saving: int | None = None
+        self._managers = {
+            name: ocp.CheckpointManager(
+                self._folders[name],
+                options=ocp.CheckpointManagerOptions(
+                    max_to_keep=1 if name == "best" else keep,
+                    create=True,
+                    # Both may save the same step at once: their barriers must differ.
+                    multiprocessing_options=ocp.options.MultiprocessingOptions(
+                        barrier_sync_key_prefix=name
+                    ),
+                    async_options=ocp.AsyncOptions(
+                        post_finalization_callback=lambda name=name: self._complete(name)
+                    ),
+                ),
+            )
+            for name in self._folders
+        }
+
+    def _look(self, say: Callable[[str], None]) -> dict[str, Any]:
+        """The newest whole checkpoint, and the damaged ones that are newer."""
+        last = _read_last(self._workdir)
+        candidates = sorted(
+            (
+                (step, name)
+                for name in self._folders
+                for step in checkpoint_steps(self._folders[name])
+            ),
+            key=lambda found: (-found[0], found[1] == "best"),
+        )
+        damaged: list[tuple[str, int]] = []
+        problems = []
+        newest = None
+        for step, name in candidates:
+            problem = find_damage(self._folders[name] / str(step))
+            if problem is None:
+                newest = (name, step)
+                break
+            damaged.append((name, step))
+            problems.append(f"{name}/{step}: {problem}")
+        if newest is None and (problems or last is not None):
+            reason = "; ".join(problems) or f"the one of step {last} is gone"
+            raise UserError(
+                f"--workdir={self._workdir}: this folder held a run, and none of its checkpoints "
+                f"is whole ({reason}); nothing was touched: put one back, or use another folder"
+            )
+        if newest and (problems or (last or 0) > newest[1]):
+            reason = "; ".join(problems) or f"checkpoint {last} is gone"
+            say(f"damaged checkpoint ({reason}): falling back to step {newest[1]}")
+        for folder in self._folders.values():  # what kills left of unfinished saves
+            for path in folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(path, ignore_errors=True)
+        return {"newest": newest, "damaged": damaged}
+
+    def _complete(self, name: str) -> None:
+        """Adds the files and the manifest; runs when all is written and not yet renamed."""
+        (folder,) = self._folders[name].glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        for path, content in self._files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        write_manifest(folder)
+
+    def save(self, step: int, state: TrainState, meta: dict[str, Any], *, best: bool) -> None:
+        """Starts saving; `best` also keeps a copy as the best so far.
+
+        Raises:
+            UserError: this or the save before it failed; older checkpoints are whole.
+        """
+        items = {
+            "params": ocp.args.StandardSave(state.params),
+            "trainer": ocp.args.StandardSave(_trainer(state)),
+            "meta": ocp.args.JsonSave(meta),
+        }
+        if state.ema:
+            items["ema"] = ocp.args.StandardSave(state.ema)
+        self.wait()
+        self._saving = step
+        try:
+            for name in ["best"] * best + ["checkpoints"]:
+                if step not in self._managers[name].all_steps():
+                    self._managers[name].save(step, args=ocp.args.Composite(**items), force=True)
+        except Exception as error:
+            raise self._cannot_save(error) from error
+
+    def restore(self, abstract: TrainState) -> tuple[TrainState, dict[str, Any]]:
+        """The newest whole state and its meta, laid out as `abstract` says.
+
+        Damaged checkpoints that are newer move to `damaged/`, out of the way of those
+        that will have their names.
+
+        Raises:
+            UserError: what is stored there is not this model's state.
+        """
+        assert self.newest is not None
+        name, step = self.newest
+        items = {
+            "params": ocp.args.StandardRestore(abstract.params),
+            "trainer": ocp.args.StandardRestore(_trainer(abstract)),
+            "meta": ocp.args.JsonRestore(),
+        }
+        if abstract.ema:
+            items["ema"] = ocp.args.StandardRestore(abstract.ema)
+        try:
+            restored = self._managers[name].restore(step, args=ocp.args.Composite(**items))
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise UserError(
+                f"--workdir={self._workdir}: the checkpoint of step {step} is whole but holds "
+                f"another model or optimizer, or was written by another version: {_first(error)}"
+            ) from error
+        self._set_damaged_aside()
+        trainer = restored["trainer"]
+        state = TrainState(
+            step=trainer["step"],
+            params=restored["params"],
+            opt_state=trainer["opt"],
+            ema=restored["ema"] if abstract.ema else {},
+            skipped=trainer["skipped"],
+            skipped_in_a_row=trainer["skipped_in_a_row"],
+        )
+        return state, restored["meta"]
+
+    def _set_damaged_aside(self) -> None:
+        for name, step in self._damaged:
+            if is_first():
+                target = self._workdir / "damaged" / f"{name}-{step}"
+                shutil.rmtree(target, ignore_errors=True)
+                target.parent.mkdir(exist_ok=True)
+                (self._folders[name] / str(step)).rename(target)
+        if self._damaged:
+            from_first(lambda: b"moved")
+            for manager in self._managers.values():
+                manager.reload()
+        self._damaged = []
+
+    def has_best(self, step: int) -> bool:
+        """Whether `best/` holds this step."""
+        return step in self._managers["best"].all_steps()
+
+    def wait(self) -> None:
+        """Returns when everything started is on disk.
+
+        Raises:
+            UserError: it could not be written; older checkpoints are whole.
+        """
+        try:
+            for manager in self._managers.values():
+                manager.wait_until_finished()
+        except Exception as error:
+            raise self._cannot_save(error) from error
+        if self._saving is not None and is_first():
+            _write_last(self._workdir, self._saving)
+        self._saving = None
+
+    def _cannot_save(self, error: Exception) -> UserError:
+        step, self._saving = self._saving, None
+        if is_first():  # half a checkpoint only takes space that is needed
+            for folder in self._folders.values():
+                for path in folder.glob(f"{step}.orbax-checkpoint-tmp*"):
+                    shutil.rmtree(path, ignore_errors=True)
+        older = sorted({s for folder in self._folders.values() for s in checkpoint_steps(folder)})
+        kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
+        return UserError(
+            f"cannot save the checkpoint of step {step} in {self._workdir}: {_first(error)}; "
+            f"of earlier ones {kept}: make room there and start the same command again"
+        )
+
+    def close(self) -> None:
+        """Waits, then lets go of the folders."""
+        self.wait()
+        for manager in self._managers.values():
+            manager.close()
+
+
+def _trainer(state: TrainState) -> dict[str, Any]:
+    return {
+        "step": state.step,
+        "opt": state.opt_state,
+        "skipped": state.skipped,
+        "skipped_in_a_row": state.skipped_in_a_row,
+    }
+
+
+def _read_last(workdir: Path) -> int | None:
     try:
-        args = ocp.args.Composite(**{item: ocp.args.StandardRestore(target)})
-        return manager.restore(step, args=args)[item]
-    finally:
-        manager.close()
+        return int(json.loads((workdir / _LAST).read_text(encoding="utf-8"))["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
-def _average(folder: Path, steps: list[int], config: Config) -> Any:
-    total = None
-    for step in steps:
-        params = _read(folder, step, config)
-        total = params if total is None else jax.tree.map(jnp.add, total, params)
-    return jax.tree.map(lambda x: x / len(steps), total)
+def _write_last(workdir: Path, step: int) -> None:
+    part = workdir / f"{_LAST}.part"
+    part.write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+    part.replace(workdir / _LAST)
+
+
+def _first(error: BaseException) -> str:
+    """The system's own words where the error holds them, else its first line."""
+    text = str(error)
+    system = re.search(r"\[OS error \d+: (?:E[A-Z]+ )?([^\]]+)\]", text)
+    if system:
+        return system[1]
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    lines = text.strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]

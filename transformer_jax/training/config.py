@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import importlib.util
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +47,7 @@ class TrainConfig:
     evaluate_every: int = 1000  #: greedy BLEU on part of the validation set
     evaluate_sentences: int = 500
     early_stopping: int = 0  #: stop after this many evaluations without a better BLEU; 0 = never
+    max_bad_steps: int = 10  #: stop after this many in a row whose loss or gradient is not finite
     checkpoint_every: int = 1000
     keep_checkpoints: int = 5  #: the last N are kept (and can be averaged), and the best
 
@@ -61,6 +63,34 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
+
+
+def check_train_config(train: TrainConfig) -> None:
+    """Refuses values that cannot work.
+
+    Raises:
+        UserError: names the key.
+    """
+    least = {
+        "steps": 1, "accumulate": 1, "seed": 0, "log_every": 1, "evaluate_every": 1,
+        "evaluate_sentences": 1, "early_stopping": 0, "max_bad_steps": 1, "checkpoint_every": 1,
+        "keep_checkpoints": 1,
+    }  # fmt: skip
+    for key, limit in least.items():
+        if getattr(train, key) < limit:
+            raise UserError(f"train.{key}={getattr(train, key)}: must be at least {limit}")
+    for key in ("label_smoothing", "ema_decay"):
+        if not 0.0 <= getattr(train, key) < 1.0:
+            raise UserError(f"train.{key}={getattr(train, key)}: must lie in [0, 1)")
+    optimizer = train.optimizer
+    for key in ("learning_rate", "warmup_steps", "eps", "weight_decay", "clip_norm"):
+        value = getattr(optimizer, key)
+        if not 0 <= value < math.inf:
+            raise UserError(f"train.optimizer.{key}={value}: must be 0 or larger, and finite")
+    for key in ("b1", "b2"):
+        if not 0.0 <= getattr(optimizer, key) < 1.0:
+            value = getattr(optimizer, key)
+            raise UserError(f"train.optimizer.{key}={value}: must lie in [0, 1)")
 
 
 def load_recipe(path: str) -> Config:
@@ -125,7 +155,8 @@ def _reason(error: ValidationError) -> str:
 
 def to_json(config: Config) -> str:
     """The config as JSON, every field written out."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+    # A value of a wrong type, such as a Path, is told by whoever reads it.
+    return json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n"
 
 
 def from_json(text: str, origin: str) -> Config:
@@ -142,8 +173,10 @@ def from_json(text: str, origin: str) -> Config:
         return TypeAdapter(Config).validate_python(raw)
     except json.JSONDecodeError as error:
         raise UserError(f"{origin}:{error.lineno}: not valid JSON ({error.msg})") from error
+    except RecursionError as error:
+        raise UserError(f"{origin}: not a config, it is nested too deeply") from error
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole"
         raise UserError(f"{origin}: {where}: {_reason(error)}") from error
 
 
@@ -189,4 +222,10 @@ def load_config(workdir: str | Path) -> Config:
         if (Path(workdir) / "checkpoints").is_dir():
             hint = "; its checkpoints are of tj.fit alone: call that again to get its state"
         raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
-    return from_json(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return from_json(text, str(path))

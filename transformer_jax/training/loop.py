@@ -8,7 +8,7 @@ started again therefore ends in the parameters of one that never stopped.
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,19 @@ from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import MeshConfig, batch_devices, batch_sharding, make_mesh
+from transformer_jax.parallel.mesh import (
+    MeshConfig,
+    batch_devices,
+    batch_sharding,
+    make_mesh,
+    process_share,
+)
+from transformer_jax.parallel.processes import is_first
 from transformer_jax.training.checkpoint import Checkpoints
-from transformer_jax.training.config import TrainConfig
-from transformer_jax.training.metrics import MetricsLog
+from transformer_jax.training.config import TrainConfig, check_train_config
 from transformer_jax.training.optimizer import make_optimizer, make_schedule
+from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.run_lock import only_run
 from transformer_jax.training.state import (
     TrainState,
     abstract_state,
@@ -56,10 +64,15 @@ def fit(
     mesh: MeshConfig | None = None,
     evaluate: Evaluate | None = None,
     meta: dict[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
+    say: Callable[[str], None] | None = None,
 ) -> TrainState:
     """Trains until `train.steps`, early stopping, or `should_stop`.
+
+    With several processes each calls this alike; `batches` gives each its own rows, and
+    the first one writes the metrics.
 
     Args:
         model: the model.
@@ -73,64 +86,158 @@ def fit(
         evaluate: called with (params, step) every `train.evaluate_every` steps.
         meta: a JSON-able dict to store in each checkpoint; a run is continued only
             where its `identity` (of the data, the tokenizer) is the one stored.
-        should_stop: asked between steps; True saves and returns.
+        files: contents to store in each checkpoint, by relative path.
+        should_stop: asked once after each step; True saves and returns. With several
+            processes all must be given the same answers.
         progress: draw a progress bar on standard error.
+        say: takes lines for the user; default: standard error.
 
     Returns:
         The last state.
 
     Raises:
-        UserError: the run in `workdir` was trained on other data.
+        UserError: the run in `workdir` was trained on other data or is going on, its
+            checkpoints are all damaged, something could not be written, or the loss was
+            not finite in `train.max_bad_steps` steps in a row.
     """
-    meta = meta or {}
     began = time.perf_counter()
-    device_mesh = make_mesh(mesh or MeshConfig())
-    optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
-    shardings = state_shardings(model, optimizer, train.ema_decay > 0, device_mesh)
-    checkpoints = None if workdir is None else Checkpoints(workdir, train.keep_checkpoints)
-    record = Record()
-    start = checkpoints.latest_step() if checkpoints else None
-    if checkpoints and start is not None:
+    check_train_config(train)
+    say = say or (_say if is_first() else lambda text: None)
+    with contextlib.ExitStack() as stack:
+        if workdir is not None and is_first():
+            stack.enter_context(only_run(workdir, say))
+        device_mesh = make_mesh(mesh or MeshConfig())
+        optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
+        shardings = state_shardings(model, optimizer, train.ema_decay > 0, device_mesh)
+        to_device = _feeder(device_mesh, train.accumulate)
+        saver = _Saver(workdir, train, meta or {}, files, say)
+        stack.callback(saver.drop)
         abstract = abstract_state(model, optimizer, ema=train.ema_decay > 0, shardings=shardings)
-        state, saved = checkpoints.restore(start, abstract)
-        record = Record(**saved["record"])
-        _check_identity(saved.get("identity"), meta.get("identity"), workdir)
-    else:
-        start = 0
-        state = init_state(
-            model, optimizer, ema=train.ema_decay > 0, seed=train.seed, shardings=shardings
-        )
-    run = _Run(model, train, device_mesh, checkpoints, workdir, start, progress, began, meta)
-    step_fn = make_train_step(model, train, optimizer, device_mesh, shardings)
-    iterator = batches(start)
-    try:
+        start, state, record = saver.restore(abstract)
+        if state is None:
+            state = init_state(
+                model, optimizer, ema=train.ema_decay > 0, seed=train.seed, shardings=shardings
+            )
+        report = Reporter(
+            train, make_schedule(train.optimizer, model.d_model, train.steps),
+            workdir if is_first() else None, start,
+            progress=progress and is_first(), began=began, say=say,
+        )  # fmt: skip
+        stack.callback(report.close)
+        step_fn = make_train_step(model, train, optimizer, device_mesh, shardings)
+        iterator = stack.enter_context(contextlib.closing(_closable(batches(start))))
         for step in range(start + 1, train.steps + 1):
             if _stopped_early(train, record):
                 break
-            state, metrics = step_fn(state, run.to_device(next(iterator)))
-            run.log(step, metrics)
+            state, metrics = step_fn(state, to_device(next(iterator)))
+            report.log(step, metrics)
             evaluated_best = False
             if evaluate and (step % train.evaluate_every == 0 or step == train.steps):
-                with run.pause():
+                with report.pause():
                     scores = evaluate(state.eval_params, step)
-                run.write(step, {f"validation.{k}": v for k, v in scores.items()})
+                report.write(step, {f"validation.{k}": v for k, v in scores.items()})
                 record, evaluated_best = _update(record, scores, step)
             stopping = should_stop() or _stopped_early(train, record)
             due = step % train.checkpoint_every == 0 or step == train.steps
-            if checkpoints and (due or evaluated_best or stopping):
-                with run.pause():
-                    run.save(step, state, record, best=evaluated_best)
+            if due or evaluated_best or stopping:
+                with report.pause():
+                    saver.save(step, state, record, best=evaluated_best)
             if stopping:
                 break
-        if checkpoints:
-            checkpoints.wait()
+        saver.finish()
+    return state
+
+
+def _say(text: str) -> None:
+    from tqdm import tqdm
+
+    tqdm.write(text, file=sys.stderr)  # goes around a progress bar
+
+
+def _closable(batches: Iterator[dict[str, np.ndarray]]) -> Any:
+    """The batches as a generator, whose closing closes theirs where they can be closed."""
+    try:
+        yield from batches
     finally:
-        if hasattr(iterator, "close"):
-            iterator.close()
-        run.close()
+        if hasattr(batches, "close"):
+            batches.close()
+
+
+def _feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], dict[str, jax.Array]]:
+    """Puts this process's rows of a batch on its devices, as a part of the global batch."""
+    sharding = batch_sharding(mesh)
+    _, shares = process_share(mesh)
+    multiple = batch_devices(mesh) * accumulate
+
+    def to_device(batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        rows = len(batch["target"]) * shares
+        if rows % multiple:
+            raise ValueError(
+                f"a batch of {rows} rows does not divide into {multiple} parts "
+                "(devices along data x fsdp, times train.accumulate)"
+            )
+        keys = ("source", "source_mask", "target", "target_mask")
+        return {
+            key: jax.make_array_from_process_local_data(
+                sharding, batch[key], (rows, *batch[key].shape[1:])
+            )
+            for key in keys
+        }
+
+    return to_device
+
+
+class _Saver:
+    """The checkpoints of a run, with what goes into each; does nothing without a workdir."""
+
+    def __init__(
+        self,
+        workdir: str | Path | None,
+        train: TrainConfig,
+        meta: dict[str, Any],
+        files: Mapping[str, bytes] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._workdir = workdir
+        self._meta = meta
+        self._say = say
+        self._checkpoints: Checkpoints | None = None
+        if workdir is not None:
+            self._checkpoints = Checkpoints(workdir, train.keep_checkpoints, files, say)
+
+    def restore(self, abstract: TrainState) -> tuple[int, TrainState | None, Record]:
+        """(steps done, state, record) of the run so far; (0, None, Record()) of a new one."""
+        checkpoints = self._checkpoints
+        if not checkpoints or not checkpoints.newest:
+            return 0, None, Record()
+        state, saved = checkpoints.restore(abstract)
+        _check_identity(saved.get("identity"), self._meta.get("identity"), self._workdir)
+        record = Record(**saved["record"])
+        name, start = checkpoints.newest
+        self._say(f"continuing after step {start}")
+        # A kill may have come between the two copies of the best checkpoint.
+        if name == "best" or (record.best_step == start and not checkpoints.has_best(start)):
+            self.save(start, state, record, best=record.best_step == start)
+        return start, state, record
+
+    def save(self, step: int, state: TrainState, record: Record, *, best: bool) -> None:
+        if self._checkpoints:
+            meta = {**self._meta, "position": step, "record": asdict(record)}
+            self._checkpoints.save(step, state, meta, best=best)
+
+    def finish(self) -> None:
+        """Returns when all is on disk."""
+        checkpoints, self._checkpoints = self._checkpoints, None
         if checkpoints:
             checkpoints.close()
-    return state
+
+    def drop(self) -> None:
+        """After a failure: finishes what is being saved, if this process is alone."""
+        checkpoints, self._checkpoints = self._checkpoints, None
+        # Several processes would wait for each other, and one of them may be dead.
+        if checkpoints and jax.process_count() == 1:
+            with contextlib.suppress(UserError):
+                checkpoints.close()
 
 
 def _check_identity(
@@ -155,120 +262,3 @@ def _update(record: Record, scores: dict[str, float], step: int) -> tuple[Record
     if bleu > record.best_bleu:
         return Record(best_bleu=bleu, best_step=step), True
     return replace(record, evaluations_since_best=record.evaluations_since_best + 1), False
-
-
-class _Run:
-    """What the loop writes and shows: metrics, the bar, checkpoints."""
-
-    def __init__(
-        self,
-        model: ModelConfig,
-        train: TrainConfig,
-        mesh: Mesh,
-        checkpoints: Checkpoints | None,
-        workdir: str | Path | None,
-        start: int,
-        progress: bool,
-        began: float,
-        meta: dict[str, Any],
-    ) -> None:
-        from tqdm import tqdm
-
-        self._train = train
-        self._schedule = make_schedule(train.optimizer, model.d_model, train.steps)
-        self._sharding = batch_sharding(mesh)
-        self._row_multiple = batch_devices(mesh) * train.accumulate
-        self._checkpoints = checkpoints
-        self._log = None if workdir is None else MetricsLog(workdir, start)
-        self._meta = meta
-        self._began: float | None = began
-        self._pending: list[dict[str, jax.Array]] = []
-        self._interval_start = time.perf_counter()
-        self._paused = 0.0
-        self._bar = tqdm(
-            total=train.steps,
-            initial=start,
-            unit="step",
-            disable=not progress,
-            dynamic_ncols=True,
-            mininterval=1.0,
-            smoothing=0.05,
-        )
-
-    def to_device(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-        rows = len(batch["target"])
-        if rows % self._row_multiple:
-            raise ValueError(
-                f"a batch of {rows} rows does not divide into {self._row_multiple} parts "
-                "(devices along data x fsdp, times train.accumulate)"
-            )
-        keys = ("source", "source_mask", "target", "target_mask")
-        return {
-            key: jax.make_array_from_process_local_data(self._sharding, batch[key]) for key in keys
-        }
-
-    def log(self, step: int, metrics: dict[str, jax.Array]) -> None:
-        # Metrics are read in groups, so that the device never waits for the host.
-        self._pending.append(metrics)
-        if self._began is not None:
-            jax.block_until_ready(metrics)
-            seconds = time.perf_counter() - self._began
-            self._note(f"first step done {seconds:.1f} s after the loop began")
-            self.write(step, {"seconds_to_first_step": round(seconds, 2)})
-            self._began = None
-            self._interval_start = time.perf_counter()
-            self._paused = 0.0
-            self._pending.clear()
-        elif step % self._train.log_every == 0 or step == self._train.steps:
-            self._flush(step)
-        self._bar.update()
-
-    def _flush(self, step: int) -> None:
-        if not self._pending:
-            return
-        values = jax.device_get(self._pending)
-        self._pending.clear()
-        seconds = time.perf_counter() - self._interval_start - self._paused
-        self._interval_start, self._paused = time.perf_counter(), 0.0
-        tokens = sum(float(v["tokens"]) for v in values)
-        loss = sum(float(v["loss_sum"]) for v in values) / max(tokens, 1.0)
-        nll = sum(float(v["nll_sum"]) for v in values) / max(tokens, 1.0)
-        self.write(
-            step,
-            {
-                "loss": loss,
-                "nll": nll,
-                "grad_norm": float(values[-1]["grad_norm"]),
-                "learning_rate": float(self._schedule(step - 1)),
-                "target_tokens_per_second": tokens / seconds,
-            },
-        )
-        self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens / seconds:,.0f} tokens/s")
-
-    def write(self, step: int, values: dict[str, Any]) -> None:
-        if self._log:
-            self._log.write(step, values)
-        if "validation.bleu" in values:
-            self._note(f"step {step}: validation BLEU {values['validation.bleu']:.2f}")
-
-    def _note(self, text: str) -> None:
-        self._bar.write(text, file=sys.stderr)
-
-    @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
-        """Keeps evaluation and saving out of tokens/s."""
-        if self._pending:
-            jax.block_until_ready(self._pending[-1])
-        before = time.perf_counter()
-        yield
-        self._paused += time.perf_counter() - before
-
-    def save(self, step: int, state: TrainState, record: Record, *, best: bool) -> None:
-        assert self._checkpoints is not None
-        meta = {**self._meta, "position": step, "record": asdict(record)}
-        self._checkpoints.save(step, state, meta, best=best)
-
-    def close(self) -> None:
-        self._bar.close()
-        if self._log:
-            self._log.close()

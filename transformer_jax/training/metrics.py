@@ -1,8 +1,14 @@
-"""Where a run's numbers go: metrics.jsonl, TensorBoard, and the progress bar."""
+"""Where a run's numbers go: metrics.jsonl and TensorBoard."""
 
+import contextlib
 import json
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from transformer_jax.errors import UserError
 
 
 class MetricsLog:
@@ -10,33 +16,97 @@ class MetricsLog:
 
     Opening it at `start_step` drops records of later steps, which a run that was
     killed between checkpoints left behind, so that no step stands twice.
+
+    Raises:
+        UserError: the folder cannot be written. (Pictures are no reason to stop:
+            where only TensorBoard's file cannot be written, `say` is told once.)
     """
 
-    def __init__(self, workdir: str | Path, start_step: int) -> None:
-        from tensorboardX import SummaryWriter
-
+    def __init__(
+        self,
+        workdir: str | Path,
+        start_step: int,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
         folder = Path(workdir)
         self._path = folder / "metrics.jsonl"
+        self._say = say
         kept = [r for r in read_metrics(workdir) if r["step"] <= start_step]
         text = "".join(json.dumps(record) + "\n" for record in kept)
         part = self._path.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(self._path)
-        self._file = self._path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start_step + 1)
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(self._path)
+            # Unbuffered: what a full disk refuses must not be tried again at close.
+            self._file = self._path.open("ab", buffering=0)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._board: Any = None
+        with self._without_board_if_it_fails():
+            self._board = _Board(folder / "tensorboard", start_step)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """One record; numbers also go to TensorBoard under their names."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
-        for name, value in values.items():
-            if isinstance(value, (int, float)):
-                self._board.add_scalar(name.replace(".", "/"), value, step)
+        line = (json.dumps({"step": step, **values}) + "\n").encode()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(None, "the disk took only part of a line")
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        if self._board:
+            with self._without_board_if_it_fails():
+                self._board.add(step, values)
+
+    def _cannot_write(self, error: OSError) -> UserError:
+        return UserError(
+            f"cannot write {self._path}: {error.strerror}; stopped, the checkpoints are whole: "
+            "make room there and start the same command again"
+        )
+
+    @contextlib.contextmanager
+    def _without_board_if_it_fails(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            self._board = None
+            self._say(f"note: nothing for TensorBoard from here on: {error.strerror}")
 
     def close(self) -> None:
-        """Flushes and closes both."""
+        """Closes both."""
         self._file.close()
-        self._board.close()
+        if self._board:
+            with self._without_board_if_it_fails():
+                self._board.close()
+
+
+class _Board:
+    """A TensorBoard event file, written in this thread: its errors can be caught."""
+
+    def __init__(self, folder: Path, start_step: int) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._event = event_pb2.Event
+        self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+        # Tells TensorBoard to forget what an earlier start wrote of later steps.
+        restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._write(self._event(session_log=restart), start_step + 1)
+
+    def add(self, step: int, values: dict[str, Any]) -> None:
+        from tensorboardX.summary import scalar
+
+        for name, value in values.items():
+            if isinstance(value, (int, float)):
+                self._write(self._event(summary=scalar(name.replace(".", "/"), value)), step)
+        self._writer.flush()
+
+    def _write(self, event: Any, step: int) -> None:
+        event.wall_time, event.step = time.time(), step
+        self._writer.write_event(event)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
@@ -45,9 +115,11 @@ def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             continue  # a line cut short by a kill
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
     return records

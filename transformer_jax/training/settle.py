@@ -16,6 +16,7 @@ _OPEN: dict[str, tuple[Any, ...]] = {
     "model.source_vocab_size": (0,),
     "model.target_vocab_size": (0,),
     "model.matmul_dtype": ("auto",),
+    "batch.row_multiple": (0,),
 }
 
 #: Keys, and groups of keys, that don't decide the parameters at a step. The text itself

@@ -16,10 +16,12 @@ from transformer_jax.parallel.mesh import param_shardings, replicated
 @struct.dataclass
 class TrainState:
     """Attributes:
-    step: int32 scalar, the number of updates done.
+    step: int32 scalar, the number of batches seen.
     params: the parameters.
     opt_state: Optax's.
     ema: exponential moving average of the parameters, or an empty dict.
+    skipped: int32 scalar, steps that changed nothing since their loss was not finite.
+    skipped_in_a_row: int32 scalar, how many of these ended with the last step.
 
     Trees of the arrays' shapes and of their shardings are TrainStates too.
     """
@@ -28,6 +30,8 @@ class TrainState:
     params: Any
     opt_state: Any
     ema: Any
+    skipped: Any = 0
+    skipped_in_a_row: Any = 0
 
     @property
     def eval_params(self) -> Any:
@@ -44,6 +48,8 @@ def _init(
         params=params,
         opt_state=optimizer.init(params),
         ema=jax.tree.map(jnp.copy, params) if ema else {},
+        skipped=jnp.zeros((), jnp.int32),
+        skipped_in_a_row=jnp.zeros((), jnp.int32),
     )
 
 
@@ -67,6 +73,8 @@ def state_shardings(
             transform_non_params=lambda _: everywhere,
         ),
         ema=params if ema else {},
+        skipped=everywhere,
+        skipped_in_a_row=everywhere,
     )
 
 

@@ -69,23 +69,44 @@ def make_train_step(
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """The jitted step (state, batch) -> (state, metrics); the old state is donated.
 
-    Metrics are float32 scalars over the global batch: `loss_sum` and `nll_sum` in
-    nats, `tokens`, `grad_norm` (before clipping).
+    A step whose loss or gradient is not finite changes neither parameters, optimizer
+    state nor average; it is counted, and the data go on.
+
+    Metrics are scalars over the global batch, float32 but for the counts: `loss_sum` and
+    `nll_sum` in nats, `tokens`, `grad_norm` (before clipping), `finite` (bool), `skipped`
+    and `skipped_in_a_row` (as in the state).
     """
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
         with activations_on(mesh):
             grads, metrics = gradients(model, train, state.params, batch, rng)
+        metrics["grad_norm"] = optax.global_norm(grads)
+        finite = jnp.isfinite(metrics["loss_sum"]) & jnp.isfinite(metrics["grad_norm"])
+
+        def unless_skipped(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params = unless_skipped(optax.apply_updates(state.params, updates), state.params)
         ema = state.ema
         if ema:
             # The first steps' parameters are worth little: let the average forget them.
             decay = jnp.minimum(train.ema_decay, (1.0 + state.step) / (10.0 + state.step))
-            ema = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, params)
-        metrics["grad_norm"] = optax.global_norm(grads)
-        return TrainState(step=state.step + 1, params=params, opt_state=opt_state, ema=ema), metrics
+            moved = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, params)
+            ema = unless_skipped(moved, ema)
+        skipped = state.skipped + jnp.where(finite, 0, 1)
+        in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
+        metrics |= {"finite": finite, "skipped": skipped, "skipped_in_a_row": in_a_row}
+        new_state = TrainState(
+            step=state.step + 1,
+            params=params,
+            opt_state=unless_skipped(opt_state, state.opt_state),
+            ema=ema,
+            skipped=skipped,
+            skipped_in_a_row=in_a_row,
+        )
+        return new_state, metrics
 
     return jax.jit(
         step,

@@ -1,0 +1,174 @@
+"""Kills a training with SIGKILL at random moments and restarts it by the same command.
+
+    python benchmarks/kill_and_resume.py --kills=30
+
+Trains a tiny model twice: once undisturbed, once killed and restarted. A third of the kills
+fall into the start (imports, tokenizer, restore), the others into training, where half of
+the time is spent saving. In the end it compares the parameters bit by bit, and the loss of
+every step, which depends on the parameters and on the data of that step: equal losses at
+every step, each step once, say that no data was skipped or seen twice. Prints JSON; exit
+status 1 where anything differs.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+RECIPE = """
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+
+stack = StackConfig(num_layers=1)
+config = Config(
+    data=DataConfig(source_language="en", target_language="de", train_source=("{folder}/t.en",),
+                    train_target=("{folder}/t.de",), validation_from_train=8,
+                    cache_dir="{folder}/cache"),
+    tokenizer=TokenizerConfig(vocab_size=400),
+    batch=BatchConfig(tokens=256, max_length=64, num_buckets=1),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=stack, decoder=stack,
+                      dropout_rate=0.1, max_length=64),
+    train=TrainConfig(steps={steps}, optimizer=OptimizerConfig(learning_rate=1e-3),
+                      ema_decay=0.9, log_every=1, evaluate_every={steps}, evaluate_sentences=2,
+                      checkpoint_every=10, keep_checkpoints=3),
+)
+"""
+
+
+def prepare(folder: Path, steps: int) -> Path:
+    """Writes the text and the recipe; returns the recipe's path."""
+    sys.path.insert(0, str(ROOT))
+    from transformer_jax.data.grammar import generate
+
+    pairs = generate(5, 300)
+    for side, language in ((0, "en"), (1, "de")):
+        text = "".join(pair[side] + "\n" for pair in pairs)
+        (folder / f"t.{language}").write_text(text, encoding="utf-8")
+    recipe = folder / "recipe.py"
+    recipe.write_text(RECIPE.format(folder=folder, steps=steps))
+    return recipe
+
+
+def start(recipe: Path, workdir: Path) -> subprocess.Popen[bytes]:
+    """The command, always the same."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            str(ROOT / "train.py"),
+            f"--config={recipe}",
+            f"--workdir={workdir}",
+            "--no_progress",
+        ],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_training(process: subprocess.Popen[bytes], workdir: Path, offset: int) -> None:
+    """Returns when log.txt, from `offset` on, says that the first step is done."""
+    log = workdir / "log.txt"
+    while process.poll() is None:
+        if log.exists() and b"first step done" in log.read_bytes()[offset:]:
+            return
+        time.sleep(0.02)
+
+
+def kill_once(recipe: Path, workdir: Path, share: float, startup: float, training: float) -> dict:
+    """Starts the command and kills it; says when and in the midst of what."""
+    log = workdir / "log.txt"
+    offset = log.stat().st_size if log.exists() else 0
+    process = start(recipe, workdir)
+    if share < 1 / 3:
+        moment = "start"
+        time.sleep(3 * share * startup)
+    else:
+        moment = "training"
+        wait_for_training(process, workdir, offset)
+        time.sleep((share - 1 / 3) * 1.5 * training)
+    if process.poll() is not None:
+        return {"moment": "finished"}
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if list(workdir.glob("*/*.orbax-checkpoint-tmp*")):
+        moment = "saving"
+    return {"moment": moment, "checkpoint": newest(workdir)}
+
+
+def newest(workdir: Path) -> int:
+    """The newest finished checkpoint's step; 0 where there is none."""
+    names = [path.name for path in (workdir / "checkpoints").glob("*")]
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
+def outcome(workdir: Path) -> dict:
+    """Final parameters and moments, and the loss of every step, as stored."""
+    import jax
+    import numpy as np
+    import orbax.checkpoint as ocp
+
+    manager = ocp.CheckpointManager(workdir / "checkpoints")
+    step = manager.latest_step()
+    items = {name: ocp.args.StandardRestore() for name in ("params", "ema", "trainer")}
+    restored = manager.restore(step, args=ocp.args.Composite(**items))
+    manager.close()
+    leaves = [np.asarray(x).tobytes() for name in items for x in jax.tree.leaves(restored[name])]
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").open()]
+    losses = [(r["step"], r["loss"], r["grad_norm"]) for r in records if "loss" in r]
+    return {"step": step, "leaves": leaves, "losses": losses}
+
+
+def main() -> int:
+    """Runs it and reports."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    draw = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        recipe = prepare(folder, args.steps)
+        began = time.monotonic()
+        process = start(recipe, folder / "undisturbed")
+        wait_for_training(process, folder / "undisturbed", 0)
+        startup = time.monotonic() - began
+        assert process.wait() == 0, "the undisturbed run failed"
+        training = time.monotonic() - began - startup
+        kills = []
+        while len(kills) < args.kills:
+            # On average two thirds of the lives train, for a while that lets all of them fit.
+            longest = 1.5 * training / args.kills + 0.5
+            done = kill_once(recipe, folder / "killed", draw.random(), startup, longest)
+            if done["moment"] == "finished":
+                break
+            kills.append(done)
+            print(f"{len(kills)}: {done}", file=sys.stderr, flush=True)
+        status = start(recipe, folder / "killed").wait()
+        one, other = outcome(folder / "undisturbed"), outcome(folder / "killed")
+    moments = [kill["moment"] for kill in kills]
+    report = {
+        "kills": len(kills),
+        **{f"kills while {m}": moments.count(m) for m in ("start", "training", "saving")},
+        "steps": one["step"],
+        "last exit status": status,
+        "parameters, average and moments bit-identical": one["leaves"] == other["leaves"],
+        "every step once": [s for s, _, _ in other["losses"]] == list(range(1, one["step"] + 1)),
+        "loss of every step identical": one["losses"] == other["losses"],
+        "seconds": round(time.monotonic() - began),
+    }
+    print(json.dumps(report, indent=2))
+    return 0 if status == 0 and all(v is not False for v in report.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Flags of several processes that cannot work are one line, before anything is written."""
+
+import pytest
+
+from transformer_jax.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--distributed"], "--coordinator_address"),
+        (["--coordinator_address=nowhere", "--num_processes=2", "--process_id=0"], "HOST:PORT"),
+        (["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=2"], "0 to 1"),
+        (["--num_processes=0", "--process_id=0"], "--num_processes=0"),
+        (["--process_id=many"], "--process_id"),
+    ],
+)
+def test_flags_that_cannot_work(tmp_path, monkeypatch, capsys, flags, words):
+    for name in ("JAX_COORDINATOR_ADDRESS", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text("from transformer_jax.training.config import Config\nconfig = Config()\n")
+    status = main(["train", f"--config={recipe}", f"--workdir={tmp_path / 'run'}", *flags])
+    error = capsys.readouterr().err.strip().splitlines()
+    assert status == 2
+    assert error[-1].startswith("error: ") and words in error[-1]
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,108 @@
+"""Several real processes on this machine train what one process trains, and end together."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.training.integrity import find_damage
+from transformer_jax.training.metrics import read_metrics
+
+SCRIPT = Path(__file__).with_name("several.py")
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def start(folder, count, steps, *options, devices=1):
+    address = free_address()
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, folder, address, *map(str, (count, index, steps)), *options],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for index in range(count)
+    ]  # fmt: skip
+
+
+def run(folder, count, steps, *options, devices=1):
+    """What each process reports."""
+    processes = start(folder, count, steps, *options, devices=devices)
+    results = [process.communicate(timeout=500) for process in processes]
+    for process, (_, error) in zip(processes, results, strict=True):
+        assert process.returncode == 0, error[-3000:]
+    return [json.loads(output.splitlines()[-1]) for output, _ in results]
+
+
+def losses(folder):
+    return {r["step"]: r["loss"] for r in read_metrics(folder) if "loss" in r}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """One process with one device: its folder and its report."""
+    folder = tmp_path_factory.mktemp("alone")
+    return folder, run(folder, 1, 12)[0]
+
+
+def assert_same_training(folder, reports, alone):
+    expected_folder, expected = alone
+    for report in reports:
+        np.testing.assert_allclose(report["sums"], expected["sums"], rtol=1e-5)
+    found, wanted = losses(folder), losses(expected_folder)
+    assert list(found) == list(wanted) == list(range(1, 13)), "a step is missing or stands twice"
+    np.testing.assert_allclose(list(found.values()), list(wanted.values()), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "devices", "options"), [(2, 1, ()), (4, 2, ("fsdp",))], ids=["2", "4 with fsdp"]
+)
+def test_the_result_is_that_of_one_process(tmp_path, alone, count, devices, options):
+    reports = run(tmp_path, count, 12, *options, devices=devices)
+    assert [report["learned"] for report in reports] == [1] + [0] * (count - 1)
+    assert {report["devices"] for report in reports} == {count * devices}
+    assert_same_training(tmp_path, reports, alone)
+    newest = tmp_path / "checkpoints" / "12"
+    assert find_damage(newest) is None
+    assert (newest / "tokenizer" / "joint.model").read_bytes() == (b"a tokenizer" * 10)[:100]
+    if options:  # each process wrote its own part of the split parameters
+        writers = {p.name for p in (newest / "params").glob("ocdbt.process_*")}
+        assert len(writers) == count
+
+
+@pytest.mark.slow
+def test_one_two_one_processes(tmp_path, alone):
+    for count, steps in ((1, 4), (2, 8), (1, 12)):
+        reports = run(tmp_path, count, steps)
+    assert_same_training(tmp_path, reports, alone)
+
+
+@pytest.mark.slow
+def test_when_one_of_four_is_killed_the_others_end_and_the_job_continues(tmp_path, alone):
+    processes = start(tmp_path, 4, 12, "die")
+    assert processes[-1].wait(timeout=400) == -signal.SIGKILL
+    died = time.monotonic()
+    for process in processes[:-1]:
+        assert process.wait(timeout=90) != 0
+    print(f"the others ended {time.monotonic() - died:.1f} s after the one that was killed")
+    for process in processes:
+        process.communicate()
+    shutil.copytree(tmp_path, tmp_path.parent / "left")
+    assert_same_training(tmp_path, run(tmp_path, 4, 12), alone)

@@ -1,0 +1,144 @@
+"""A disk that is full: one line, and what was whole stays whole."""
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from test_damaged_checkpoints import reopened, save, state
+
+from transformer_jax.errors import UserError
+from transformer_jax.training.checkpoint import Checkpoints, checkpoint_steps
+from transformer_jax.training.integrity import find_damage
+from transformer_jax.training.metrics import MetricsLog, read_metrics
+from transformer_jax.training.run_log import RunLog
+
+
+@contextlib.contextmanager
+def files_end_at(num_bytes):
+    """No file can grow beyond so many bytes: the kernel refuses, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB, where this user may make one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system may be mounted here; see the test with a size limit")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def refuses_then_recovers(folder, full):
+    save(folder, 4)
+    checkpoints = Checkpoints(folder, 5)
+    with full, pytest.raises(UserError) as error:
+        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.wait()
+    text = str(error.value)
+    assert "cannot save the checkpoint of step 8" in text and "steps 4 are whole" in text
+    assert "\n" not in text and len(text) < 500
+    assert checkpoint_steps(folder / "checkpoints") == [4]
+    assert find_damage(folder / "checkpoints" / "4") is None
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["4"], "the rest takes room"
+    with contextlib.suppress(UserError):
+        checkpoints.close()
+    save(folder, 8)
+    assert reopened(folder) == (8, [])
+    return text
+
+
+def test_a_checkpoint_that_does_not_fit(tmp_path):
+    text = refuses_then_recovers(tmp_path, files_end_at(100))
+    assert os.strerror(errno.EFBIG) in text
+
+
+def test_a_checkpoint_on_a_full_file_system(small_disk):
+    @contextlib.contextmanager
+    def filled():
+        ballast = small_disk / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        yield
+        ballast.unlink()
+
+    text = refuses_then_recovers(small_disk / "run", filled())
+    assert os.strerror(errno.ENOSPC) in text
+
+
+def test_a_folder_that_may_not_be_written(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match="checkpoints"):
+        Checkpoints(tmp_path, 5)
+
+
+def test_metrics_stop_with_one_line_and_go_on_later(tmp_path):
+    log = MetricsLog(tmp_path, 0)
+    log.write(1, {"loss": 2.0})
+    with files_end_at(4), pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl"):
+        log.write(2, {"loss": 1.0})
+    log.close()
+    again = MetricsLog(tmp_path, 2)
+    again.write(3, {"loss": 0.5})
+    again.close()
+    assert [record["step"] for record in read_metrics(tmp_path)] == [1, 3]
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        json.loads(line)
+
+
+def test_tensorboard_is_no_reason_to_stop(tmp_path):
+    (tmp_path / "tensorboard").write_text("a file where the folder should be")
+    said = []
+    log = MetricsLog(tmp_path, 0, said.append)
+    log.write(1, {"loss": 2.0})
+    log.close()
+    assert len(said) == 1 and "TensorBoard" in said[0]
+    assert read_metrics(tmp_path) == [{"step": 1, "loss": 2.0}]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_the_log_is_no_reason_to_stop(tmp_path, capsys):
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    log = RunLog()
+    log.open(tmp_path)
+    log.say("one")
+    log.say("two")
+    log.close()
+    error = capsys.readouterr().err.splitlines()
+    assert "one" in error and "two" in error
+    assert sum("no log from here on" in line for line in error) == 1
+
+
+def test_nothing_here_prints_a_traceback(tmp_path):
+    code = """
+import resource, sys
+sys.path[:0] = sys.argv[1:2]
+from test_damaged_checkpoints import save
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+from transformer_jax.errors import UserError
+try:
+    save(sys.argv[2], 4)
+except UserError as error:
+    print("error:", error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stdout.startswith("error: cannot save the checkpoint of step 4")

@@ -1,0 +1,75 @@
+"""What a whole checkpoint consists of: a manifest of the sizes and SHA-256 sums of its files.
+
+The manifest is written into the checkpoint before it gets its final name, so a folder
+with a final name has one, and what does not agree with it was damaged later.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+
+#: Orbax writes the time of its commit into this file after everything else.
+_NOT_COVERED = ("_CHECKPOINT_METADATA", MANIFEST)
+
+
+def write_manifest(folder: Path) -> None:
+    """Records every file below `folder`, but the few that are not covered."""
+    files = {
+        path.relative_to(folder).as_posix(): [path.stat().st_size, _sha256(path)]
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in _NOT_COVERED
+    }
+    (folder / MANIFEST).write_text(
+        json.dumps({"format": 1, "files": files}, indent=1) + "\n", encoding="utf-8"
+    )
+
+
+def has_manifest(folder: Path) -> bool:
+    """Whether there is something to check the checkpoint against."""
+    return (folder / MANIFEST).is_file()
+
+
+def find_damage(folder: Path, *parts: str) -> str | None:
+    """What is wrong with a checkpoint, in a few words; None where it is whole.
+
+    Args:
+        folder: the checkpoint.
+        parts: only files in these of its folders are read; none given: all files.
+    """
+    try:
+        files = _read_manifest(folder)
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return f"{MANIFEST} is damaged"
+    for name, (size, digest) in files.items():
+        if parts and name.split("/")[0] not in parts:
+            continue
+        path = folder / name
+        try:
+            found = path.stat().st_size
+            if found != size:
+                return f"{name} has {found:,} bytes instead of {size:,}"
+            if _sha256(path) != digest:
+                return f"{name} has other bytes than were written"
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+    return None
+
+
+def _read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
+    raw: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    files = {str(name): (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
+    if not files or any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+        raise ValueError("a manifest lists files of its own folder")
+    return files
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

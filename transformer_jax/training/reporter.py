@@ -1,0 +1,152 @@
+"""What the training loop writes and shows: metrics, the progress bar, skipped steps."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+
+from transformer_jax.errors import UserError
+from transformer_jax.training.config import TrainConfig
+from transformer_jax.training.metrics import MetricsLog
+
+
+class Reporter:
+    """Collects the metrics of the steps and reads them in groups, without stalling the device.
+
+    Args:
+        train: how often to log, and how many bad steps to bear.
+        schedule: the learning rate.
+        workdir: where metrics go; None: nowhere.
+        start: steps done before.
+        progress: draw a bar.
+        began: `time.perf_counter()` when the loop was called.
+        say: for lines to the user.
+    """
+
+    def __init__(
+        self,
+        train: TrainConfig,
+        schedule: optax.Schedule,
+        workdir: str | Path | None,
+        start: int,
+        *,
+        progress: bool,
+        began: float,
+        say: Callable[[str], None],
+    ) -> None:
+        from tqdm import tqdm
+
+        self._train = train
+        self._schedule = schedule
+        self._log = None if workdir is None else MetricsLog(workdir, start, say)
+        self._say = say
+        self._began: float | None = began
+        self._pending: list[tuple[int, dict[str, jax.Array]]] = []
+        self._interval_start = time.perf_counter()
+        self._paused = 0.0
+        self._untimed_steps = 0
+        self._bar = tqdm(
+            total=train.steps,
+            initial=start,
+            unit="step",
+            disable=not progress,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            mininterval=1.0,
+            smoothing=0.05,
+        )
+
+    def log(self, step: int, metrics: dict[str, jax.Array]) -> None:
+        """Takes the metrics of a step.
+
+        Raises:
+            UserError: `train.max_bad_steps` steps in a row had no finite loss.
+        """
+        self._pending.append((step, metrics))
+        if self._began is not None:
+            jax.block_until_ready(metrics)
+            seconds = time.perf_counter() - self._began
+            self._say(f"first step done {seconds:.1f} s after the loop began")
+            self.write(step, {"seconds_to_first_step": round(seconds, 2)})
+            self._began = None
+            self._interval_start, self._paused = time.perf_counter(), 0.0
+            self._untimed_steps = 1
+        if step % self._train.log_every == 0 or step == self._train.steps:
+            self._flush(step)
+        self._bar.update()
+
+    def _flush(self, step: int) -> None:
+        if not self._pending:
+            return
+        values = self._read()
+        seconds = time.perf_counter() - self._interval_start - self._paused
+        self._interval_start, self._paused = time.perf_counter(), 0.0
+        timed, self._untimed_steps = values[self._untimed_steps :], 0
+        self._pending.clear()
+        used = [v for v in values if v["finite"]]
+        record: dict[str, Any] = {}
+        if used:
+            tokens = sum(float(v["tokens"]) for v in used)
+            record["loss"] = sum(float(v["loss_sum"]) for v in used) / max(tokens, 1.0)
+            record["nll"] = sum(float(v["nll_sum"]) for v in used) / max(tokens, 1.0)
+            record["grad_norm"] = float(used[-1]["grad_norm"])
+        skipped = int(values[-1]["skipped"])
+        record["learning_rate"] = float(self._schedule(max(step - 1 - skipped, 0)))
+        if timed:
+            speed = sum(float(v["tokens"]) for v in timed) / seconds
+            record["target_tokens_per_second"] = speed
+        record["skipped_steps"] = skipped
+        self.write(step, record)
+        if len(used) < len(values):
+            self._say(
+                f"step {step}: {len(values) - len(used)} of the last {len(values)} steps skipped, "
+                f"their loss was not finite ({skipped} skipped so far)"
+            )
+        elif timed:
+            self._bar.set_postfix_str(f"loss {record['loss']:.3f}, {speed:,.0f} tokens/s")
+
+    def _read(self) -> list[dict[str, Any]]:
+        """The pending values on the host; raises where too many bad steps follow each other."""
+        values = jax.device_get([metrics for _, metrics in self._pending])
+        most = self._train.max_bad_steps
+        for (step, _), value in zip(self._pending, values, strict=True):
+            if value["skipped_in_a_row"] >= most:
+                first = step - int(value["skipped_in_a_row"]) + 1
+                raise UserError(
+                    f"the loss or its gradient was not finite in steps {first} to {step} (data "
+                    f"positions {first - 1} to {step - 1}), that is train.max_bad_steps={most} in "
+                    f"a row: stopped. None of them changed the parameters, and none is saved. Try "
+                    "a lower train.optimizer.learning_rate, clip_norm, or dtype=float32"
+                )
+        return values
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """A record to metrics.jsonl and TensorBoard."""
+        if self._log:
+            self._log.write(step, values)
+        if "validation.bleu" in values:
+            self._say(f"step {step}: validation BLEU {values['validation.bleu']:.2f}")
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keeps evaluation and saving out of tokens/s; before them, looks for bad steps.
+
+        Raises:
+            UserError: as `log`.
+        """
+        if self._pending:
+            self._read()
+        before = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - before
+
+    def close(self) -> None:
+        """Ends the bar and closes the files."""
+        self._bar.close()
+        if self._log:
+            self._log.close()

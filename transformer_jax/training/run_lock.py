@@ -1,0 +1,86 @@
+"""One run per folder: a lock that the kernel lets go of when its process ends, however.
+
+`flock(2)` on `<workdir>/.lock`. It holds between processes of one machine and, on Linux,
+over NFS; other network file systems may keep it to one machine or not have it at all. A
+folder on which no lock can be taken is used without one, and a line says so.
+"""
+
+import contextlib
+import contextvars
+import errno
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from transformer_jax.errors import UserError
+
+#: Folders that the caller of this code already holds.
+_held: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar(
+    "held run folders", default=frozenset()
+)
+
+_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+@contextlib.contextmanager
+def only_run(workdir: str | Path, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+    """Holds the folder as long as the context is open; made if missing.
+
+    Raises:
+        UserError: another process, or another thread, trains there.
+    """
+    folder = Path(workdir).resolve()
+    if folder in _held.get():
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _lock(descriptor, workdir, say)
+        token = _held.set(_held.get() | {folder})
+        try:
+            yield
+        finally:
+            _held.reset(token)
+    finally:
+        os.close(descriptor)  # the file stays: removing it would race with who opens it now
+
+
+def _lock(descriptor: int, workdir: str | Path, say: Callable[[str], None]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not a Unix
+        say(f"note: no lock on {workdir} on this system: start no second run there")
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _TAKEN:
+            raise UserError(
+                f"--workdir={workdir}: a run is going on here ({_holder(descriptor)}); wait for "
+                "its end, stop it, or use another folder"
+            ) from None
+        say(
+            f"note: no lock on {workdir} ({error.strerror}): this file system has none, so start "
+            "no second run there"
+        )
+        return
+    who = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}",
+    }
+    with contextlib.suppress(OSError):  # a full disk must not keep anybody from the lock
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(who).encode() + b"\n", 0)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        who = json.loads(os.pread(descriptor, 1000, 0))
+        return f"process {who['pid']} on {who['host']} since {who['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
