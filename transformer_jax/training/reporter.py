@@ -100,6 +100,7 @@ class Reporter:
         if timed:
             speed = sum(float(v["tokens"]) for v in timed) / seconds
             record["target_tokens_per_second"] = speed
+            record["steps_per_second"] = len(timed) / seconds
         record["skipped_steps"] = skipped
         self.write(step, record)
         if len(used) < len(values):

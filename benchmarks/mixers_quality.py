@@ -1,0 +1,167 @@
+"""Translation scores of every mixer in each role it can play, every position, and hybrids.
+
+    python benchmarks/mixers_quality.py --out=runs/mixers [--only=PART] [--config=FILE]
+        [--config.KEY=VALUE ...]
+
+Trains one model for each variant with the same recipe (`configs/quickstart.py` unless
+another is named), tokenizer, steps and seed; only the variant's keys differ. Each is scored
+by `eval.py` on the test set. What is done already in --out is not done again, so the
+command can be stopped and repeated; so can a single training. `--only` takes the variants
+whose name contains PART. Writes `table.md` and `quality.png` into --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.api import num_params
+from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.training.config import load_config
+from transformer_jax.training.metrics import read_metrics
+
+ROOT = Path(__file__).parents[1]
+
+HYBRIDS = {
+    "two windows, one full (encoder)": {"model.encoder.mixers": "window,window,full"},
+    "mamba, full every second layer (decoder)": {"model.decoder.mixers": "mamba,full"},
+    "s4d encoder, ssd decoder, linear cross": {
+        "model.encoder.mixers": "s4d",
+        "model.decoder.mixers": "ssd",
+        "model.cross": "linear",
+    },
+}
+
+
+def variants() -> dict[str, dict[str, str]]:
+    """Name -> the keys in which it differs from the recipe; the first is the recipe itself."""
+    found: dict[str, dict[str, str]] = {"full": {}}
+    for role in ("encoder", "decoder"):
+        for name, cls in MIXERS.items():
+            if name != "full" and role not in cls.refuses:
+                found[f"{name} {role}"] = {f"model.{role}.mixers": name}
+    for name in CROSS_MIXERS:
+        if name != "full":
+            found[f"{name} cross"] = {"model.cross": name}
+    for name in POSITIONS:
+        found[f"position {name}"] = {
+            "model.encoder.position": name,
+            "model.decoder.position": name,
+        }
+    return found | {f"hybrid: {name}": keys for name, keys in HYBRIDS.items()}
+
+
+def call(script: str, arguments: list[str], log: Path) -> str:
+    """Runs one of our scripts; what it says goes to `log`, its output comes back."""
+    with log.open("a", encoding="utf-8") as errors:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / script), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    if done.returncode:
+        last = log.read_text(encoding="utf-8").strip().splitlines()[-1]
+        raise RuntimeError(f"{script}: {last} (see {log})")
+    return done.stdout
+
+
+def measure(folder: Path, recipe: list[str], keys: dict[str, str]) -> dict[str, Any]:
+    """Trains and scores one variant."""
+    log = folder.with_suffix(".log")
+    overrides = [f"--config.{key}={value}" for key, value in keys.items()]
+    call("train.py", [*recipe, *overrides, f"--workdir={folder}", "--no_progress"], log)
+    report = json.loads(call("eval.py", [f"--workdir={folder}", "--json"], log))
+    config = load_config(folder)
+    return {
+        "bleu": report["scores"]["bleu"]["score"],
+        "signature": report["scores"]["bleu"]["signature"],
+        "parameters": num_params(config.model),
+        "steps": config.train.steps,
+        "steps_per_second": steps_per_second(folder),
+        "sentences_per_second": report["sentences_per_second"],
+    }
+
+
+def steps_per_second(folder: Path) -> float:
+    """The fastest interval between two log entries: the others compile, save or evaluate."""
+    speeds = [r["steps_per_second"] for r in read_metrics(folder) if "steps_per_second" in r]
+    return max(speeds, default=float("nan"))
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        "| variant | BLEU | parameters | steps/s | sentences/s |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, r in results.items():
+        if "error" in r:
+            lines.append(f"| {name} | {r['error']} | | | |")
+        else:
+            lines.append(
+                f"| {name} | {r['bleu']:.1f} | {r['parameters']:,} | {r['steps_per_second']:.2f} "
+                f"| {r['sentences_per_second']:.1f} |"
+            )
+    done = [r for r in results.values() if "error" not in r]
+    if done:
+        lines += ["", f"{done[0]['steps']:,} steps each; {done[0]['signature']}"]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
+    """Horizontal bars, one a variant."""
+    from matplotlib.figure import Figure
+
+    done = {name: r["bleu"] for name, r in results.items() if "error" not in r}
+    figure = Figure(figsize=(7, 0.3 * len(done) + 1), layout="constrained")
+    axes = figure.subplots()
+    axes.barh(list(done), list(done.values()), color="steelblue")
+    axes.invert_yaxis()
+    axes.set_xlabel("BLEU")
+    axes.bar_label(axes.containers[0], fmt="%.1f", padding=2)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Runs what is missing and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--config", default=str(ROOT / "configs" / "quickstart.py"))
+    arguments, overrides = parser.parse_known_args()
+    recipe = [f"--config={arguments.config}", *overrides]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    kept = arguments.out / "results.json"
+    results = json.loads(kept.read_text()) if kept.exists() else {}
+    if results and results.get("recipe", recipe) != recipe:
+        sys.exit(f"{kept} is of another recipe, {results['recipe']}; use another --out")
+    results["recipe"] = recipe
+    chosen = {name: keys for name, keys in variants().items() if arguments.only in name}
+    bar = tqdm(chosen.items(), unit="variant")
+    for name, keys in bar:
+        if name in results and "error" not in results[name]:
+            continue
+        bar.set_postfix_str(name)
+        folder = arguments.out / re.sub(r"\W+", "_", name).strip("_")
+        try:
+            results[name] = measure(folder, recipe, keys)
+        except RuntimeError as error:
+            results[name] = {"error": str(error)}
+        kept.write_text(json.dumps(results, indent=2) + "\n")
+    rows = {name: results[name] for name in variants() if name in results}
+    (arguments.out / "table.md").write_text(table(rows), encoding="utf-8")
+    plot(rows, arguments.out / "quality.png")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Time and memory of every mixer against the length, in training and in decoding.
+
+    python benchmarks/mixers_scaling.py --out=runs/scaling [--only=NAME] [--longest=16384]
+
+Training: forward and backward of one layer's mixer over one sequence; memory is what XLA
+allocates for it beside its inputs. Decoding: one step of the decoder's mixer after `length`
+tokens. Each measurement has a process of its own, and its result is kept in --out, so the
+command can be stopped and repeated. Writes `table.md` and `scaling.png` into --out.
+
+One sequence, d_model 128, 2 heads, float32: plain full attention at 16,384 tokens then holds
+matrices of 2 GB, several at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from tqdm import tqdm
+
+from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.parallel.host_memory import keep_freed_memory
+from transformer_jax.positions.none import NoPosition
+
+LENGTHS = [1024, 2048, 4096, 8192, 16384]
+D_MODEL, HEADS = 128, 2
+DTYPES = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
+
+
+def cases() -> list[tuple[str, str]]:
+    """(mixer, what is measured) for every role that a mixer plays, and its decoding step."""
+    found = []
+    for name, cls in MIXERS.items():
+        found += [(name, role) for role in ("encoder", "decoder") if role not in cls.refuses]
+        if "decoder" not in cls.refuses:
+            found.append((name, "step"))
+    return found + [(name, "cross") for name in CROSS_MIXERS]
+
+
+def build(name: str, what: str, length: int) -> Any:
+    """The mixer of one layer."""
+    causal = what in ("decoder", "step")
+    sizes = {"d_model": D_MODEL, "num_heads": HEADS, "head_dim": D_MODEL // HEADS}
+    context = MixerContext(
+        **sizes, causal=causal, max_length=length, attention_dropout_rate=0.0, dtypes=DTYPES
+    )
+    if what == "cross":
+        cls = CROSS_MIXERS[name]
+        return cls(context=context, options=cls.Options())
+    position = NoPosition(**sizes, max_length=length, causal=causal)
+    return MIXERS[name](context=context, options=MIXERS[name].Options(), position=position)
+
+
+def training(name: str, role: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
+    """Forward and backward as one function, and its inputs."""
+    mixer = build(name, role, length)
+    x = jax.random.normal(jax.random.key(1), (1, length, D_MODEL))
+    mask = jnp.ones((1, length), bool)
+
+    def forward(module: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+        if role == "cross":
+            return module.read(x, module.project(x, mask), deterministic=True)
+        return module(x, mask, deterministic=True)
+
+    def loss(variables: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+        return (mixer.apply(variables, x, mask, method=forward) ** 2).sum()
+
+    variables = nn.unbox(mixer.init(jax.random.key(0), x[:, :64], mask[:, :64], method=forward))
+    return jax.grad(loss, (0, 1)), [variables, x, mask]
+
+
+def decoding(name: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
+    """One step after `length` tokens, with the state that holds them."""
+    mixer = build(name, "step", length + 1)
+    x = jax.random.normal(jax.random.key(1), (1, D_MODEL))
+    mask = jnp.ones((1, 64), bool)
+    variables = nn.unbox(
+        mixer.init(jax.random.key(0), jnp.zeros((1, 64, D_MODEL)), mask, deterministic=True)
+    )
+    state = mixer.apply(variables, 1, length + 1, method="init_state")
+
+    def step(variables: Any, x: jax.Array, state: Any, position: jax.Array) -> Any:
+        return mixer.apply(variables, x, state, position, method="step")
+
+    return step, [variables, x, state, jnp.int32(length)]
+
+
+def measure(name: str, what: str, length: int) -> dict[str, Any]:
+    """Seconds (the best of several) and bytes."""
+    keep_freed_memory()
+    is_step = what == "step"
+    function, inputs = decoding(name, length) if is_step else training(name, what, length)
+    # A decoding loop donates its state, so that a cache is written in place.
+    compiled = jax.jit(function, donate_argnums=(2,) if is_step else ()).lower(*inputs).compile()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < 1.0 and len(times) < 200):
+        began = time.perf_counter()
+        result = jax.block_until_ready(compiled(*inputs))
+        times.append(time.perf_counter() - began)
+        if is_step:
+            inputs[2] = result[1]
+    state_bytes = sum(x.nbytes for x in jax.tree.leaves(inputs[2])) if is_step else 0
+    memory = compiled.memory_analysis().temp_size_in_bytes
+    return {"seconds": min(times), "bytes": state_bytes if is_step else memory}
+
+
+def in_own_process(name: str, what: str, length: int) -> dict[str, Any]:
+    """As `measure`; a failure (out of memory, a length refused) is a result too."""
+    command = [sys.executable, __file__, "--measure", name, what, str(length)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return {"error": lines[-1][:200]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(results: dict[str, dict[str, Any]], what: str, lengths: list[int]) -> str:
+    """Markdown: milliseconds and mebibytes at each length, and the ratio to full attention."""
+    longest = lengths[-1]
+    lines = [
+        f"| {what} | " + " | ".join(f"{n:,}" for n in lengths) + " | full / it |",
+        "| --- |" + " ---: |" * (len(lengths) + 1),
+    ]
+    full = results.get(f"full {what} {longest}", {}).get("seconds")
+    for name, role in cases():
+        if role != what:
+            continue
+        found = [results.get(f"{name} {what} {n}", {}) for n in lengths]
+        cells = [
+            f"{1e3 * r['seconds']:.3g} ms, {r['bytes'] / 2**20:.3g} MiB"
+            if "seconds" in r
+            else r.get("error", "")
+            for r in found
+        ]
+        last = found[-1].get("seconds")
+        ratio = f"{full / last:.1f}" if full and last else ""
+        lines.append(f"| {name} | " + " | ".join(cells) + f" | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, dict[str, Any]], lengths: list[int], path: Path) -> None:
+    """A column for each of encoder, decoder and step: time above, memory below."""
+    from matplotlib.figure import Figure
+
+    roles = ["encoder", "decoder", "cross", "step"]
+    figure = Figure(figsize=(18, 9), layout="constrained")
+    grid = figure.subplots(2, len(roles), sharex=True)
+    styles = ["-", "--", ":", "-."]
+    for column, what in enumerate(roles):
+        names = [name for name, role in cases() if role == what]
+        for index, name in enumerate(names):
+            found = [(n, results.get(f"{name} {what} {n}", {})) for n in lengths]
+            points = [(n, r) for n, r in found if "seconds" in r]
+            for row, (key, scale) in enumerate((("seconds", 1e3), ("bytes", 2**-20))):
+                grid[row, column].loglog(
+                    [n for n, _ in points],
+                    [max(r[key] * scale, 1e-6) for _, r in points],
+                    styles[index // 10 % 4],
+                    marker=".",
+                    label=name,
+                )
+        grid[0, column].set_title("a decoding step" if what == "step" else f"training, {what}")
+        grid[0, column].legend(fontsize="x-small", ncols=2)
+        grid[1, column].set_xlabel("tokens so far" if what == "step" else "tokens")
+        grid[1, column].set_xticks(lengths, [f"{n:,}" for n in lengths], rotation=30)
+    grid[0, 0].set_ylabel("milliseconds")
+    grid[1, 0].set_ylabel("MiB (training: temporary; step: the state)")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Measures what is missing and writes tables and plot."""
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--longest", type=int, default=LENGTHS[-1])
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    kept = arguments.out / "results.json"
+    results = json.loads(kept.read_text()) if kept.exists() else {}
+    lengths = [n for n in LENGTHS if n <= arguments.longest]
+    wanted = [(n, w, length) for length in lengths for n, w in cases() if arguments.only in n]
+    bar = tqdm(wanted, unit="measurement")
+    for name, what, length in bar:
+        key = f"{name} {what} {length}"
+        bar.set_postfix_str(key)
+        if "seconds" not in results.get(key, {}):
+            results[key] = in_own_process(name, what, length)
+            kept.write_text(json.dumps(results, indent=2) + "\n")
+    roles = ("encoder", "decoder", "cross", "step")
+    tables = "\n".join(table(results, what, lengths) for what in roles)
+    (arguments.out / "table.md").write_text(tables, encoding="utf-8")
+    plot(results, lengths, arguments.out / "scaling.png")
+    print(tables)
+
+
+if __name__ == "__main__":
+    main()
