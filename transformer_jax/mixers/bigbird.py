@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.mixers.sparse_attention import CachedSparseAttention, require
 from transformer_jax.ops.blocked_attention import num_blocks
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
@@ -44,7 +44,7 @@ class BigBirdOptions:
     seed: int = 0  #: of the draw
 
 
-class BigBirdAttention(SparseAttention):
+class BigBirdAttention(CachedSparseAttention):
     """Each block reads its neighbours, the first blocks and some drawn at random."""
 
     Options = BigBirdOptions
@@ -77,7 +77,7 @@ class BigBirdAttention(SparseAttention):
     def attend(
         self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
     ) -> jax.Array:
-        """See `SparseAttention`."""
+        """See `CachedSparseAttention`."""
         return bigbird_attention(
             q,
             k,
@@ -91,7 +91,7 @@ class BigBirdAttention(SparseAttention):
         )
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-        """See `SparseAttention`."""
+        """See `CachedSparseAttention`."""
         reads_G = jnp.asarray(self.plan(slots))[position // self.block]
         at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)).reshape(-1)
         return at_M, (at_M >= 0) & (at_M <= position)

@@ -81,6 +81,34 @@ class SparseAttention(Mixer):
             weights_BLHL = attend(jnp.broadcast_to(one_hot, shape))
             self.sow("intermediates", "attention_weights", jnp.swapaxes(weights_BLHL, 1, 2))
 
+    def rotated_token(
+        self, x_BD: jax.Array, position: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """`rotated` for the one token of a step, [B, 1, H, K] each."""
+        x_B1D, here_1 = x_BD[:, None], position[None]
+        k_B1HK, v_B1HK = self.heads.keys_values(x_B1D)
+        q_B1HK, k_B1HK = self.position.rotate(self.heads.queries(x_B1D), k_B1HK, here_1, here_1)
+        return q_B1HK, k_B1HK, v_B1HK
+
+    def attend_token(
+        self,
+        q_B1HK: jax.Array,
+        k_BMHK: jax.Array,
+        v_BMHK: jax.Array,
+        exists_M: jax.Array,
+        position: jax.Array,
+        at_M: jax.Array,
+    ) -> jax.Array:
+        """One token reads the keys given, which stand at `at_M`: [B, D]."""
+        bias_H1M = self.position.bias(position[None], at_M)
+        mask_M = exists_M[None, None, None, :]
+        y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_M, bias_H1M)
+        return self.heads.join(y_B1HK)[:, 0]
+
+
+class CachedSparseAttention(SparseAttention):
+    """Sparse attention whose tokens may reach far back: a step finds them in a full cache."""
+
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens, of which a step reads only those in `reads`."""
         c = self.context
@@ -109,27 +137,3 @@ class SparseAttention(Mixer):
             q_B1HK, cache.key[:, at_M], cache.value[:, at_M], exists_M, position, at_M
         )
         return y_BD, cache
-
-    def rotated_token(
-        self, x_BD: jax.Array, position: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """`rotated` for the one token of a step, [B, 1, H, K] each."""
-        x_B1D, here_1 = x_BD[:, None], position[None]
-        k_B1HK, v_B1HK = self.heads.keys_values(x_B1D)
-        q_B1HK, k_B1HK = self.position.rotate(self.heads.queries(x_B1D), k_B1HK, here_1, here_1)
-        return q_B1HK, k_B1HK, v_B1HK
-
-    def attend_token(
-        self,
-        q_B1HK: jax.Array,
-        k_BMHK: jax.Array,
-        v_BMHK: jax.Array,
-        exists_M: jax.Array,
-        position: jax.Array,
-        at_M: jax.Array,
-    ) -> jax.Array:
-        """One token reads the keys given, which stand at `at_M`: [B, D]."""
-        bias_H1M = self.position.bias(position[None], at_M)
-        mask_M = exists_M[None, None, None, :]
-        y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_M, bias_H1M)
-        return self.heads.join(y_B1HK)[:, 0]

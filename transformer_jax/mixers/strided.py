@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.mixers.sparse_attention import CachedSparseAttention, require
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import strided_attention
 
@@ -36,7 +36,7 @@ class StridedOptions:
     stride: int = 0  #: l; 0 = the square root of model.max_length, rounded up
 
 
-class StridedAttention(SparseAttention):
+class StridedAttention(CachedSparseAttention):
     """Each token reads its neighbours and every l-th token."""
 
     Options = StridedOptions
@@ -55,13 +55,13 @@ class StridedAttention(SparseAttention):
     def attend(
         self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
     ) -> jax.Array:
-        """See `SparseAttention`."""
+        """See `CachedSparseAttention`."""
         return strided_attention(
             q, k, v, mask_BL, stride=self.stride, causal=self.context.causal, hooks=hooks
         )
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-        """See `SparseAttention`."""
+        """See `CachedSparseAttention`."""
         near = jnp.arange(min(self.stride, slots - 1) + 1)
         far = jnp.arange(2 * self.stride, slots, self.stride)
         at_M = position - jnp.concatenate([near, far])

@@ -70,7 +70,7 @@ class WindowAttention(SparseAttention):
             hooks=hooks,
         ).value
 
-    def init_state(self, batch: int, max_length: int) -> Ring:  # type: ignore[override]
+    def init_state(self, batch: int, max_length: int) -> Ring:
         """Room for what a token can see, or for `max_length` tokens where that is less."""
         c = self.context
         dilation = min(self.options.dilation, max_length)
@@ -79,9 +79,7 @@ class WindowAttention(SparseAttention):
         empty = jnp.zeros(shape, c.dtypes["dtype"])
         return Ring(key=empty, value=empty)
 
-    def step(  # type: ignore[override]
-        self, x_BD: jax.Array, state: Ring, position: jax.Array
-    ) -> tuple[jax.Array, Ring]:
+    def step(self, x_BD: jax.Array, state: Ring, position: jax.Array) -> tuple[jax.Array, Ring]:
         """Overwrites the oldest token of this residue class and attends to the class."""
         q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
         _, dilation, slots, *_ = state.key.shape
