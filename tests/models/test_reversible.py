@@ -91,12 +91,12 @@ def temporary_bytes(residual, layers):
 
 def test_activation_memory_does_not_grow_with_depth():
     growth = {
-        residual: temporary_bytes(residual, 5) - temporary_bytes(residual, 2)
+        residual: temporary_bytes(residual, 3) - temporary_bytes(residual, 1)
         for residual in ("standard", "reversible")
     }
     one_stream = 16 * 64 * CONFIG.d_model * 4
-    assert growth["standard"] > 3 * 10 * one_stream, growth
-    assert growth["reversible"] < 3 * one_stream, growth
+    assert growth["standard"] > 2 * 10 * one_stream, growth
+    assert growth["reversible"] < 2 * one_stream, growth
 
 
 def test_decoding_steps_equal_teacher_forcing():
