@@ -12,7 +12,7 @@ from tests.mixers.kernel_cases import position as turned_position
 from tests.reference.naive_reformer import naive_lsh_attention
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.reformer import Reformer, ReformerOptions, bucket_factors
-from transformer_jax.ops.lsh_attention import unit_keys
+from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
 
 #: Several buckets and blocks within the suite's seven tokens, where the defaults have one.
 SMALL = ReformerOptions(chunk=2, rounds=3, buckets=4, seed=1)
@@ -50,10 +50,13 @@ def test_the_module_is_the_formula(causal):
     at = jnp.arange(suite.LENGTH)
 
     def by_hand(bound):
-        _, _, v, buckets = bound._projected(x, at)
+        qk, v = (
+            project(x).reshape(*x.shape[:2], suite.HEADS, -1)
+            for project in (bound.query_key, bound.value)
+        )
+        buckets = hash_buckets(qk, bound.rotations, bound.factors)
         assert len(np.unique(buckets)) == 4
-        qk = bound.query_key(x).reshape(v.shape)
-        q, k = mixer.position.rotate(qk, unit_keys(qk), at, at)
+        q, k = bound.position.rotate(qk, unit_keys(qk), at, at)
         y = naive_lsh_attention(q, k, v, np.asarray(buckets), mask, 2, causal=causal)
         return bound.out(y.reshape(*x.shape[:2], -1))
 

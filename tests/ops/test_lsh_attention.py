@@ -60,7 +60,7 @@ def test_causal_blocks_do_not_move_with_what_comes_later():
     for bucket in range(4):
         other = buckets.copy()
         other[:, 7:] = bucket
-        np.testing.assert_array_equal(run(other)[:, :7], plain[:, :7])
+        np.testing.assert_allclose(run(other)[:, :7], plain[:, :7], atol=1e-6)
 
 
 def test_a_token_attends_to_itself_only_where_there_is_nothing_else():

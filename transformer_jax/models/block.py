@@ -2,10 +2,13 @@
 
 pre-norm:  x + dropout(sublayer(norm(x)))        (and a last norm after the stack)
 post-norm: norm(x + dropout(sublayer(x)))        (Vaswani et al. 2017)
+
+Reversible residuals take a block apart into its sublayers' updates, dropout(sublayer(
+norm(x))), and add them up in their own way: see `models.reversible`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 from flax import linen as nn
@@ -36,8 +39,14 @@ class Residual(nn.Module):
     ) -> jax.Array:
         """Applies `sublayer` to x [..., D] within the residual connection."""
         if self.config.norm == "pre":
-            return x + self.dropout(sublayer(self.norm(x)), deterministic=deterministic)
+            return x + self.update(x, sublayer, deterministic=deterministic)
         return self.norm(x + self.dropout(sublayer(x), deterministic=deterministic))
+
+    def update(
+        self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, deterministic: bool
+    ) -> jax.Array:
+        """What pre-norm adds to x."""
+        return self.dropout(sublayer(self.norm(x)), deterministic=deterministic)
 
 
 def _feed_forward(config: ModelConfig) -> FeedForward:
@@ -52,6 +61,8 @@ def _feed_forward(config: ModelConfig) -> FeedForward:
 
 class EncoderBlock(nn.Module):
     """Self-mixing, then feed-forward."""
+
+    num_updates: ClassVar[int] = 2
 
     config: ModelConfig
     mixer: Mixer
@@ -74,9 +85,27 @@ class EncoderBlock(nn.Module):
             deterministic=deterministic,
         )
 
+    def update(
+        self, index: int, x_BSD: jax.Array, mask_BS: jax.Array, deterministic: bool
+    ) -> jax.Array:
+        """What sublayer `index` adds under reversible residuals."""
+        if index == 0:
+            return self.mixer_residual.update(
+                x_BSD,
+                lambda x: self.mixer(x, mask_BS, deterministic=deterministic),
+                deterministic=deterministic,
+            )
+        return self.feed_forward_residual.update(
+            x_BSD,
+            lambda x: self.feed_forward(x, deterministic=deterministic),
+            deterministic=deterministic,
+        )
+
 
 class DecoderBlock(nn.Module):
     """Causal self-mixing, then reading the memory, then feed-forward."""
+
+    num_updates: ClassVar[int] = 3
 
     config: ModelConfig
     mixer: Mixer
@@ -118,6 +147,50 @@ class DecoderBlock(nn.Module):
 
         x_BZD = self.mixer_residual(x_BZD, self_mix, deterministic=True)
         return self._read_and_feed(x_BZD, projected, True), new_state
+
+    def update(
+        self,
+        index: int,
+        x_BTD: jax.Array,
+        mask_BT: jax.Array,
+        memory_BSD: jax.Array,
+        memory_mask_BS: jax.Array,
+        deterministic: bool,
+    ) -> jax.Array:
+        """What sublayer `index` adds under reversible residuals."""
+        if index == 0:
+            return self.mixer_residual.update(
+                x_BTD,
+                lambda x: self.mixer(x, mask_BT, deterministic=deterministic),
+                deterministic=deterministic,
+            )
+        projected = self.cross.project(memory_BSD, memory_mask_BS) if index == 1 else None
+        return self._update_after_mixing(index, x_BTD, projected, deterministic)
+
+    def update_step(
+        self, index: int, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
+    ) -> tuple[jax.Array, Any]:
+        """`update` for one token of each beam; only self-mixing changes the state."""
+        if index > 0:
+            return self._update_after_mixing(index, x_BZD, projected, True), state
+        x_ND = self.mixer_residual.norm(x_BZD).reshape(-1, x_BZD.shape[-1])
+        y_ND, state = self.mixer.step(x_ND, state, position)
+        return y_ND.reshape(x_BZD.shape), state
+
+    def _update_after_mixing(
+        self, index: int, x_BTD: jax.Array, projected: Any, deterministic: bool
+    ) -> jax.Array:
+        if index == 1:
+            return self.cross_residual.update(
+                x_BTD,
+                lambda x: self.cross.read(x, projected, deterministic=deterministic),
+                deterministic=deterministic,
+            )
+        return self.feed_forward_residual.update(
+            x_BTD,
+            lambda x: self.feed_forward(x, deterministic=deterministic),
+            deterministic=deterministic,
+        )
 
     def _read_and_feed(self, x_BTD: jax.Array, projected: Any, deterministic: bool) -> jax.Array:
         x_BTD = self.cross_residual(

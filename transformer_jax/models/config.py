@@ -51,6 +51,8 @@ class ModelConfig:
     cross: str = "full"  #: the mixer that reads the memory
     cross_options: CrossMixerOptions = field(default_factory=CrossMixerOptions)
     norm: Literal["pre", "post"] = "pre"  #: where LayerNorm stands; "post" is the paper's
+    residual: Literal["standard", "reversible"] = "standard"
+    #: reversible: two streams; training's activation memory does not grow with depth
     activation: str = "relu"
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     dropout_rate: float = 0.1  #: after each sublayer and on the embeddings
@@ -118,6 +120,15 @@ def check_model_config(config: ModelConfig) -> None:
     for key in ("dropout_rate", "attention_dropout_rate", "feed_forward_dropout_rate"):
         if not 0.0 <= getattr(config, key) < 1.0:
             raise UserError(f"model.{key} must lie in [0, 1), got {getattr(config, key)}")
+    if config.residual == "reversible" and config.norm != "pre":
+        raise UserError(
+            "model.residual=reversible can be undone only where each sublayer adds to its stream: "
+            "set model.norm=pre"
+        )
+    if config.residual == "reversible" and config.remat:
+        raise UserError(
+            "model.residual=reversible recomputes every block as it is: set model.remat=false"
+        )
     _check_name("model.activation", config.activation, ACTIVATIONS)
     for role in ("encoder", "decoder"):
         stack: StackConfig = getattr(config, role)

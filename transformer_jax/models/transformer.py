@@ -22,6 +22,7 @@ from transformer_jax.models.config import (
     mixer_context,
     word_width,
 )
+from transformer_jax.models.reversible import run_stack
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.sharding import constrain
@@ -77,9 +78,25 @@ class Encoder(nn.Module):
         self.position.check_length(x_BSD.shape[1])
         x_BSD = self.position.embed(x_BSD, jnp.arange(x_BSD.shape[1]))
         x_BSD = self.dropout(x_BSD, deterministic=deterministic)
-        for block in self.blocks:
-            x_BSD = block(constrain(x_BSD, "batch", None, None), mask_BS, deterministic)
+        if self.config.residual == "reversible":
+            x_BSD = run_stack(self, x_BSD, (), mask_BS, deterministic=deterministic)
+        else:
+            for block in self.blocks:
+                x_BSD = block(constrain(x_BSD, "batch", None, None), mask_BS, deterministic)
         return self.last_norm(x_BSD) if self.config.norm == "pre" else x_BSD
+
+    def update(
+        self,
+        layer: int,
+        index: int,
+        x_BSD: jax.Array,
+        memory: tuple[()],
+        mask_BS: jax.Array,
+        deterministic: bool,
+    ) -> jax.Array:
+        """What a sublayer adds; for `models.reversible`."""
+        del memory
+        return self.blocks[layer].update(index, x_BSD, mask_BS, deterministic)
 
 
 class Decoder(nn.Module):
@@ -115,10 +132,29 @@ class Decoder(nn.Module):
         x_BTD = self.position.embed(x_BTD, jnp.arange(x_BTD.shape[1]))
         x_BTD = self.dropout(x_BTD, deterministic=deterministic)
         memory_BSD = constrain(memory_BSD, "batch", None, None)
-        for block in self.blocks:
-            x_BTD = constrain(x_BTD, "batch", None, None)
-            x_BTD = block(x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic)
+        if self.config.residual == "reversible":
+            masks = (mask_BT, memory_mask_BS)
+            x_BTD = run_stack(self, x_BTD, memory_BSD, masks, deterministic=deterministic)
+        else:
+            for block in self.blocks:
+                x_BTD = constrain(x_BTD, "batch", None, None)
+                x_BTD = block(x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic)
         return constrain(self._normed(x_BTD), "batch", None, None)
+
+    def update(
+        self,
+        layer: int,
+        index: int,
+        x_BTD: jax.Array,
+        memory_BSD: jax.Array,
+        masks: tuple[jax.Array, jax.Array],
+        deterministic: bool,
+    ) -> jax.Array:
+        """What a sublayer adds; for `models.reversible`."""
+        mask_BT, memory_mask_BS = masks
+        return self.blocks[layer].update(
+            index, x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic
+        )
 
     def project(self, memory_BSD: jax.Array, memory_mask_BS: jax.Array) -> list[Any]:
         """Each layer's view of the memory; leaves lead with B."""
@@ -137,11 +173,27 @@ class Decoder(nn.Module):
         batch, beams, words = x_BZD.shape
         x_N1D = self.position.embed(x_BZD.reshape(-1, 1, words), position[None])
         x_BZD = x_N1D.reshape(batch, beams, -1)
+        if self.config.residual == "reversible":
+            return self._reversible_step(x_BZD, position, state, projected)
         next_state = []
         for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
             x_BZD, layer_state = block.step(x_BZD, layer_state, layer_projected, position)
             next_state.append(layer_state)
         return self._normed(x_BZD), next_state
+
+    def _reversible_step(
+        self, x_BZD: jax.Array, position: jax.Array, state: list[Any], projected: list[Any]
+    ) -> tuple[jax.Array, list[Any]]:
+        next_state = []
+        a_BZD = b_BZD = x_BZD
+        for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
+            for index in range(block.num_updates):
+                update_BZD, layer_state = block.update_step(
+                    index, b_BZD, layer_state, layer_projected, position
+                )
+                a_BZD, b_BZD = b_BZD, a_BZD + update_BZD
+            next_state.append(layer_state)
+        return self._normed((a_BZD + b_BZD) / 2), next_state
 
     def _normed(self, x: jax.Array) -> jax.Array:
         return self.last_norm(x) if self.config.norm == "pre" else x

@@ -187,8 +187,8 @@ def _masked(
     if causal:
         is_allowed &= (key_M <= query_C1) & (key_M >= query_C1 - chunk)
     # There is no chunk before the first one.
-    is_there_N11M = (jnp.arange(scores_BHJNCM.shape[3])[:, None] > 0) | (key_M >= 0)
-    is_allowed &= is_there_N11M[:, None, :]
+    is_there_NM = (jnp.arange(scores_BHJNCM.shape[3])[:, None] > 0) | (key_M >= 0)
+    is_allowed &= is_there_NM[:, None, :]
     scores_BHJNCM = jnp.where(is_allowed, scores_BHJNCM, MASKED)
     return jnp.where(key_M == query_C1, SELF_SCORE, scores_BHJNCM)
 

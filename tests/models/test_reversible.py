@@ -1,0 +1,122 @@
+"""Reversible residuals: their gradient, their dropout, their memory, their decoding."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+
+CONFIG = ModelConfig(
+    source_vocab_size=20,
+    target_vocab_size=20,
+    d_model=16,
+    d_ff=32,
+    num_heads=2,
+    encoder=StackConfig(num_layers=2),
+    decoder=StackConfig(num_layers=2),
+    residual="reversible",
+    max_length=12,
+)
+SOURCE = jax.random.randint(jax.random.key(1), (3, 6), 4, 20)
+SOURCE_MASK = jnp.arange(6) < jnp.array([6, 4, 2])[:, None]
+TARGET = jax.random.randint(jax.random.key(2), (3, 7), 4, 20)
+TARGET_MASK = jnp.arange(7) < jnp.array([7, 3, 5])[:, None]
+BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
+
+
+def test_the_gradient_is_that_of_plain_autodiff():
+    # Without a key the model is deterministic and differentiated as it is written; with a key
+    # and nothing to drop, the backward pass reconstructs.
+    config = replace(CONFIG, dropout_rate=0.0)
+    params = api.init(config, jax.random.key(0))
+
+    @jax.jit
+    def both(params):
+        return [
+            jax.value_and_grad(lambda p, k=key: api.loss(config, p, BATCH, rng=k)[0])(params)
+            for key in (None, jax.random.key(3))
+        ]
+
+    (want, want_grad), (got, got_grad) = both(params)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert jax.tree.structure(got_grad) == jax.tree.structure(want_grad)
+    for a, b in zip(jax.tree.leaves(got_grad), jax.tree.leaves(want_grad), strict=True):
+        assert jnp.abs(b).max() > 0
+        np.testing.assert_allclose(a, b, atol=1e-4 * float(jnp.abs(b).max()))
+
+
+def test_dropout_is_replayed():
+    # Were other elements dropped on the way back than on the way there, the derivative would
+    # not be that of the loss.
+    config = replace(
+        CONFIG, dropout_rate=0.3, attention_dropout_rate=0.3, feed_forward_dropout_rate=0.3
+    )
+    params = api.init(config, jax.random.key(0))
+    direction = jax.tree.map(
+        lambda x: jax.random.normal(jax.random.key(x.size), x.shape) * 0.02, params
+    )
+
+    @jax.jit
+    def along(t):
+        moved = jax.tree.map(lambda x, d: x + t * d, params, direction)
+        return api.loss(config, moved, BATCH, rng=jax.random.key(3))[0]
+
+    got = jax.jit(jax.grad(along))(0.0)
+    h = 0.02
+    want = (8 * (along(h) - along(-h)) - (along(2 * h) - along(-2 * h))) / (12 * h)
+    assert abs(want) > 0.1
+    np.testing.assert_allclose(got, want, rtol=2e-2)
+
+
+def temporary_bytes(residual, layers):
+    stack = StackConfig(num_layers=layers)
+    config = replace(
+        CONFIG, residual=residual, encoder=stack, decoder=stack, max_length=64, dropout_rate=0.1
+    )
+    ids = jax.ShapeDtypeStruct((16, 64), jnp.int32)
+    mask = jax.ShapeDtypeStruct((16, 64), bool)
+    batch = dict(source=ids, source_mask=mask, target=ids, target_mask=mask)
+
+    def gradient(params, batch):
+        return jax.grad(lambda p: api.loss(config, p, batch, rng=jax.random.key(3))[0])(params)
+
+    compiled = jax.jit(gradient).lower(api.abstract_params(config), batch).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+def test_activation_memory_does_not_grow_with_depth():
+    growth = {
+        residual: temporary_bytes(residual, 3) - temporary_bytes(residual, 1)
+        for residual in ("standard", "reversible")
+    }
+    one_stream = 16 * 64 * CONFIG.d_model * 4
+    assert growth["standard"] > 2 * 10 * one_stream, growth
+    assert growth["reversible"] < 2 * one_stream, growth
+
+
+def test_decoding_steps_equal_teacher_forcing():
+    params = api.init(CONFIG, jax.random.key(0))
+    target_in = api.shift_right(TARGET)
+    want = np.asarray(api.apply(CONFIG, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK))
+    sentence, state = api.encode(CONFIG, params, SOURCE, SOURCE_MASK, max_length=7, beam_size=2)
+    step = jax.jit(api.decode_step, static_argnums=0)
+    for t in range(7):
+        both = jnp.stack([target_in[:, t]] * 2, axis=1)
+        got, state = step(CONFIG, params, both, jnp.int32(t), state, sentence)
+        real = np.asarray(TARGET_MASK[:, t])
+        for beam in range(2):
+            np.testing.assert_allclose(got[real, beam], want[real, t], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"norm": "post"}, "model.norm=pre"), ({"remat": True}, "remat=false")]
+)
+def test_what_cannot_be_reversed_fails_at_build(change, words):
+    check_model_config(CONFIG)
+    with pytest.raises(UserError, match=f"residual=reversible .*{words}"):
+        check_model_config(replace(CONFIG, **change))

@@ -1,0 +1,130 @@
+"""Reversible residuals (Gomez et al. 2017, arXiv:1707.04585; in the Transformer: Kitaev et
+al. 2020, arXiv:2001.04451, section 3).
+
+Two streams a, b in place of one, both x at first. Each sublayer, f(x) = dropout(
+sublayer(norm(x))), adds to one what it makes of the other:
+
+    (a, b) -> (b, a + f(b)),        undone by        (a, b) -> (b - f(a), a)
+
+so that the backward pass finds each sublayer's input again from its output, and training
+keeps the activations of one sublayer at a time, not of all: memory does not grow with
+depth. It costs one more forward pass, and what is found again is equal up to rounding.
+Dropout is replayed from the same keys. The stack's output is (a + b) / 2, which keeps the
+width at d_model where the paper's concatenation doubles it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from flax import linen as nn
+
+#: One sublayer: (its parameters, those shared by the stack, x, memory, masks, key) -> f(x).
+Update = Callable[..., jax.Array]
+Pair = tuple[jax.Array, jax.Array]
+
+
+def forward_pair(pair: Pair, update: Callable[[jax.Array], jax.Array]) -> Pair:
+    """One sublayer further."""
+    a, b = pair
+    return b, a + update(b)
+
+
+def run_stack(
+    stack: nn.Module, x_BLD: jax.Array, memory: Any, masks: Any, *, deterministic: bool
+) -> jax.Array:
+    """All blocks of a bound `Encoder` or `Decoder`, [B, L, D] -> [B, L, D].
+
+    In training (not deterministic) the backward pass reconstructs the activations.
+
+    Args:
+        stack: has `blocks`, and `update(layer, index, x, memory, masks, deterministic)`.
+        x_BLD: the embedded tokens.
+        memory: a pytree of arrays that gradients flow to, besides x.
+        masks: a pytree of arrays that they do not.
+        deterministic: no dropout.
+    """
+    places = [(i, j) for i, block in enumerate(stack.blocks) for j in range(block.num_updates)]
+    if deterministic or stack.is_initializing():
+        pair = (x_BLD, x_BLD)
+        for i, j in places:
+            pair = forward_pair(
+                pair, lambda x, i=i, j=j: stack.update(i, j, x, memory, masks, deterministic)
+            )
+        return (pair[0] + pair[1]) / 2
+    params = dict(stack.variables["params"])
+    own = [params.pop(f"blocks_{i}") for i in range(len(stack.blocks))]
+    updates = tuple(_pure_update(stack.clone(parent=None), i, j) for i, j in places)
+    # A key of its own for each sublayer, so that either direction can draw the same bits.
+    keys = tuple(jax.random.split(stack.make_rng("dropout"), len(places)))
+    a, b = _run(updates, [own[i] for i, _ in places], params, x_BLD, memory, masks, keys)
+    return (a + b) / 2
+
+
+def _pure_update(stack: nn.Module, layer: int, index: int) -> Update:
+    def update(
+        own: Any, shared: Any, x_BLD: jax.Array, memory: Any, masks: Any, key: jax.Array
+    ) -> jax.Array:
+        return stack.apply(
+            {"params": {**shared, f"blocks_{layer}": own}},
+            layer,
+            index,
+            x_BLD,
+            memory,
+            masks,
+            False,
+            rngs={"dropout": key},
+            method="update",
+        )
+
+    return update
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _run(
+    updates: tuple[Update, ...],
+    own: list[Any],
+    shared: Any,
+    x_BLD: jax.Array,
+    memory: Any,
+    masks: Any,
+    keys: tuple[jax.Array, ...],
+) -> Pair:
+    pair = (x_BLD, x_BLD)
+    for update, params, key in zip(updates, own, keys, strict=True):
+        pair = forward_pair(
+            pair, lambda x, f=update, p=params, k=key: f(p, shared, x, memory, masks, k)
+        )
+    return pair
+
+
+def _run_forward(updates: tuple[Update, ...], *args: Any) -> tuple[Pair, Any]:
+    own, shared, _, memory, masks, keys = args
+    pair = _run(updates, *args)
+    return pair, (pair, own, shared, memory, masks, keys)
+
+
+def _run_backward(updates: tuple[Update, ...], residuals: Any, gradients: Pair) -> tuple[Any, ...]:
+    (a, b), own, shared, memory, masks, keys = residuals
+    da, db = gradients
+    d_shared, d_memory = jax.tree.map(lambda leaf: 0.0 * leaf, (shared, memory))
+    d_own = []
+    for update, params, key in reversed(list(zip(updates, own, keys, strict=True))):
+        # Reconstruct only after the gradient has come this far: left alone, the compiler
+        # may reconstruct all activations first, and hold them all.
+        a, b, da, db = jax.lax.optimization_barrier((a, b, da, db))
+        y, pull = jax.vjp(
+            lambda p, s, x, m, f=update, k=key: f(p, s, x, m, masks, k), params, shared, a, memory
+        )
+        d_params, d_shared_here, dx, d_memory_here = pull(db)
+        a, b = b - y, a
+        da, db = db, da + dx
+        d_own.append(d_params)
+        d_shared, d_memory = jax.tree.map(
+            jax.numpy.add, (d_shared, d_memory), (d_shared_here, d_memory_here)
+        )
+    return d_own[::-1], d_shared, da + db, d_memory, None, None
+
+
+_run.defvjp(_run_forward, _run_backward)
