@@ -13,7 +13,7 @@ encoder; no mixer needs a second name.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -88,4 +88,4 @@ def both_ways(one_way: type[Mixer]) -> type[Mixer]:
         if hasattr(one_way, name)
     }
     body = {"one_way": one_way, "__doc__": one_way.__doc__, "__module__": __name__, **inherited}
-    return type(one_way.__name__, (BothWays,), body)
+    return cast(type[Mixer], type(one_way.__name__, (BothWays,), body))

@@ -24,10 +24,14 @@ from flax import linen as nn
 from flax import struct
 
 from transformer_jax.errors import UserError
+from transformer_jax.layers.diagonal_systems import (
+    ComplexState,
+    DiagonalSystems,
+    check_ssm_options,
+)
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, refuse_attention_dropout
 from transformer_jax.mixers.both_ways import BothWaysOptions
-from transformer_jax.mixers.s4d import ComplexState, DiagonalSystems, check_ssm_options
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
 from transformer_jax.ops.diagonal_ssm import ssm_step
 

@@ -28,7 +28,7 @@ from flax import linen as nn
 from flax import struct
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.initializers import along_last_axis
+from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import GroupNorm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext, refuse_attention_dropout
@@ -75,7 +75,7 @@ class LowRank(nn.Module):
     rank: int
     features: int
     out_axis: str
-    bias_init: nn.initializers.Initializer
+    bias_init: Initializer
 
     def setup(self) -> None:
         c = self.context
