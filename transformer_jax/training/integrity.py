@@ -15,6 +15,17 @@ MANIFEST = "manifest.json"
 #: the part which says how to read the checkpoint is covered.
 _ORBAX = "_CHECKPOINT_METADATA"
 
+#: What reading JSON of any content, in any shape, can raise.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
 
 def write_manifest(folder: Path) -> None:
     """Records every file below `folder`, but the few that are not covered."""
@@ -43,12 +54,12 @@ def find_damage(folder: Path, *parts: str) -> str | None:
         handlers, files = _read_manifest(folder)
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except _UNREADABLE:
         return f"{MANIFEST} is damaged"
     try:
         if _handlers(folder) != handlers:
             return f"{_ORBAX} says something else than was written"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except _UNREADABLE:
         return f"{_ORBAX} is missing or damaged"
     for name, (size, digest) in files.items():
         if parts and name.split("/")[0] not in parts:
@@ -64,6 +75,8 @@ def find_damage(folder: Path, *parts: str) -> str | None:
             return f"{name} is missing"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
+        except ValueError:  # a null byte, half a character
+            return f"{MANIFEST} is damaged"
     return None
 
 
@@ -74,7 +87,8 @@ def _handlers(folder: Path) -> Any:
 def _read_manifest(folder: Path) -> tuple[Any, dict[str, tuple[int, str]]]:
     raw: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     files = {str(name): (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
-    if not files or any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+    paths = map(Path, files)
+    if not files or any(path.is_absolute() or ".." in path.parts for path in paths):
         raise ValueError("a manifest lists files of its own folder")
     return raw["handlers"], files
 
