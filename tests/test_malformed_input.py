@@ -29,7 +29,7 @@ few = settings(
 RECIPE = """
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.training.config import Config
-config = Config(data=DataConfig(), tokenizer=TokenizerConfig(vocab_size=300))
+config = Config(data=DataConfig(), tokenizer=TokenizerConfig(vocab_size=2000))
 """
 
 
@@ -119,7 +119,7 @@ def broken_configs(draw):
     if kind == "bytes":
         return draw(st.binary(max_size=60))
     if kind == "json":
-        return json.dumps(draw(JSON)).encode()
+        return json.dumps([draw(JSON)]).encode()
     if kind == "deep":
         return b"[" * 100_000
     text = to_json(Config())
@@ -127,7 +127,7 @@ def broken_configs(draw):
         return text[: draw(st.integers(0, len(text) - 3))].encode()
     raw = json.loads(text)
     group = draw(st.sampled_from(sorted(raw)))
-    key = draw(st.sampled_from(sorted(raw[group])))
+    key = draw(st.sampled_from([k for k, v in sorted(raw[group].items()) if type(v) is not dict]))
     # No config holds a dict where a value should be, or a list of lists.
     raw[group][key] = draw(st.sampled_from([{"x": 1}, [[1]], {}, [None]]))
     return json.dumps(raw).encode()

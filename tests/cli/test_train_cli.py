@@ -1,5 +1,6 @@
 """From two text files to a scored translation, by the commands a user types."""
 
+import contextvars
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from transformer_jax.cli.main import main
 from transformer_jax.data.grammar import generate
+from transformer_jax.training.run_lock import only_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +70,7 @@ def test_the_run_folder_holds_what_the_readme_says(trained):
     held = {p.relative_to(trained).as_posix() for p in trained.rglob("*")}
     assert {
         "config.json", "tokenizer/joint.model", "metrics.jsonl", "checkpoints/8", "checkpoints/4",
+        "checkpoints/8/tokenizer/joint.model", "checkpoints/8/manifest.json", "log.txt",
         "plots/training.png", "plots/cross_attention.png", "tensorboard",
     } <= held  # fmt: skip
     config = json.loads((trained / "config.json").read_text())
@@ -89,6 +92,21 @@ def test_the_same_command_again_has_nothing_to_do(place, trained):
     before = (trained / "metrics.jsonl").read_text()
     assert main(arguments(place, trained)) == 0
     assert (trained / "metrics.jsonl").read_text() == before
+
+
+def test_the_log_has_what_the_user_was_told(trained):
+    text = (trained / "log.txt").read_text()
+    for words in ("tokenizer: learning", "training pairs", "first step done", "validation BLEU",
+                  "drew ", "score it with"):  # fmt: skip
+        assert words in text
+
+
+def test_a_second_run_in_the_folder_is_refused(place, trained, capsys):
+    with only_run(trained):
+        # Without this test's context: what another process would see.
+        status = contextvars.Context().run(main, arguments(place, trained))
+    assert status == 2
+    assert f"process {os.getpid()} on " in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_another_config_is_refused_and_nothing_touched(place, trained, capsys):

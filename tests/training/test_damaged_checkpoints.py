@@ -100,7 +100,21 @@ def change_the_tokenizer(folder):
     (folder / "tokenizer" / "joint.model").write_bytes(b"pieceZ")
 
 
+def garble_orbaxs_own_file(folder):
+    file = folder / "_CHECKPOINT_METADATA"
+    file.write_text(file.read_text()[:-9])
+
+
+def change_orbaxs_own_file(folder):
+    file = folder / "_CHECKPOINT_METADATA"
+    file.write_text(
+        file.read_text().replace("StandardCheckpointHandler", "StandardCheckpoinuHandler")
+    )
+
+
 DAMAGES = [
+    (garble_orbaxs_own_file, "_CHECKPOINT_METADATA is missing or damaged"),
+    (change_orbaxs_own_file, "_CHECKPOINT_METADATA says something else"),
     (truncate, "bytes instead of"),
     (flip, "other bytes than were written"),
     (lose_a_file, "is missing"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,6 +86,20 @@ def test_killed_and_continued_is_bit_identical(tmp_path, undisturbed):
     assert_same(run(tmp_path), undisturbed[1])
     steps = [r["step"] for r in read_metrics(tmp_path) if "loss" in r]
     assert steps == sorted(set(steps)), "a step stands twice in the record"
+
+
+def test_what_was_lost_of_the_checkpoints_does_not_change_the_end(tmp_path, undisturbed):
+    run(tmp_path, replace(TRAIN, steps=4))
+    shutil.rmtree(tmp_path / "best" / "4")  # as if killed between the two copies
+    assert_same(run(tmp_path), undisturbed[1])
+    assert (tmp_path / "best" / "4").is_dir()
+
+    for file in (tmp_path / "checkpoints" / "12" / "params" / "d").iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    said = []
+    assert_same(run(tmp_path, say=said.append), undisturbed[1])
+    assert "bytes instead of" in said[0] and "step 8" in said[0]
+    assert read_metrics(tmp_path)[-1]["step"] == 12
 
 
 def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):

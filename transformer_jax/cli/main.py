@@ -85,7 +85,8 @@ def _run(argv: Sequence[str] | None) -> int:
         _prepare_process()
         status = args.run(args)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # Names of files and values of flags may hold line ends.
+        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return USER_ERROR
     except BrokenPipeError:
         # The reader of our output has gone; keep Python from complaining at exit.

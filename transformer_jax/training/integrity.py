@@ -11,8 +11,20 @@ from typing import Any
 
 MANIFEST = "manifest.json"
 
-#: Orbax writes the time of its commit into this file after everything else.
-_NOT_COVERED = ("_CHECKPOINT_METADATA", MANIFEST)
+#: Orbax writes the time of its commit into this file after everything else, so that only
+#: the part which says how to read the checkpoint is covered.
+_ORBAX = "_CHECKPOINT_METADATA"
+
+#: What reading JSON of any content, in any shape, can raise.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 def write_manifest(folder: Path) -> None:
@@ -20,11 +32,10 @@ def write_manifest(folder: Path) -> None:
     files = {
         path.relative_to(folder).as_posix(): [path.stat().st_size, _sha256(path)]
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in _NOT_COVERED
+        if path.is_file() and path not in (folder / _ORBAX, folder / MANIFEST)
     }
-    (folder / MANIFEST).write_text(
-        json.dumps({"format": 1, "files": files}, indent=1) + "\n", encoding="utf-8"
-    )
+    manifest = {"format": 1, "handlers": _handlers(folder), "files": files}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
 def has_manifest(folder: Path) -> bool:
@@ -40,11 +51,16 @@ def find_damage(folder: Path, *parts: str) -> str | None:
         parts: only files in these of its folders are read; none given: all files.
     """
     try:
-        files = _read_manifest(folder)
+        handlers, files = _read_manifest(folder)
     except FileNotFoundError:
         return f"{MANIFEST} is missing"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except _UNREADABLE:
         return f"{MANIFEST} is damaged"
+    try:
+        if _handlers(folder) != handlers:
+            return f"{_ORBAX} says something else than was written"
+    except _UNREADABLE:
+        return f"{_ORBAX} is missing or damaged"
     for name, (size, digest) in files.items():
         if parts and name.split("/")[0] not in parts:
             continue
@@ -59,15 +75,22 @@ def find_damage(folder: Path, *parts: str) -> str | None:
             return f"{name} is missing"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
+        except ValueError:  # a null byte, half a character
+            return f"{MANIFEST} is damaged"
     return None
 
 
-def _read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
+def _handlers(folder: Path) -> Any:
+    return json.loads((folder / _ORBAX).read_text(encoding="utf-8"))["item_handlers"]
+
+
+def _read_manifest(folder: Path) -> tuple[Any, dict[str, tuple[int, str]]]:
     raw: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     files = {str(name): (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
-    if not files or any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+    paths = map(Path, files)
+    if not files or any(path.is_absolute() or ".." in path.parts for path in paths):
         raise ValueError("a manifest lists files of its own folder")
-    return files
+    return raw["handlers"], files
 
 
 def _sha256(path: Path) -> str:
