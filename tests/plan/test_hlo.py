@@ -131,6 +131,29 @@ def test_bytes_of_started_collectives():
     assert collective(found["d"], 4) is None
 
 
+def test_collectives_inside_fusions_and_asynchronous_computations():
+    text = """
+%all-reduce-scatter.1 (p: f32[8]) -> f32[2] {
+  %p = f32[8]{0} parameter(0)
+  %r = f32[8]{0} all-reduce(%p), replica_groups={{0,1,2,3}}, to_apply=%s
+  ROOT %d = f32[2]{0} dynamic-slice(%r), dynamic_slice_sizes={2}
+}, execution_thread="main"
+%wrapped (p: f32[8]) -> f32[8] {
+  ROOT %t = f32[8]{0} all-to-all(%p), replica_groups={{0,1,2,3}}
+}
+ENTRY %main (p: f32[8]) -> f32[2] {
+  %a = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%wrapped
+  %b = f32[8]{0} async-done(%a)
+  ROOT %f = f32[2]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+    module = parse(text)
+    assert by_kind(module, 4) == {"all-to-all": (1, 32), "reduce-scatter": (1, 32)}
+    cycles = 'fusion(%p), backend_config={"estimated_cycles":"10"}, kind=kCustom'
+    got = estimate(parse(text.replace("fusion(%p), kind=kCustom", cycles)), DEVICE, 4, (4,))
+    assert got.waiting == pytest.approx(2 * 24e-9)
+
+
 def test_a_ring_sends_this_much():
     _, found = instructions(
         "%r = f32[1000]{0} all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%s",

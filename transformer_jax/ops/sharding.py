@@ -66,6 +66,8 @@ def constrain(x: jax.Array, *names: str | None) -> jax.Array:
         return x
     mesh, table = current
     leading = spec(mesh, table, names, x.shape[: len(names)])
+    if mesh.size == 1:
+        return x
     free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(names))
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*leading, *free)))
 

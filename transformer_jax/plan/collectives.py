@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transformer_jax.plan.hlo import Instruction, Module, walk
 
@@ -60,6 +60,22 @@ def collective(instruction: Instruction, num_devices: int) -> Collective | None:
     return Collective(kind, total, group)
 
 
+def collectives_of(module: Module, instruction: Instruction, num_devices: int) -> list[Collective]:
+    """The collectives that an instruction is, starts or has fused into it."""
+    own = collective(instruction, num_devices)
+    if own:
+        return [own] if own.group > 1 else []
+    if instruction.opcode not in ("fusion", "async-start") or instruction.called is None:
+        return []
+    inside = (collective(i, num_devices) for i in module.computations.get(instruction.called, []))
+    found = [one for one in inside if one and one.group > 1]
+    if (
+        "all-reduce-scatter" in instruction.called
+    ):  # a TPU's form of it: an all-reduce, then a slice
+        found = [replace(one, kind="reduce-scatter") for one in found]
+    return found
+
+
 def group_size(attributes: str, num_devices: int) -> int:
     """How many devices `replica_groups` puts together, in any of XLA's three ways to write it."""
     start = attributes.find("replica_groups=")
@@ -79,8 +95,7 @@ def by_kind(module: Module, num_devices: int) -> dict[str, tuple[int, int]]:
     """Kind -> (how many run in a step, their bytes together as in `Collective.size`)."""
     found: dict[str, tuple[int, int]] = {}
     for instruction, times in walk(module):
-        one = collective(instruction, num_devices)
-        if one and one.group > 1:
+        for one in collectives_of(module, instruction, num_devices):
             count, size = found.get(one.kind, (0, 0))
             found[one.kind] = (count + times, size + times * one.size)
     return dict(sorted(found.items()))

@@ -94,7 +94,7 @@ def parse(text: str) -> Module:
     entry, inside = "", ""
     for raw in text.splitlines():
         line = raw.strip()
-        if line == "}":
+        if line.startswith("}"):
             inside = ""
         elif not inside:
             match = _HEADER.fullmatch(line)
@@ -151,13 +151,12 @@ def _closing(line: str, start: int) -> int:
 def walk(
     module: Module, computation: str = "", times: int = 1
 ) -> Iterator[tuple[Instruction, int]]:
-    """Every instruction that runs, with how often: loops are entered, fusions are not."""
+    """Every instruction that runs, with how often: loops and calls are entered, fusions are not."""
     for instruction in module.computations.get(computation or module.entry, []):
         yield instruction, times
-        called = instruction.called
-        if called is None:
+        if instruction.called is None:
             continue
         if instruction.opcode == "while":
-            yield from walk(module, called, times * module.trip_count(instruction))
-        elif instruction.opcode in ("call", "async-start"):
-            yield from walk(module, called, times)
+            yield from walk(module, instruction.called, times * module.trip_count(instruction))
+        elif instruction.opcode == "call":
+            yield from walk(module, instruction.called, times)

@@ -12,7 +12,7 @@ on-chip memory that the compiler starts ahead (it counts on hiding them).
 
 from dataclasses import dataclass
 
-from transformer_jax.plan.collectives import collective
+from transformer_jax.plan.collectives import collectives_of
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.hlo import Instruction, Module
 
@@ -91,10 +91,6 @@ class _Line:
                     total += self.run(called)
             elif instruction.opcode == "call" and called:
                 total += self.run(called)
-            elif instruction.opcode == "async-start" and called:
-                inside = self._module.computations.get(called, [])
-                seconds = sum(self._seconds(i) for i in inside)
-                self._send(instruction.name, seconds)
             elif seconds := self._seconds(instruction):
                 self._send(instruction.name, seconds)
                 if not instruction.opcode.endswith("-start"):
@@ -108,11 +104,14 @@ class _Line:
         return total
 
     def _seconds(self, instruction: Instruction) -> float:
-        found = collective(instruction, self._num_devices)
-        if found is None or found.group < 2 or not self._device.link:
+        if not self._device.link:
             return 0.0
-        speed = link_bandwidth(self._device, found.group, self._num_devices, self._bounds)
-        return found.sent / speed
+        seconds = 0.0
+        for one in collectives_of(self._module, instruction, self._num_devices):
+            seconds += one.sent / link_bandwidth(
+                self._device, one.group, self._num_devices, self._bounds
+            )
+        return seconds
 
     def _send(self, name: str, seconds: float) -> None:
         self._links_free = max(self._links_free, self.now) + seconds
