@@ -74,8 +74,8 @@ class Mixer(nn.Module):
     #: True where the mixer knows where a token stands without any position scheme:
     #: recurrences, convolutions, token-mixing MLPs
     knows_order: ClassVar[bool] = False
-    #: True where the time or the memory of `__call__` grows with the square of the length
-    quadratic: ClassVar[bool] = False
+    #: roles in which time or memory of `__call__` grows with the square of the length
+    quadratic: ClassVar[frozenset[str]] = frozenset()
 
     #: the position hooks it applies, of {"rotate", "bias"}
     honours: ClassVar[frozenset[str]] = frozenset()

@@ -84,7 +84,7 @@ def both_ways(one_way: type[Mixer]) -> type[Mixer]:
     """The class to register for a causal mixer whose options extend `BothWaysOptions`."""
     inherited = {
         name: getattr(one_way, name)
-        for name in ("Options", "refuses", "honours", "knows_order")
+        for name in ("Options", "refuses", "honours", "knows_order", "quadratic")
         if hasattr(one_way, name)
     }
     body = {"one_way": one_way, "__doc__": one_way.__doc__, "__module__": __name__, **inherited}

@@ -82,7 +82,7 @@ class FullAttention(Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
 
     Options = FullAttentionOptions
-    quadratic: ClassVar[bool] = True
+    quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
 
     @classmethod

@@ -54,6 +54,7 @@ class MlpMixer(Mixer):
     """An MLP along the length, lower triangular in the decoder."""
 
     Options = MlpMixerOptions
+    quadratic: ClassVar[frozenset[str]] = frozenset({"decoder"})
     knows_order: ClassVar[bool] = True
 
     @classmethod

@@ -1,0 +1,30 @@
+"""docs/mixers.md says of every mixer and position what the registries say."""
+
+import re
+from pathlib import Path
+
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.positions.base import Position
+from transformer_jax.positions.registry import POSITIONS
+
+TEXT = (Path(__file__).parents[1] / "docs" / "mixers.md").read_text(encoding="utf-8")
+
+
+def test_roles() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", TEXT, re.M)
+    assert [row[0] for row in rows] and {row[0] for row in rows} == set(MIXERS)
+    for name, encoder, decoder, cross in rows:
+        for role, cell in (("encoder", encoder), ("decoder", decoder)):
+            assert (cell.strip() == "–") == (role in MIXERS[name].refuses), (name, role)
+        assert (cross.strip() == "–") == (name not in CROSS_MIXERS), name
+
+
+def test_hooks() -> None:
+    for hook, begin in (("rotate", "turns queries"), ("bias", "adds to the scores")):
+        row = next(line for line in TEXT.splitlines() if line.startswith(f"| {begin}"))
+        schemes, mixers = (set(re.findall(r"`(\w+)`", cell)) for cell in row.split("|")[2:4])
+        assert schemes == {
+            n for n, c in POSITIONS.items() if getattr(c, hook) is not getattr(Position, hook)
+        }
+        assert mixers == {n for n, c in MIXERS.items() if hook in c.honours}
+    assert set(POSITIONS) <= set(re.findall(r"`(\w+)`", TEXT))
