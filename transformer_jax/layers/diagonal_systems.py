@@ -7,22 +7,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import along_last_axis, log_uniform
 from transformer_jax.ops.diagonal_ssm import DiagonalSSM, discretize, ssm_kernel
-
-
-def check_ssm_options(
-    name: str, state_size: int, dt_min: float, dt_max: float, direct_length: int
-) -> None:
-    """Raises UserError for what no diagonal system can have."""
-    key = f"options.{name}"
-    if state_size < 2 or state_size % 2:
-        raise UserError(f"{key}.state_size must be even and at least 2, got {state_size}")
-    if not 0 < dt_min <= dt_max:
-        raise UserError(f"{key} needs 0 < dt_min <= dt_max, got {dt_min} and {dt_max}")
-    if direct_length < 0:
-        raise UserError(f"{key}.direct_length must be at least 0, got {direct_length}")
 
 
 @struct.dataclass

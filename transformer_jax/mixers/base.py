@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import jax
 from flax import linen as nn
 
-from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position
 
 #: A role that a mixer cannot honour maps to the sentence that says why and what to use.
@@ -45,19 +44,6 @@ class MixerContext:
     layer: int = 0
 
 
-def refuse_attention_dropout(context: MixerContext, name: str) -> None:
-    """For mixers without attention weights.
-
-    Raises:
-        UserError: `attention_dropout_rate` is not zero.
-    """
-    if context.attention_dropout_rate:
-        raise UserError(
-            f"{name} has no attention weights to drop, got model.attention_dropout_rate="
-            f"{context.attention_dropout_rate}: set it to 0 and use model.dropout_rate"
-        )
-
-
 class Mixer(nn.Module):
     """Self-mixing along the sequence, in the encoder or the decoder.
 
@@ -76,12 +62,6 @@ class Mixer(nn.Module):
     knows_order: ClassVar[bool] = False
     #: roles in which time or memory of `__call__` grows with the square of the length
     quadratic: ClassVar[frozenset[str]] = frozenset()
-
-    #: the position hooks it applies, of {"rotate", "bias"}
-    honours: ClassVar[frozenset[str]] = frozenset()
-
-    #: it can tell where a token stands without a position scheme
-    knows_order: ClassVar[bool] = False
 
     context: MixerContext
     options: Any

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, State
+from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.ops.reversal import reverse_prefix
 
 
@@ -42,14 +42,18 @@ class BothWays(Mixer):
     one_way: ClassVar[type[Mixer]]
     Options: ClassVar[Any]
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`; the causal mixer's own check included."""
+        cls.one_way.check(context, options, hooks=hooks, key=key)
+        if context.causal and (options.combine, options.share_weights) != ("sum", False):
+            raise UserError(
+                f"{key}.combine={options.combine} and {key}.share_weights={options.share_weights}: "
+                "a decoder reads one way only; set them in model.encoder.options"
+            )
+
     def setup(self) -> None:
         c, options = self.context, self.options
-        if c.causal and (options.combine, options.share_weights) != ("sum", False):
-            raise UserError(
-                f"{type(self).__name__} in the decoder reads one way only, got combine="
-                f"{options.combine} and share_weights={options.share_weights}: set them in "
-                "model.encoder.options"
-            )
         parts = {"context": replace(c, causal=True), "options": options, "position": self.position}
         self.forwards = self.one_way(**parts)
         if not c.causal:

@@ -16,9 +16,21 @@ def refuse_weight_dropout(context: MixerContext, key: str) -> None:
         )
 
 
-def require_positive(options: Any, key: str) -> None:
-    """Raises UserError where a number of `options` is below 1; a seed may be 0."""
-    for name, value in vars(options).items():
-        least = 0 if name == "seed" else 1
-        if isinstance(value, int) and value < least:
-            raise UserError(f"{key}.{name}={value}: must be at least {least}")
+def require(options: Any, key: str, **at_least: int) -> None:
+    """Raises UserError where an option of `options`, given by name, is below its least value."""
+    for option, least in at_least.items():
+        value = getattr(options, option)
+        if value < least:
+            raise UserError(f"{key}.{option}={value}: must be at least {least}")
+
+
+def require_diagonal_system(options: Any, key: str) -> None:
+    """Raises UserError for what no diagonal state space system can have."""
+    if options.state_size < 2 or options.state_size % 2:
+        raise UserError(f"{key}.state_size={options.state_size}: must be even and at least 2")
+    if not 0 < options.dt_min <= options.dt_max:
+        raise UserError(
+            f"{key}.dt_min={options.dt_min} and {key}.dt_max={options.dt_max}: "
+            "need 0 < dt_min <= dt_max"
+        )
+    require(options, key, direct_length=0)

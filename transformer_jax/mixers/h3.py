@@ -17,6 +17,7 @@ not depend on content as Mamba's does. Past `direct_length` positions the FFT's 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,22 +28,18 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.diagonal_systems import (
     ComplexState,
     DiagonalSystems,
-    check_ssm_options,
 )
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, refuse_attention_dropout
+from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysOptions
+from transformer_jax.mixers.checks import refuse_weight_dropout, require, require_diagonal_system
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
 from transformer_jax.ops.diagonal_ssm import ssm_step
 
 
 @dataclass(frozen=True)
 class H3Options(BothWaysOptions):
-    """H3's sizes.
-
-    Raises:
-        UserError: a size or step that cannot be.
-    """
+    """H3's sizes."""
 
     head_dim: int = 8  #: P; time and memory grow with it
     shift_size: int = 64  #: tokens that the shift system sees, the present one included
@@ -50,12 +47,6 @@ class H3Options(BothWaysOptions):
     dt_min: float = 0.001  #: the diagonal systems' shortest initial step
     dt_max: float = 0.1  #: the longest
     direct_length: int = 64  #: sequences up to this length are convolved without FFT
-
-    def __post_init__(self) -> None:
-        check_ssm_options("h3", self.state_size, self.dt_min, self.dt_max, self.direct_length)
-        for key in ("head_dim", "shift_size"):
-            if getattr(self, key) < 1:
-                raise UserError(f"options.h3.{key} must be at least 1, got {getattr(self, key)}")
 
 
 @struct.dataclass
@@ -72,14 +63,20 @@ class H3(Mixer):
     Options = H3Options
     knows_order = True
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require(options, key, head_dim=1, shift_size=1)
+        require_diagonal_system(options, key)
+        if context.d_model % options.head_dim:
+            raise UserError(
+                f"{key}.head_dim={options.head_dim}: must divide model.d_model={context.d_model}"
+            )
+
     def setup(self) -> None:
         c, o = self.context, self.options
-        refuse_attention_dropout(c, "h3")
-        if c.d_model % o.head_dim:
-            raise UserError(
-                f"options.h3.head_dim={o.head_dim} does not divide d_model={c.d_model}: "
-                "choose a divisor"
-            )
         self.num_heads = c.d_model // o.head_dim
         named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
         self.query = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_weight_dropout, require_positive
-from transformer_jax.mixers.full_attention import HeadProjections
+from transformer_jax.mixers.checks import refuse_weight_dropout, require
+from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.kernel_attention import (
     KernelSums,
     causal_kernel_attention,
@@ -48,13 +48,15 @@ class KernelAttention(Mixer):
     """Self-attention through a feature map; a subclass says which."""
 
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+    #: the least value of each option
+    at_least: ClassVar[dict[str, int]] = {"chunk": 1}
 
     @classmethod
     def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
         """See `Mixer`."""
         del hooks
         refuse_weight_dropout(context, key)
-        require_positive(options, key)
+        require(options, key, **cls.at_least)
 
     def feature_map(self) -> FeatureMap:
         """The map, built from the options."""
@@ -113,11 +115,14 @@ class KernelAttention(Mixer):
 class KernelCrossAttention(CrossMixer):
     """Reads the memory through its sums: a query costs the same for any memory length."""
 
+    #: the least value of each option
+    at_least: ClassVar[dict[str, int]] = {}
+
     @classmethod
     def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
         """See `CrossMixer`."""
         refuse_weight_dropout(context, key)
-        require_positive(options, key)
+        require(options, key, **cls.at_least)
 
     def feature_map(self) -> FeatureMap:
         """The map, built from the options."""

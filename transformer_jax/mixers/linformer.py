@@ -23,8 +23,8 @@ from flax import struct
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext, Refusals
-from transformer_jax.mixers.checks import require_positive
-from transformer_jax.mixers.full_attention import HeadProjections
+from transformer_jax.mixers.checks import require
+from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
 
 
@@ -112,7 +112,7 @@ class Linformer(Mixer):
     def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
         """See `Mixer`."""
         del context, hooks
-        require_positive(options, key)
+        require(options, key, rank=1)
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
@@ -135,7 +135,7 @@ class LinformerCross(CrossMixer):
     def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
         """See `CrossMixer`."""
         del context
-        require_positive(options, key)
+        require(options, key, rank=1)
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)

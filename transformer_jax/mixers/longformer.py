@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.mixers.base import MixerContext, Refusals
-from transformer_jax.mixers.full_attention import HeadProjections
-from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.mixers.checks import require
+from transformer_jax.mixers.heads import HeadProjections
+from transformer_jax.mixers.sparse_attention import SparseAttention
 from transformer_jax.ops.sparse_attention import longformer_attention
 
 

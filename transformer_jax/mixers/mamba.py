@@ -15,13 +15,13 @@ the past must fit the state, so it cannot look up an arbitrary earlier token exa
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import (
     along_last_axis,
     softplus_inverse_of_log_uniform,
@@ -29,33 +29,21 @@ from transformer_jax.layers.initializers import (
 )
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
-from transformer_jax.mixers.base import Mixer, refuse_attention_dropout
+from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysOptions
+from transformer_jax.mixers.checks import refuse_weight_dropout, require
 from transformer_jax.ops.selective_scan import selective_scan, selective_step
 
 
 @dataclass(frozen=True)
 class MambaOptions(BothWaysOptions):
-    """Mamba's sizes.
-
-    Raises:
-        UserError: a size below 1.
-    """
+    """Mamba's sizes."""
 
     expand: int = 2  #: inner channels E as a multiple of d_model
     state_size: int = 16  #: N, the state of each channel
     conv_width: int = 4  #: taps of the convolution
     dt_rank: int = 0  #: rank of the map to the step sizes; 0 = d_model / 16, rounded up
     chunk: int = 16  #: positions whose states exist at one time; memory against parallelism
-
-    def __post_init__(self) -> None:
-        for key, least in (
-            ("expand", 1), ("state_size", 1), ("conv_width", 1), ("dt_rank", 0), ("chunk", 1)
-        ):  # fmt: skip
-            if getattr(self, key) < least:
-                raise UserError(
-                    f"options.mamba.{key} must be at least {least}, got {getattr(self, key)}"
-                )
 
 
 @struct.dataclass
@@ -72,9 +60,15 @@ class Mamba(Mixer):
     Options = MambaOptions
     knows_order = True
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require(options, key, expand=1, state_size=1, conv_width=1, dt_rank=0, chunk=1)
+
     def setup(self) -> None:
         c, o = self.context, self.options
-        refuse_attention_dropout(c, "mamba")
         inner, self.rank = o.expand * c.d_model, o.dt_rank or -(-c.d_model // 16)
         named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
         self.into = Dense(c.d_model, inner, ("embed", "mlp"), use_bias=False, **c.dtypes)

@@ -26,7 +26,7 @@ from flax import struct
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_weight_dropout, require_positive
+from transformer_jax.mixers.checks import refuse_weight_dropout, require
 from transformer_jax.ops.matmul import matmul
 
 
@@ -62,7 +62,7 @@ class MlpMixer(Mixer):
         """See `Mixer`."""
         del hooks
         refuse_weight_dropout(context, key)
-        require_positive(options, key)
+        require(options, key, hidden=1)
 
     def setup(self) -> None:
         c = self.context

@@ -17,7 +17,7 @@ parallel form and padding is without effect.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,7 @@ class Performer(KernelAttention):
     """Self-attention with positive orthogonal random features."""
 
     Options = PerformerOptions
+    at_least: ClassVar[dict[str, int]] = {"features": 1, "seed": 0, "chunk": 1}
 
     @classmethod
     def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
@@ -93,6 +94,7 @@ class PerformerCross(KernelCrossAttention):
     """Reads the memory with positive orthogonal random features."""
 
     Options = PerformerCrossOptions
+    at_least: ClassVar[dict[str, int]] = {"features": 1, "seed": 0}
 
     def feature_map(self) -> FeatureMap:
         """FAVOR+."""

@@ -29,6 +29,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.checks import require
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
     hash_rotations,
@@ -94,10 +95,7 @@ class Reformer(Mixer):
     def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
         """See `Mixer`."""
         del context, hooks
-        for name, least in (("chunk", 1), ("rounds", 1), ("buckets", 0), ("seed", 0)):
-            value = getattr(options, name)
-            if value < least:
-                raise UserError(f"{key}.{name}={value}: must be at least {least}")
+        require(options, key, chunk=1, rounds=1, buckets=0, seed=0)
         if options.buckets > 1 and options.buckets % 2:
             raise UserError(
                 f"{key}.buckets={options.buckets}: the hash has a bucket for each direction and "

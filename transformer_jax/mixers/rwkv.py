@@ -21,6 +21,7 @@ the past must fit the state, so it cannot look up an arbitrary earlier token exa
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +32,9 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import GroupNorm
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext, refuse_attention_dropout
+from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysOptions
+from transformer_jax.mixers.checks import refuse_weight_dropout, require
 from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
 
 #: log(-log w) never exceeds this: e^-54 is nothing in float32, and beyond it the
@@ -42,22 +44,11 @@ _STRONGEST = 4.0
 
 @dataclass(frozen=True)
 class RWKVOptions(BothWaysOptions):
-    """RWKV's sizes.
-
-    Raises:
-        UserError: a size that cannot be.
-    """
+    """RWKV's sizes."""
 
     lerp_rank: int = 32  #: rank of the maps that blend a token with the one before it
     decay_rank: int = 64  #: rank of the map to the decays
     chunk: int = 32  #: positions handled by one matrix product; a power of two
-
-    def __post_init__(self) -> None:
-        for key in ("lerp_rank", "decay_rank", "chunk"):
-            if getattr(self, key) < 1:
-                raise UserError(f"options.rwkv.{key} must be at least 1, got {getattr(self, key)}")
-        if self.chunk & (self.chunk - 1):
-            raise UserError(f"options.rwkv.chunk must be a power of two, got {self.chunk}")
 
 
 @struct.dataclass
@@ -100,9 +91,17 @@ class RWKV(Mixer):
     Options = RWKVOptions
     knows_order = True
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require(options, key, lerp_rank=1, decay_rank=1, chunk=1)
+        if options.chunk & (options.chunk - 1):
+            raise UserError(f"{key}.chunk={options.chunk}: must be a power of two")
+
     def setup(self) -> None:
         c, o = self.context, self.options
-        refuse_attention_dropout(c, "rwkv")
         width = c.num_heads * c.head_dim
         named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
         # Early channels look at the token before, late ones at the token itself.

@@ -16,6 +16,7 @@ speed of matrix products.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,29 +25,22 @@ from flax import linen as nn
 from transformer_jax.layers.diagonal_systems import (
     ComplexState,
     DiagonalSystems,
-    check_ssm_options,
 )
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, refuse_attention_dropout
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.checks import refuse_weight_dropout, require_diagonal_system
 from transformer_jax.ops.convolutions import long_convolution
 from transformer_jax.ops.diagonal_ssm import ssm_step
 
 
 @dataclass(frozen=True)
 class S4DOptions:
-    """S4D's sizes.
-
-    Raises:
-        UserError: a size or step that cannot be.
-    """
+    """S4D's sizes."""
 
     state_size: int = 64  #: states a channel, in conjugate pairs; even
     dt_min: float = 0.001  #: the shortest initial step: one channel remembers about 1 / dt
     dt_max: float = 0.1  #: the longest
     direct_length: int = 64  #: sequences up to this length are convolved without FFT
-
-    def __post_init__(self) -> None:
-        check_ssm_options("s4d", self.state_size, self.dt_min, self.dt_max, self.direct_length)
 
 
 class S4D(Mixer):
@@ -55,9 +49,15 @@ class S4D(Mixer):
     Options = S4DOptions
     knows_order = True
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require_diagonal_system(options, key)
+
     def setup(self) -> None:
         c, o = self.context, self.options
-        refuse_attention_dropout(c, "s4d")
         directions = 1 if c.causal else 2
         self.systems = DiagonalSystems(
             c.d_model, o.state_size, o.dt_min, o.dt_max, directions, "embed", c.dtypes

@@ -5,25 +5,17 @@ positions that one token reads (`reads`).
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.mixers.base import Mixer
-from transformer_jax.mixers.full_attention import HeadProjections, KeyValueCache
+from transformer_jax.mixers.full_attention import KeyValueCache
+from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
 from transformer_jax.ops.partial_attention import Hooks
-
-
-def require(options: Any, key: str, **at_least: int) -> None:
-    """Raises UserError where an option of `options`, given by name, is below its least value."""
-    for option, least in at_least.items():
-        value = getattr(options, option)
-        if value < least:
-            raise UserError(f"{key}.{option}={value}: must be at least {least}")
 
 
 class SparseAttention(Mixer):

@@ -13,6 +13,7 @@ the past must fit the state, so it cannot look up an arbitrary earlier token exa
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,18 +28,15 @@ from transformer_jax.layers.initializers import (
 from transformer_jax.layers.norms import RMSNorm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
-from transformer_jax.mixers.base import Mixer, refuse_attention_dropout
+from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysOptions
+from transformer_jax.mixers.checks import refuse_weight_dropout, require
 from transformer_jax.ops.scans import scalar_decay_scan, scalar_decay_step
 
 
 @dataclass(frozen=True)
 class SSDOptions(BothWaysOptions):
-    """Mamba-2's sizes.
-
-    Raises:
-        UserError: a size below 1.
-    """
+    """Mamba-2's sizes."""
 
     expand: int = 2  #: inner channels as a multiple of d_model
     head_dim: int = 0  #: channels that share a decay; 0 = the model's head_dim
@@ -46,16 +44,6 @@ class SSDOptions(BothWaysOptions):
     groups: int = 1  #: sets of B and C, each shared by as many heads
     conv_width: int = 4  #: taps of the convolution
     chunk: int = 64  #: positions handled by one matrix product
-
-    def __post_init__(self) -> None:
-        for key, least in (
-            ("expand", 1), ("head_dim", 0), ("state_size", 1), ("groups", 1), ("conv_width", 1),
-            ("chunk", 1),
-        ):  # fmt: skip
-            if getattr(self, key) < least:
-                raise UserError(
-                    f"options.ssd.{key} must be at least {least}, got {getattr(self, key)}"
-                )
 
 
 @struct.dataclass
@@ -72,17 +60,24 @@ class SSD(Mixer):
     Options = SSDOptions
     knows_order = True
 
+    @classmethod
+    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
+        """See `Mixer`."""
+        del hooks
+        refuse_weight_dropout(context, key)
+        require(options, key, expand=1, head_dim=0, state_size=1, groups=1, conv_width=1, chunk=1)
+        inner, head_dim = options.expand * context.d_model, options.head_dim or context.head_dim
+        if inner % head_dim or inner // head_dim % options.groups:
+            raise UserError(
+                f"{key}.head_dim={head_dim} and {key}.groups={options.groups}: expand * d_model = "
+                f"{inner} channels are split into heads of head_dim, and those into groups; "
+                f"choose a divisor of {inner}, and of the number of heads"
+            )
+
     def setup(self) -> None:
         c, o = self.context, self.options
-        refuse_attention_dropout(c, "ssd")
         inner, self.head_dim = o.expand * c.d_model, o.head_dim or c.head_dim
         self.num_heads = inner // self.head_dim
-        if inner % self.head_dim or self.num_heads % o.groups:
-            raise UserError(
-                f"ssd splits expand * d_model = {inner} channels into heads of head_dim, and "
-                f"those into groups, got head_dim={self.head_dim} and groups={o.groups}: set "
-                f"options.ssd.head_dim to a divisor of {inner}, and groups to one of the heads"
-            )
         named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
         mixed = inner + 2 * o.groups * o.state_size
         self.into = Dense(c.d_model, mixed, ("embed", "mlp"), use_bias=False, **c.dtypes)

@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.sparse_attention import CachedSparseAttention, require
+from transformer_jax.mixers.checks import require
+from transformer_jax.mixers.sparse_attention import CachedSparseAttention
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import strided_attention
 

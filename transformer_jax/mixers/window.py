@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.sparse_attention import SparseAttention, require
+from transformer_jax.mixers.checks import require
+from transformer_jax.mixers.sparse_attention import SparseAttention
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import window_part
 
