@@ -97,9 +97,16 @@ class KernelAttention(Mixer):
         k_BHK, v_BHV = self.heads.keys_values(x_BD)
         k_BHR, log_scale_BH = self.phi.keys(k_BHK)
         q_B1HR = self.phi.queries(self.heads.queries(x_BD))[:, None]
-        rotated = self._rotated(q_B1HR, k_BHR[:, None], position[None])
-        q, k, norm_q, norm_k = (x if x is None else x[:, 0] for x in rotated)
-        y_BHV, state = kernel_attention_step(q, k, v_BHV, log_scale_BH, state, norm_q, norm_k)
+        rotated_q, rotated_k, norm_q, norm_k = self._rotated(q_B1HR, k_BHR[:, None], position[None])
+        y_BHV, state = kernel_attention_step(
+            rotated_q[:, 0],
+            rotated_k[:, 0],
+            v_BHV,
+            log_scale_BH,
+            state,
+            None if norm_q is None else norm_q[:, 0],
+            None if norm_k is None else norm_k[:, 0],
+        )
         return self.heads.join(y_BHV.astype(v_BHV.dtype)), state
 
     def _rotated(

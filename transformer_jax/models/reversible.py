@@ -13,7 +13,7 @@ Dropout is replayed from the same keys. The stack's output is (a + b) / 2, which
 width at d_model where the paper's concatenation doubles it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,24 @@ def run_stack(
     keys = tuple(jax.random.split(stack.make_rng("dropout"), len(places)))
     a, b = _run(updates, [own[i] for i, _ in places], params, x_BLD, memory, masks, keys)
     return (a + b) / 2
+
+
+def step_stack(
+    blocks: Sequence[Any],
+    x_BZD: jax.Array,
+    position: jax.Array,
+    state: list[Any],
+    projected: list[Any],
+) -> tuple[jax.Array, list[Any]]:
+    """One token of each beam through a decoder's blocks: ([B, Z, D], the next state)."""
+    a_BZD = b_BZD = x_BZD
+    next_state = []
+    for block, layer_state, memory in zip(blocks, state, projected, strict=True):
+        for index in range(block.num_updates):
+            y_BZD, layer_state = block.update_step(index, b_BZD, layer_state, memory, position)
+            a_BZD, b_BZD = b_BZD, a_BZD + y_BZD
+        next_state.append(layer_state)
+    return (a_BZD + b_BZD) / 2, next_state
 
 
 def _pure_update(stack: nn.Module, layer: int, index: int) -> Update:

@@ -22,7 +22,7 @@ from transformer_jax.models.config import (
     mixer_context,
     word_width,
 )
-from transformer_jax.models.reversible import run_stack
+from transformer_jax.models.reversible import run_stack, step_stack
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.sharding import constrain
@@ -174,26 +174,13 @@ class Decoder(nn.Module):
         x_N1D = self.position.embed(x_BZD.reshape(-1, 1, words), position[None])
         x_BZD = x_N1D.reshape(batch, beams, -1)
         if self.config.residual == "reversible":
-            return self._reversible_step(x_BZD, position, state, projected)
+            x_BZD, next_state = step_stack(self.blocks, x_BZD, position, state, projected)
+            return self._normed(x_BZD), next_state
         next_state = []
         for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
             x_BZD, layer_state = block.step(x_BZD, layer_state, layer_projected, position)
             next_state.append(layer_state)
         return self._normed(x_BZD), next_state
-
-    def _reversible_step(
-        self, x_BZD: jax.Array, position: jax.Array, state: list[Any], projected: list[Any]
-    ) -> tuple[jax.Array, list[Any]]:
-        next_state = []
-        a_BZD = b_BZD = x_BZD
-        for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
-            for index in range(block.num_updates):
-                update_BZD, layer_state = block.update_step(
-                    index, b_BZD, layer_state, layer_projected, position
-                )
-                a_BZD, b_BZD = b_BZD, a_BZD + update_BZD
-            next_state.append(layer_state)
-        return self._normed((a_BZD + b_BZD) / 2), next_state
 
     def _normed(self, x: jax.Array) -> jax.Array:
         return self.last_norm(x) if self.config.norm == "pre" else x
