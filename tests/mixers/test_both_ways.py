@@ -12,6 +12,8 @@ from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWays, BothWaysOptions, both_ways
 from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.none import NoPosition
 
 D, LENGTHS = 2, (5, 3, 1)
@@ -112,3 +114,16 @@ def test_the_registered_class_says_what_its_mixer_says():
     assert cls.refuses == {} and cls.honours == frozenset()
     wrapped = [name for name, cls in MIXERS.items() if issubclass(cls, BothWays)]
     assert {"h3", "mamba", "rwkv", "ssd"} <= set(wrapped)
+
+
+def test_one_word_of_config_gives_each_role_its_directions():
+    config = ModelConfig(
+        source_vocab_size=9, target_vocab_size=9, d_model=8, d_ff=8, num_heads=2, max_length=5,
+        encoder=StackConfig(num_layers=1, mixers=("mamba",), position="none"),
+        decoder=StackConfig(num_layers=1, mixers=("mamba",), position="none"),
+    )  # fmt: skip
+    paths = [jax.tree_util.keystr(path) for path, _ in
+             jax.tree_util.tree_leaves_with_path(api.abstract_params(config))]  # fmt: skip
+    backwards = [path for path in paths if "backwards" in path]
+    assert backwards and all("encoder" in path for path in backwards)
+    assert any("decoder" in path and "forwards" in path for path in paths)
