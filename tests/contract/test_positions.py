@@ -12,7 +12,6 @@ from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.rope import Rope, rotated
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
-
 EMBEDDING = [name for name, cls in POSITIONS.items() if "embed" in cls.hooks()]
 AT_SCORES = [name for name, cls in POSITIONS.items() if cls.hooks() - {"embed"}]
 
