@@ -34,6 +34,15 @@ def build(cls: type[Position], *, causal: bool) -> tuple[Position, Any]:
     return scheme, jax.tree.map(noise, variables)
 
 
+def with_parameters(schemes: dict[str, type[Position]]) -> list[str]:
+    """Names of the schemes that learn something; by shapes alone."""
+    params = {
+        name: jax.eval_shape(lambda cls=cls: build(cls, causal=False)[1])
+        for name, cls in schemes.items()
+    }
+    return [name for name, tree in params.items() if jax.tree.leaves(tree)]
+
+
 def _touch(scheme: Position, positions: jax.Array) -> Any:
     words = jnp.ones((1, len(positions), scheme.word_width(scheme.d_model, scheme.options)))
     heads = jnp.ones((1, len(positions), scheme.num_heads, scheme.head_dim))

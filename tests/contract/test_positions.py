@@ -12,29 +12,31 @@ from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.rope import Rope, rotated
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
+EMBEDDING = [name for name, cls in POSITIONS.items() if "embed" in cls.hooks()]
+AT_SCORES = [name for name, cls in POSITIONS.items() if cls.hooks() - {"embed"}]
+
 
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize(
-    "check",
-    [
-        position_suite.check_shift_invariance,
-        position_suite.check_widths,
-        position_suite.check_mixer_steps,
-    ],
+    "check", [position_suite.check_shift_invariance, position_suite.check_widths]
 )
 def test_scheme(name, check):
-    cls = POSITIONS[name]
-    if check is position_suite.check_mixer_steps and not cls.hooks() - {"embed"}:
-        return  # the mixer never meets it
-    check(cls)
+    check(POSITIONS[name])
 
 
-@pytest.mark.parametrize("name", POSITIONS)
-@pytest.mark.parametrize(
-    "check", [position_suite.check_model_steps, position_suite.check_parameters]
-)
-def test_model(name, check):
-    check(name)
+@pytest.mark.parametrize("name", AT_SCORES)
+def test_in_a_mixer(name):
+    position_suite.check_mixer_steps(POSITIONS[name])
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_in_a_model(name):
+    position_suite.check_model_steps(name)
+
+
+@pytest.mark.parametrize("name", position_suite.with_parameters(POSITIONS))
+def test_parameters(name):
+    position_suite.check_parameters(name)
 
 
 @pytest.mark.parametrize("name", POSITIONS)
