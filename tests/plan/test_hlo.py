@@ -5,7 +5,7 @@ import pytest
 from transformer_jax.plan.collectives import by_kind, collective, group_size
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.hlo import parse, walk
-from transformer_jax.plan.timeline import estimate, link_bandwidth
+from transformer_jax.plan.timeline import estimate, link_bandwidth, roofline
 
 MODULE = """\
 HloModule jit_small, is_scheduled=true, entry_computation_layout={(f32[8,4]{1,0})->f32[8,4]{1,0}}
@@ -189,6 +189,10 @@ def test_a_started_collective_runs_beside_the_computation(beside, waiting):
 def test_without_a_compilers_estimates_there_is_none():
     module, _ = instructions("%c = f32[2]{0} fusion(%x), calls=%f")
     assert estimate(module, DEVICE, 8, (2, 4)) is None
+    assert (
+        roofline(DEVICE, flops=2e12, accessed=1e11).seconds == 2.0
+    )  # 1e12 a second, 1e11 a second
+    assert roofline(DEVICE, flops=2e12, accessed=3e11).seconds == 3.0
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_report_of_a_machine_that_says_little(made):
     text = report(made)
     assert f"{made.num_params:,}" in text
     assert "16 pairs of 16 + 16 pieces, 512 tokens" in text
-    assert "none: not a TPU's compiler" in text
+    assert "none: unknown device" in text
     assert "DOES NOT FIT" not in text and "what would help" not in text
 
 

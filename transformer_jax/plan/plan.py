@@ -10,7 +10,7 @@ from transformer_jax.plan.flops import train_step_flops
 from transformer_jax.plan.hlo import parse
 from transformer_jax.plan.programs import Planner, Program
 from transformer_jax.plan.search import guess_from, largest_that_fits
-from transformer_jax.plan.timeline import Estimate, estimate
+from transformer_jax.plan.timeline import Estimate, estimate, roofline
 from transformer_jax.plan.topology import Target
 from transformer_jax.training.config import Config
 
@@ -35,7 +35,7 @@ class Plan:
         collectives: of a training step: kind -> (how many, bytes).
         flops: that a training step needs.
         peak_flops: a second, of all devices; None = not published here.
-        estimate: of a training step's time; None = the compiler gives none.
+        estimate: of a training step's time; None = nothing is known of the device.
         largest_rows: of the batches that fit; None = not looked for.
         steps: of the recipe.
         remat: whether the recipe has it.
@@ -109,6 +109,11 @@ def make_plan(
     decode = planner.decode(decode_rows * planner.batch_devices, length)
     module = parse(step.text) if step.text else None
     device, count = target.device, len(target.devices)
+    flops = train_step_flops(config.model, rows, length)
+    time = None
+    if module and device:
+        time = estimate(module, device, count, target.bounds)
+        time = time or roofline(device, flops / count, step.accessed)
     return Plan(
         target=target.text,
         mesh=dict(planner.mesh.shape),
@@ -123,9 +128,9 @@ def make_plan(
         train=step,
         decode=decode,
         collectives=by_kind(module, count) if module else {},
-        flops=train_step_flops(config.model, rows, length),
+        flops=flops,
         peak_flops=device.flops * count if device else None,
-        estimate=estimate(module, device, count, target.bounds) if module and device else None,
+        estimate=time,
         largest_rows=_largest(planner, step, length) if largest_batch else None,
         steps=train.steps,
         remat=config.model.remat,

@@ -39,6 +39,7 @@ class Program:
         argument_bytes: of these, arguments (for a training step nearly all of it the state).
         text: HLO, as compiled; "" where it does not fit.
         fits: whether the compiler found room, and the device has it.
+        accessed: bytes that one run reads and writes on a device, loop bodies counted once.
     """
 
     rows: int
@@ -46,6 +47,7 @@ class Program:
     argument_bytes: int
     text: str
     fits: bool
+    accessed: float = 0.0
 
 
 def with_vocabulary(config: Config) -> Config:
@@ -153,7 +155,9 @@ class Planner:
             + memory.generated_code_size_in_bytes
         )
         fits = self.target.memory is None or total <= self.target.memory
-        return Program(rows, total, arguments, compiled.as_text(), fits)
+        costs = compiled.cost_analysis() or {}
+        accessed = float(costs.get("bytes accessed", 0.0))
+        return Program(rows, total, arguments, compiled.as_text(), fits, accessed)
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -75,16 +75,14 @@ def _time(plan: Plan) -> list[str]:
     tokens = plan.tokens * plan.steps
     whole = f"{plan.steps:,} steps, {tokens:.3e} tokens (padding counted)"
     if plan.estimate is None:
-        why = "none: " + (
-            "the step does not fit" if not plan.train.fits else "not a TPU's compiler"
-        )
+        why = "none: " + ("the step does not fit" if not plan.train.fits else "unknown device")
         return [_line("time", why), _line("the recipe", whole)]
     time = plan.estimate
     per_second = plan.tokens / time.seconds
     lines = [
         _line(
             "time",
-            f"{1e3 * time.seconds:.2f} ms a step by the compiler's estimates: "
+            f"{1e3 * time.seconds:.2f} ms a step by {time.source}: "
             f"{1e3 * time.computing:.2f} ms computing, {1e3 * time.waiting:.2f} ms waiting for "
             f"collectives, {1e3 * time.hidden:.2f} ms of them hidden",
         ),

@@ -26,12 +26,14 @@ class Estimate:
         computing: of these, in the compiler's estimates.
         waiting: of these, for collectives that nothing hides.
         hidden: seconds of collectives that run beside the computation.
+        source: whose word `computing` is.
     """
 
     seconds: float
     computing: float
     waiting: float
     hidden: float
+    source: str = "the compiler's estimates"
 
 
 def link_bandwidth(device: Device, group: int, num_devices: int, bounds: tuple[int, ...]) -> float:
@@ -65,6 +67,21 @@ def estimate(
         waiting=line.waiting,
         hidden=line.communicating - line.waiting,
     )
+
+
+def roofline(device: Device, flops: float, accessed: float) -> Estimate:
+    """The least that a step can take: its FLOPs at the peak, or its bytes at full bandwidth.
+
+    Args:
+        device: whose published numbers.
+        flops: of the step on one device.
+        accessed: bytes that the compiled step reads and writes there, loop bodies counted once.
+
+    For devices whose compiler gives no estimates (Williams et al. 2009, the roofline model).
+    Collectives are left out, since nothing is known here of what links the devices.
+    """
+    seconds = max(flops / device.flops, accessed / device.bandwidth)
+    return Estimate(seconds, seconds, 0.0, 0.0, source="a roofline, so at least")
 
 
 class _Line:
