@@ -8,8 +8,14 @@ Command:   python train.py --config=configs/multi30k_en_de.py --workdir=runs/mul
                --config.data.test_target=test_2016_flickr.de.gz
            python eval.py --workdir=runs/multi30k --beam_size=5
 Hardware:  2 CPU cores
-Time:      not yet run
-Score:     not yet run
+Time:      55 minutes in all on two cores of an AMD EPYC with AVX2, tokenizer, compiling and
+           validation included, while other programs used what it left over (2026-11-21)
+Score:     38.26 BLEU, 60.36 chrF++ on test_2016_flickr
+           (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
+           validation BLEU (greedy, 300 sentences) 29.4, 36.1, 38.1 and 38.4 on the way
+
+A CPU with AVX-512 bf16 or AMX trains faster with --config.model.matmul_dtype=bfloat16; the
+score above is of float32.
 """
 
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -22,22 +28,22 @@ config = Config(
     tokenizer=TokenizerConfig(kind="unigram", vocab_size=5000),
     batch=BatchConfig(tokens=2048, max_length=64),
     model=ModelConfig(
-        d_model=256,
+        d_model=192,
         d_ff=512,
         num_heads=4,
         encoder=StackConfig(num_layers=3),
         decoder=StackConfig(num_layers=3),
-        dropout_rate=0.3,
-        matmul_dtype="auto",
+        dropout_rate=0.2,
+        matmul_dtype="float32",
         max_length=96,
     ),
     train=TrainConfig(
-        steps=6000,
+        steps=5000,
         optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=600, schedule="cosine"),
         ema_decay=0.998,
-        evaluate_every=1000,
+        evaluate_every=1250,
         evaluate_sentences=300,
-        checkpoint_every=1000,
+        checkpoint_every=1250,
     ),
     decode=DecodeConfig(beam_size=5, length_penalty=0.6, max_source_length=96),
 )
