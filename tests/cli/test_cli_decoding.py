@@ -47,7 +47,13 @@ def run_folder(tmp_path_factory):
     size = tokenizers.source.vocab_size
     stack = StackConfig(num_layers=1)
     config = Config(
-        data=DataConfig(train_source=("unused.en",), train_target=("unused.de",), **files),
+        data=DataConfig(
+            source_language="en",
+            target_language="de",
+            train_source=("unused.en",),
+            train_target=("unused.de",),
+            **files,
+        ),
         tokenizer=tokenizer,
         model=ModelConfig(
             source_vocab_size=size,

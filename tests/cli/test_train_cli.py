@@ -114,8 +114,8 @@ def test_another_config_is_refused_and_nothing_touched(place, trained, capsys):
         return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in trained.rglob("*")}
 
     before = content()
-    assert main(arguments(place, trained, "--config.train.steps=9")) == 2
-    assert "train.steps: 8 -> 9" in capsys.readouterr().err
+    assert main(arguments(place, trained, "--config.train.label_smoothing=0.2")) == 2
+    assert "train.label_smoothing: 0.1 -> 0.2" in capsys.readouterr().err
     assert content() == before
 
 

@@ -1,5 +1,7 @@
 """Every registered mixer against the suite, in every role it does not refuse."""
 
+from functools import cache
+
 import pytest
 import suite
 
@@ -9,6 +11,7 @@ CAUSAL = [n for n, c in MIXERS.items() if "decoder" not in c.refuses]
 BIDIRECTIONAL = [n for n, c in MIXERS.items() if "encoder" not in c.refuses]
 
 
+@cache
 def build(name: str, *, causal: bool):
     cls = MIXERS[name]
     mixer = cls(

@@ -150,7 +150,12 @@ def embedded(tmp_path_factory: pytest.TempPathFactory, no_network: None) -> Data
     """The embedded corpus, small, prepared by TFDS without a network."""
     pytest.importorskip("tensorflow_datasets")
     folder = tmp_path_factory.mktemp("tfds")
-    config = DataConfig(tfds_name="grammar_translate", tfds_data_dir=str(folder))
+    config = DataConfig(
+        source_language="en",
+        target_language="de",
+        tfds_name="grammar_translate",
+        tfds_data_dir=str(folder),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grammar, "SPLIT_SIZES", {"train": 2500, "validation": 20, "test": 30})
         assert has_split(config, "test")

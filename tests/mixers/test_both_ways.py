@@ -104,8 +104,9 @@ def test_the_decoder_has_one_direction():
 
 @pytest.mark.parametrize("options", [{"combine": "concat"}, {"share_weights": True}])
 def test_options_of_two_directions_are_refused_in_the_decoder(options):
-    with pytest.raises(UserError, match="SumSoFar in the decoder.*model.encoder.options"):
-        run(build(causal=True, **options))
+    mixer = build(causal=True, **options)
+    with pytest.raises(UserError, match="one way only; set them in model.encoder.options"):
+        mixer.check(mixer.context, mixer.options, hooks=frozenset(), key="model.decoder.options.x")
 
 
 def test_the_registered_class_says_what_its_mixer_says():

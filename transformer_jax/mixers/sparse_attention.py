@@ -5,7 +5,7 @@ positions that one token reads (`reads`).
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.full_attention import KeyValueCache
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
-from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.partial_attention import Bias, Hooks
 
 
 class SparseAttention(Mixer):
@@ -58,7 +58,7 @@ class SparseAttention(Mixer):
         # not do inside the loop over blocks.
         has_bias = self.position.bias(here_1, here_1) is not None
         return Hooks(
-            self.position.bias if has_bias else None,
+            cast(Bias, self.position.bias) if has_bias else None,
             self.context.attention_dropout_rate,
             self.weight_dropout.key(deterministic),
         )

@@ -136,7 +136,7 @@ def blocked_attention(
             mask = mask & allowed(q_at_NC[:, :, None], k_at_NM[:, None, :])[:, None, None]
         bias = None
         if hooks.bias is not None:
-            bias = jnp.expand_dims(jax.vmap(hooks.bias)(q_at_NC, k_at_NM), 1)
+            bias = jax.vmap(hooks.bias)(q_at_NC, k_at_NM)[:, None]
         return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, hooks.part(numbers_N[0]))
 
     steps = _num_steps(blocks, batch * heads * layout.block * keys)

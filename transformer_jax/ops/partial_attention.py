@@ -21,9 +21,8 @@ import jax.numpy as jnp
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.masks import MASKED
 
-#: (query positions [T], key positions [M]) -> additive bias [H, T, M] (or None, as
-#: `Position.bias` may; but then it has no business among the hooks).
-Bias = Callable[[jax.Array, jax.Array], jax.Array | None]
+#: (query positions [T], key positions [M]) -> additive bias [H, T, M].
+Bias = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 class Hooks(NamedTuple):
