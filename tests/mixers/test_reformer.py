@@ -15,7 +15,7 @@ from transformer_jax.mixers.reformer import Reformer, ReformerOptions, bucket_fa
 from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
 
 #: Several buckets and blocks within the suite's seven tokens, where the defaults have one.
-SMALL = ReformerOptions(chunk=2, rounds=3, buckets=4, seed=1)
+SMALL = ReformerOptions(chunk=3, rounds=6, buckets=4, seed=1)
 
 
 def build(*, causal, options=SMALL, turned=True, dropout=0.0):
@@ -57,7 +57,7 @@ def test_the_module_is_the_formula(causal):
         buckets = hash_buckets(qk, bound.rotations, bound.factors)
         assert len(np.unique(buckets)) == 4
         q, k = bound.position.rotate(qk, unit_keys(qk), at, at)
-        y = naive_lsh_attention(q, k, v, np.asarray(buckets), mask, 2, causal=causal)
+        y = naive_lsh_attention(q, k, v, np.asarray(buckets), mask, SMALL.chunk, causal=causal)
         return bound.out(y.reshape(*x.shape[:2], -1))
 
     got = suite.parallel(mixer, variables, x)
