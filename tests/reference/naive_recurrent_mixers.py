@@ -13,64 +13,70 @@ def linear(p, x):
     return x @ p["kernel"] + p.get("bias", 0.0)
 
 
-def causal_taps(kernel, xs, t):
-    """sum_w kernel[w] x_{t - width + 1 + w}; nothing stands before the first token."""
-    width = len(kernel)
-    return sum(kernel[w] * xs[t - width + 1 + w] for w in range(width) if t - width + 1 + w >= 0)
+def shifted_in(window, x):
+    """The window [W, E] one token later, its newest row x."""
+    return jnp.concatenate([window[1:], x[None]])
 
 
 def mamba(p, x, options, context):
     n, rank = options.state_size, options.dt_rank or -(-context.d_model // 16)
-    inner = linear(p["into"], x)
-    hidden, out = jnp.zeros((inner.shape[-1], n)), []
-    for t in range(len(x)):
-        u = jax.nn.silu(causal_taps(p["conv"]["kernel"], inner, t) + p["conv"]["bias"])
+    inner = options.expand * context.d_model
+
+    def token(state, x):
+        window, hidden = state
+        window = shifted_in(window, linear(p["into"], x))
+        u = jax.nn.silu((window * p["conv"]["kernel"]).sum(0) + p["conv"]["bias"])
         low, b, c = jnp.split(linear(p["select"], u), [rank, rank + n])
         delta = jnp.log1p(jnp.exp(linear(p["delta"], low) + p["delta_bias"]))
         decay = jnp.exp(-delta[:, None] * jnp.exp(p["log_decay"]))
         hidden = decay * hidden + jnp.outer(delta * u, b)
-        y = (hidden @ c + p["skip"] * u) * jax.nn.silu(linear(p["gate"], x[t]))
-        out.append(linear(p["out"], y))
-    return jnp.stack(out)
+        y = (hidden @ c + p["skip"] * u) * jax.nn.silu(linear(p["gate"], x))
+        return (window, hidden), linear(p["out"], y)
+
+    start = jnp.zeros((options.conv_width, inner)), jnp.zeros((inner, n))
+    return jax.lax.scan(token, start, x)[1]
 
 
 def ssd(p, x, options, context):
     head_dim = options.head_dim or context.head_dim
-    width = options.expand * context.d_model
-    heads, n = width // head_dim, options.state_size
-    mixed = linear(p["into"], x)
-    state, out = jnp.zeros((heads, n, head_dim)), []
-    for t in range(len(x)):
-        u = jax.nn.silu(causal_taps(p["conv"]["kernel"], mixed, t) + p["conv"]["bias"])
+    width, n = options.expand * context.d_model, options.state_size
+    heads, mixed = width // head_dim, width + 2 * options.groups * n
+
+    def token(state, x):
+        window, matrix = state
+        window = shifted_in(window, linear(p["into"], x))
+        u = jax.nn.silu((window * p["conv"]["kernel"]).sum(0) + p["conv"]["bias"])
         values = u[:width].reshape(heads, head_dim)
         b, c = u[width:].reshape(2, options.groups, n)
-        delta = jnp.log1p(jnp.exp(linear(p["delta"], x[t]) + p["delta_bias"]))
-        y = []
+        delta = jnp.log1p(jnp.exp(linear(p["delta"], x) + p["delta_bias"]))
+        new, y = [], []
         for h in range(heads):
             g = h * options.groups // heads
             decay = jnp.exp(-delta[h] * jnp.exp(p["log_decay"][h]))
-            new = decay * state[h] + jnp.outer(b[g], delta[h] * values[h])
-            state = state.at[h].set(new)
-            y.append(c[g] @ new + p["skip"][h] * values[h])
-        y = jnp.concatenate(y) * jax.nn.silu(linear(p["gate"], x[t]))
+            new.append(decay * matrix[h] + jnp.outer(b[g], delta[h] * values[h]))
+            y.append(c[g] @ new[h] + p["skip"][h] * values[h])
+        y = jnp.concatenate(y) * jax.nn.silu(linear(p["gate"], x))
         parts = y.reshape(options.groups, -1)
         parts = parts / jnp.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
-        out.append(linear(p["out"], parts.reshape(-1) * p["norm"]["scale"]))
-    return jnp.stack(out)
+        out = linear(p["out"], parts.reshape(-1) * p["norm"]["scale"])
+        return (window, jnp.stack(new)), out
+
+    start = jnp.zeros((options.conv_width, mixed)), jnp.zeros((heads, n, head_dim))
+    return jax.lax.scan(token, start, x)[1]
 
 
 def rwkv(p, x, options, context):
     heads, k_dim = context.num_heads, context.head_dim
-    state, before, out = jnp.zeros((heads, k_dim, k_dim)), jnp.zeros(x.shape[-1]), []
     bonus = p["bonus"].reshape(heads, k_dim)
 
     def low_rank(q, x):
         return q["bias"] + jnp.tanh(x @ q["down"]["kernel"]) @ q["up"]["kernel"]
 
-    for now in x:
+    def token(state, now):
+        before, matrix = state
         guide = now + (before - now) * p["blend"]
 
-        def lerp(name, now=now, before=before, guide=guide):
+        def lerp(name):
             return now + (before - now) * low_rank(p[f"lerp_{name}"], guide)
 
         r, k, v = (
@@ -78,17 +84,19 @@ def rwkv(p, x, options, context):
             for name in ("receptance", "key", "value")
         )
         decay = jnp.exp(-jnp.exp(low_rank(p["decay"], lerp("decay")))).reshape(heads, k_dim)
-        y = []
+        new, y = [], []
         for h in range(heads):
             pair = jnp.outer(k[h], v[h])
-            y.append(r[h] @ (state[h] + bonus[h][:, None] * pair))
-            state = state.at[h].set(decay[h][:, None] * state[h] + pair)
+            y.append(r[h] @ (matrix[h] + bonus[h][:, None] * pair))
+            new.append(decay[h][:, None] * matrix[h] + pair)
         y = jnp.stack(y)
         y = (y - y.mean(-1, keepdims=True)) / jnp.sqrt(y.var(-1, keepdims=True) + 64e-5)
         y = y.reshape(-1) * p["norm"]["scale"] + p["norm"]["bias"]
-        out.append(linear(p["out"], y * jax.nn.silu(linear(p["gate"], lerp("gate")))))
-        before = now
-    return jnp.stack(out)
+        out = linear(p["out"], y * jax.nn.silu(linear(p["gate"], lerp("gate"))))
+        return (now, jnp.stack(new)), out
+
+    start = jnp.zeros(x.shape[-1]), jnp.zeros((heads, k_dim, k_dim))
+    return jax.lax.scan(token, start, x)[1]
 
 
 def _diagonal(p, direction=0):
@@ -101,11 +109,12 @@ def _diagonal(p, direction=0):
 
 def _s4d_sums(p, x, direction):
     power, entry, c = _diagonal(p["systems"], direction)
-    state, out = jnp.zeros(power.shape, complex), []
-    for u in x:
+
+    def token(state, u):
         state = power * state + entry * u[:, None]
-        out.append(2 * (c * state).sum(-1).real)
-    return jnp.stack(out)
+        return state, 2 * (c * state).sum(-1).real
+
+    return jax.lax.scan(token, jnp.zeros_like(power), x)[1]
 
 
 def s4d(p, x, options, context):
@@ -121,17 +130,24 @@ def h3(p, x, options, context):
     width = options.head_dim
     heads = context.d_model // width
     power, entry, c = _diagonal(p["systems"])
-    state, out = jnp.zeros((heads, width, width, power.shape[-1]), complex), []
-    keys = linear(p["key"], x)
-    for t in range(len(x)):
-        k = causal_taps(p["shift"][::-1], keys, t) + p["shift_skip"] * keys[t]
-        k, v = k.reshape(heads, width), linear(p["value"], x[t]).reshape(heads, width)
-        q = linear(p["query"], x[t]).reshape(heads, width)
+
+    def token(state, x):
+        window, memory = state
+        window = shifted_in(window, linear(p["key"], x))
+        k = (window * p["shift"][::-1]).sum(0) + p["shift_skip"] * window[-1]
+        k, v = k.reshape(heads, width), linear(p["value"], x).reshape(heads, width)
+        q = linear(p["query"], x).reshape(heads, width)
         pair = k[:, :, None] * v[:, None, :]
-        state = power[:, None, None] * state + entry[:, None, None] * pair[..., None]
-        memory = 2 * (c[:, None, None] * state).sum(-1).real + p["skip"][:, None, None] * pair
-        out.append(linear(p["out"], jnp.concatenate([q[h] @ memory[h] for h in range(heads)])))
-    return jnp.stack(out)
+        memory = power[:, None, None] * memory + entry[:, None, None] * pair[..., None]
+        seen = 2 * (c[:, None, None] * memory).sum(-1).real + p["skip"][:, None, None] * pair
+        out = linear(p["out"], jnp.concatenate([q[h] @ seen[h] for h in range(heads)]))
+        return (window, memory), out
+
+    start = (
+        jnp.zeros((options.shift_size, context.d_model)),
+        jnp.zeros((heads, width, width, power.shape[-1]), power.dtype),
+    )
+    return jax.lax.scan(token, start, x)[1]
 
 
 MIXERS = {"h3": h3, "mamba": mamba, "rwkv": rwkv, "s4d": s4d, "ssd": ssd}
