@@ -57,16 +57,17 @@ def test_the_weights_are_those_of_the_formula():
     np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
-ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position="alibi"))
+ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position="t5"))
 
 
 def test_where_scores_do_not_hang_on_the_input_effective_attention_is_the_weight_matrix():
     params = api.init(ONE_HEAD, jax.random.key(0))
     query = params["encoder"]["blocks_0"]["mixer"]["heads"]["query"]
     query["kernel"] = jnp.zeros_like(query["kernel"])
+    params["encoder"]["position"]["table"] *= 5.0
     weights = attention_weights(ONE_HEAD, params, SOURCE, TARGET)["encoder.0"][0]
     effective = effective_attention(ONE_HEAD, params, SOURCE, TARGET, ["encoder.0"])["encoder.0"]
-    assert weights[0, 0] > 2 * weights[0, 3]  # the bias is at work
+    assert weights.std() > 0.05  # the bias is at work
     np.testing.assert_allclose(effective, weights, atol=1e-5)
 
 
@@ -97,7 +98,7 @@ class ScaledMeans(Means):
     """Calls its parent's method of the same name, which must not be counted twice."""
 
     def __call__(self, x, mask, *, deterministic):
-        return 3.0 * super().__call__(x, mask, deterministic=deterministic) ** 1
+        return 3.0 * super().__call__(x, mask, deterministic=deterministic)
 
 
 @pytest.mark.parametrize("cls", [Means, ScaledMeans])

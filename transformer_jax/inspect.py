@@ -162,11 +162,11 @@ def sentence_maps(
 def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Name of every mixer -> its place in the model."""
     encoder, decoder = range(config.encoder.num_layers), range(config.decoder.num_layers)
-    return (
-        {f"encoder.{i}": ("encoder", f"blocks_{i}", "mixer") for i in encoder}
-        | {f"decoder.{i}": ("decoder", f"blocks_{i}", "mixer") for i in decoder}
-        | {f"cross.{i}": ("decoder", f"blocks_{i}", "cross") for i in decoder}
-    )
+    paths: dict[str, tuple[str, ...]] = {}
+    paths |= {f"encoder.{i}": ("encoder", f"blocks_{i}", "mixer") for i in encoder}
+    paths |= {f"decoder.{i}": ("decoder", f"blocks_{i}", "mixer") for i in decoder}
+    paths |= {f"cross.{i}": ("decoder", f"blocks_{i}", "cross") for i in decoder}
+    return paths
 
 
 def _run(

@@ -61,7 +61,7 @@ def blockwise_attention(
     k_blocks, v_blocks = _blocks(k_BMGK, block), _blocks(v_BMGK, block)
     mask_blocks = _blocks(key_mask_BM, block)  # padded with False
 
-    def attend(_: None, numbered: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
+    def attend(carry: None, numbered: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
         number, q_BCHK = numbered
         q_positions = number * block + jnp.arange(block)
         key = None if dropout_key is None else jax.random.fold_in(dropout_key, number)
@@ -99,7 +99,7 @@ def blockwise_attention(
         )
         # Where no key is real, y is 0 and the sum too.
         y_BCHK = y_BCHK / jnp.maximum(sum_BHC, 1e-30).swapaxes(1, 2)[..., None]
-        return None, y_BCHK.astype(v_BMGK.dtype)
+        return carry, y_BCHK.astype(v_BMGK.dtype)
 
     _, y_blocks = jax.lax.scan(jax.checkpoint(attend), None, (jnp.arange(len(q_blocks)), q_blocks))
     y_BTHK = jnp.moveaxis(y_blocks, 0, 1)

@@ -35,4 +35,4 @@ class Alibi(Position):
     def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
         """[H, T, M] float32."""
         distances_TM = jnp.abs(q_positions[:, None] - k_positions[None, :]).astype(jnp.float32)
-        return -slopes(self.num_heads)[:, None, None] * distances_TM
+        return distances_TM * -slopes(self.num_heads)[:, None, None]
