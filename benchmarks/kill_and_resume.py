@@ -3,8 +3,8 @@
     python benchmarks/kill_and_resume.py --kills=30
 
 Trains a tiny model twice: once undisturbed, once killed and restarted. A third of the kills
-fall into the start (imports, tokenizer, restore), the others into training, where half of
-the time is spent saving. In the end it compares the parameters bit by bit, and the loss of
+fall into the start (imports, tokenizer, restore), the others into training, which saves
+every ten steps. In the end it compares the parameters bit by bit, and the loss of
 every step, which depends on the parameters and on the data of that step: equal losses at
 every step, each step once, say that no data was skipped or seen twice. Prints JSON; exit
 status 1 where anything differs.

@@ -47,11 +47,16 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
     optimizer = make_optimizer(train.optimizer, 16, 100)
     mesh = make_mesh(MeshConfig())
     params = {"w": jnp.linspace(-1.0, 2.0, 4)}
-    zero = jnp.zeros((), jnp.int32)
+    # No two leaves may share a buffer: the step is given all of them.
+    step_0, skipped, in_a_row = (jnp.zeros((), jnp.int32) for _ in range(3))
     state = TrainState(
-        step=zero, params=params, opt_state=optimizer.init(params),
-        ema=jax.tree.map(jnp.copy, params), skipped=zero, skipped_in_a_row=jnp.copy(zero),
-    )  # fmt: skip
+        step=step_0,
+        params=params,
+        opt_state=optimizer.init(params),
+        ema=jax.tree.map(jnp.copy, params),
+        skipped=skipped,
+        skipped_in_a_row=in_a_row,
+    )
     shardings = jax.tree.map(lambda x: replicated(mesh), state)
     step = make_train_step(toy.MODEL, train, optimizer, mesh, shardings)
 

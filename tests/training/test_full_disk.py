@@ -130,7 +130,9 @@ import resource, sys
 sys.path[:0] = sys.argv[1:2]
 from test_damaged_checkpoints import save
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+from transformer_jax.cli.main import _prepare_process
 from transformer_jax.errors import UserError
+_prepare_process()
 try:
     save(sys.argv[2], 4)
 except UserError as error:
@@ -142,3 +144,4 @@ except UserError as error:
     )  # fmt: skip
     assert done.returncode == 0
     assert done.stdout.startswith("error: cannot save the checkpoint of step 4")
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]

@@ -115,7 +115,8 @@ def _prepare_process() -> None:
     import jax
 
     keep_freed_memory()
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax explains itself at length
+    # Orbax explains itself at length, and logs with a traceback what it then raises.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(user_cache() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

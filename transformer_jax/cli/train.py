@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     experiment.run(
         config, args.workdir, should_stop=stopped, progress=not args.no_progress, log=log
     )
-    if stopped():
+    if stopped.answer if isinstance(stopped, _StopAgreed) else stopped():
         return STOPPED
     if is_first():
         _report(args.workdir, log)
@@ -144,14 +144,14 @@ class _StopAgreed:
 
     def __init__(self) -> None:
         self._calls = 0
-        self._stopped = False
+        self.answer = False  # the last one given
 
     def __call__(self) -> bool:
         from transformer_jax.parallel.processes import stop_agreed
 
         self._calls += 1  # as many in every process
-        self._stopped = self._stopped or stop_agreed(self._calls)
-        return self._stopped
+        self.answer = stop_agreed(self._calls)
+        return self.answer
 
 
 def _stop_on_signals() -> Callable[[], bool]:

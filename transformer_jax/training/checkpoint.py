@@ -6,7 +6,9 @@ tokenizer, evaluation record), the files it was given (the tokenizer) and a mani
 Saving is asynchronous; a checkpoint appears under its final name only when whole.
 """
 
+import contextlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -113,6 +115,10 @@ class Checkpoints:
         for folder in self._folders.values():  # what kills left of unfinished saves
             for path in folder.glob("*.orbax-checkpoint-tmp*"):
                 shutil.rmtree(path, ignore_errors=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot write {folder}: {error.strerror}") from error
         return {"newest": newest, "damaged": damaged}
 
     def _complete(self, name: str) -> None:
@@ -229,9 +235,12 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits, then lets go of the folders."""
-        self.wait()
-        for manager in self._managers.values():
-            manager.close()
+        try:
+            self.wait()
+        finally:
+            for manager in self._managers.values():
+                with contextlib.suppress(Exception):  # after a failed save it is raised again
+                    manager.close()
 
 
 def _trainer(state: TrainState) -> dict[str, Any]:
@@ -259,9 +268,9 @@ def _write_last(workdir: Path, step: int) -> None:
 def _first(error: BaseException) -> str:
     """The system's own words where the error holds them, else its first line."""
     text = str(error)
-    system = re.search(r"\[OS error \d+: (?:E[A-Z]+ )?([^\]]+)\]", text)
+    system = re.search(r"os_error_code='(\d+)'", text)  # TensorStore's
     if system:
-        return system[1]
+        return os.strerror(int(system[1]))
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     lines = text.strip().splitlines()

@@ -115,7 +115,7 @@ def _damage(folder: Path, item: str) -> str | None:
 
 
 def _newest_whole(workdir: str | Path, held: dict[int, list[Path]], item: str) -> int:
-    problems = []
+    problems: list[str] = []
     for step in sorted(held, reverse=True):
         found = [_damage(folder, item) for folder in held[step]]
         if None in found:
