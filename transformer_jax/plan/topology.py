@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
@@ -81,7 +82,7 @@ def tpu_slice(topology: str) -> Target:
             ) from error
         reason = str(error).splitlines()[0]
         raise UserError(f"--plan_topology={topology}: libtpu says: {reason}") from error
-    devices = list(described.devices)
+    devices: list[Any] = list(described.devices)
     return Target(devices, tuple(map(int, numbers)), known_device(devices[0].device_kind))
 
 
