@@ -16,8 +16,8 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import Device
-from transformer_jax.plan.plan import make_plan
-from transformer_jax.plan.programs import needed_bytes
+from transformer_jax.plan.plan import largest_rows, make_plan
+from transformer_jax.plan.programs import Planner, needed_bytes
 from transformer_jax.plan.report import fits, report
 from transformer_jax.plan.timeline import Estimate
 from transformer_jax.plan.topology import Target, this_machine, tpu_slice
@@ -64,15 +64,13 @@ def test_the_report_of_a_machine_that_says_little(made):
     assert "DOES NOT FIT" not in text and "what would help" not in text
 
 
-def test_the_largest_batch_is_found_by_compiling():
+def test_the_largest_batch_is_found_by_compiling(made):
     """A device that is said to have 1.5 times what the recipe's batch takes."""
-    devices = jax.devices()[:1]
-    one = make_plan(CONFIG, Target(devices, (), None), largest_batch=False)
-    for share, expected in ((1.5, range(17, 60)), (0.8, range(1, 16))):
-        device = Device("made up", int(share * one.train.bytes), 1e12, 1e11)
-        plan = make_plan(CONFIG, Target(devices, (1, 1), device))
-        assert plan.largest_rows in expected
-        assert plan.train.fits is (share > 1)
+    device = Device("made up", int(1.5 * made.train.bytes), 1e12, 1e11)
+    planner = Planner(CONFIG, Target(jax.devices()[:1], (1, 1), device))
+    rows = largest_rows(planner, made.train, 16)
+    assert 16 < rows < 48
+    assert not planner.train_step(2 * rows, 16).fits
 
 
 def test_settings_that_cannot_work_are_refused():

@@ -35,6 +35,7 @@ def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
     """
     inner = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     total = 0
+    equation: Any
     for equation in inner.eqns:
         name = equation.primitive.name
         if name == "dot_general":

@@ -131,13 +131,20 @@ def make_plan(
         flops=flops,
         peak_flops=device.flops * count if device else None,
         estimate=time,
-        largest_rows=_largest(planner, step, length) if largest_batch else None,
+        largest_rows=largest_rows(planner, step, length) if largest_batch else None,
         steps=train.steps,
         remat=config.model.remat,
     )
 
 
-def _largest(planner: Planner, step: Program, length: int) -> int | None:
+def largest_rows(planner: Planner, step: Program, length: int) -> int | None:
+    """B of the largest batch of this length that fits; None where the device says no memory.
+
+    Args:
+        planner: compiles for the device.
+        step: a training step of that length, as compiled, from which the search sets out.
+        length: pieces of a sentence.
+    """
     memory = planner.target.memory
     if memory is None:
         return None

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
@@ -67,8 +68,6 @@ def tpu_slice(topology: str) -> Target:
     # A plan may be made on a TPU host too: libtpu must not ask for its metadata or lock its chips.
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")  # else it complains at length
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     from jax.experimental import topologies
@@ -83,7 +82,7 @@ def tpu_slice(topology: str) -> Target:
             ) from error
         reason = str(error).splitlines()[0]
         raise UserError(f"--plan_topology={topology}: libtpu says: {reason}") from error
-    devices = list(described.devices)
+    devices: list[Any] = list(described.devices)
     return Target(devices, tuple(map(int, numbers)), known_device(devices[0].device_kind))
 
 
