@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.text_files import is_pair_file, read_pairs_from_files
@@ -48,7 +48,7 @@ def with_languages(config: DataConfig) -> DataConfig:
     Raises:
       UserError: a language is neither named nor the ending of the file's name.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for side in ("source", "target"):
         if not getattr(config, f"{side}_language"):
             files = getattr(config, f"train_{side}")

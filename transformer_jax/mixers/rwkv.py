@@ -151,8 +151,8 @@ class RWKV(Mixer):
     ) -> tuple[jax.Array, RWKVState]:
         """One turn of the recurrence."""
         del position
-        inputs, gate_BE = self._project(x_BD, state.token)
-        y_BHK, matrix = channel_decay_step(*inputs, state.matrix)
+        (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.token)
+        y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.matrix)
         token = x_BD.astype(state.token.dtype)
         return self._gated(y_BHK, gate_BE), RWKVState(token=token, matrix=matrix)
 

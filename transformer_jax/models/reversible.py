@@ -47,11 +47,13 @@ def run_stack(
     """
     places = [(i, j) for i, block in enumerate(stack.blocks) for j in range(block.num_updates)]
     if deterministic or stack.is_initializing():
+
+        def update_at(layer: int, index: int, x: jax.Array) -> jax.Array:
+            return stack.update(layer, index, x, memory, masks, deterministic)
+
         pair = (x_BLD, x_BLD)
         for i, j in places:
-            pair = forward_pair(
-                pair, lambda x, i=i, j=j: stack.update(i, j, x, memory, masks, deterministic)
-            )
+            pair = forward_pair(pair, partial(update_at, i, j))
         return (pair[0] + pair[1]) / 2
     params = dict(stack.variables["params"])
     own = [params.pop(f"blocks_{i}") for i in range(len(stack.blocks))]
@@ -109,11 +111,12 @@ def _run(
     masks: Any,
     keys: tuple[jax.Array, ...],
 ) -> Pair:
+    def add(update: Update, params: Any, key: jax.Array, x: jax.Array) -> jax.Array:
+        return update(params, shared, x, memory, masks, key)
+
     pair = (x_BLD, x_BLD)
     for update, params, key in zip(updates, own, keys, strict=True):
-        pair = forward_pair(
-            pair, lambda x, f=update, p=params, k=key: f(p, shared, x, memory, masks, k)
-        )
+        pair = forward_pair(pair, partial(add, update, params, key))
     return pair
 
 

@@ -174,9 +174,7 @@ def _running_sums(
     own_value_BNHRV = jnp.einsum("bnchr,bnch,bnchv->bnhrv", k, weight_BNCH, v)
     own_key_BNHR = jnp.einsum("bnchr,bnch->bnhr", norm_k, weight_BNCH)
 
-    def add(
-        sums: KernelSums, own: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[KernelSums, KernelSums]:
+    def add(sums: KernelSums, own: tuple[jax.Array, ...]) -> tuple[KernelSums, KernelSums]:
         value_BHRV, key_BHR, top_BH = own
         keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
         after = KernelSums(

@@ -18,6 +18,7 @@ subtracted, so neither strong decays nor long chunks lose digits. All in float32
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -198,7 +199,7 @@ def _states_before_chunks(
 ) -> tuple[jax.Array, jax.Array]:
     """The state at each chunk's start, [B, L/C, ..., K, V], and after the last one."""
 
-    def next_state(state: jax.Array, of_chunk: tuple[jax.Array, jax.Array]) -> tuple:
+    def next_state(state: jax.Array, of_chunk: tuple[jax.Array, jax.Array]) -> Any:
         kept, written = of_chunk
         return kept * state + written, state
 

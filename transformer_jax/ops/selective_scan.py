@@ -45,8 +45,8 @@ def selective_scan(
     if state_BEN is None:
         state_BEN = jnp.zeros((batch, *a_EN.shape), jnp.float32)
     chunks = tuple(_chunks_first(x, chunk) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
-    state_BEN, y = jax.lax.scan(partial(_one_chunk, a_EN), state_BEN, chunks)
-    return jnp.moveaxis(y.reshape(-1, batch, inner), 0, 1)[:, :length], state_BEN
+    last_BEN, y = jax.lax.scan(partial(_one_chunk, a_EN), state_BEN, chunks)
+    return jnp.moveaxis(y.reshape(-1, batch, inner), 0, 1)[:, :length], last_BEN
 
 
 def selective_step(
