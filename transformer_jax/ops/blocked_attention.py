@@ -14,12 +14,14 @@ each class (Child et al. 2019, arXiv:1904.10509, section 4.2).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.ops.partial_attention import Hooks, Partial, attend
+from transformer_jax.ops.platform import by_platform
 
 #: (query positions [..., C, 1], key positions [..., 1, M]) -> boolean [..., C, M].
 Allowed = Callable[[jax.Array, jax.Array], jax.Array]
@@ -139,22 +141,32 @@ def blocked_attention(
             bias = jax.vmap(hooks.bias)(q_at_NC, k_at_NM)[:, None]
         return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, hooks.part(numbers_N[0]))
 
-    steps = _num_steps(blocks, batch * heads * layout.block * keys)
-    if steps == 1:
-        part = one_step(inputs)
-    else:
+    def in_steps(*arguments: Any) -> Partial:
+        *inputs, steps = arguments
+        if steps == 1:
+            return one_step(tuple(inputs))
         split = [x.reshape(steps, blocks // steps, *x.shape[1:]) for x in inputs]
         # A loop needs no barrier against common subexpressions: its bodies cannot be merged.
         stacked = jax.lax.map(jax.checkpoint(one_step, prevent_cse=False), tuple(split))
-        part = jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
+        return jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
+
+    cpu, other = (
+        _num_steps(blocks, batch * heads * layout.block * keys, _STEP_SCORES[platform])
+        for platform in ("cpu", "other")
+    )
+    # Most sequences are short: then nothing hangs on the platform, and one trace will do.
+    part = (
+        in_steps(*inputs, cpu)
+        if cpu == other
+        else by_platform(in_steps, *inputs, cpu=cpu, other=other)
+    )
     return Partial(
         layout.unfold(part.value.swapaxes(2, 3)), layout.unfold(part.log_weight.swapaxes(2, 3))
     )
 
 
-def _num_steps(blocks: int, scores_per_block: int) -> int:
+def _num_steps(blocks: int, scores_per_block: int, limit: int) -> int:
     """Smallest divisor of `blocks` that brings a step's scores under the limit."""
-    limit = _STEP_SCORES["cpu" if jax.default_backend() == "cpu" else "other"]
     for steps in range(1, blocks + 1):
         if blocks % steps == 0 and blocks // steps * scores_per_block <= limit:
             return steps
