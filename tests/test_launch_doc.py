@@ -38,8 +38,6 @@ COMMANDS = [(page, command) for page in PAGES for command in commands(page)]
 @pytest.mark.parametrize(("page", "arguments"), COMMANDS, ids=lambda value: " ".join(value))
 def test_command_lines_parse(page, arguments):
     args, rest = build_parser().parse_known_args(arguments)
-    if not hasattr(args, "distributed") and {"--distributed", "--num_processes=2"} & set(rest):
-        pytest.skip("several processes are not on this branch")
     if args.command == "train":
         override(load_recipe(str(ROOT / args.config)), parse_overrides(rest))
         assert args.plan or args.workdir
