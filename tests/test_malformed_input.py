@@ -23,7 +23,9 @@ from transformer_jax.training.integrity import find_damage
 from transformer_jax.training.metrics import read_metrics
 
 few = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 RECIPE = """
@@ -170,7 +172,7 @@ def model_file(tmp_path_factory):
     from transformer_jax.data.tokenizer import train_tokenizer
 
     text = ["the dog sees a cat", "an old man reads", "his long book here today"] * 20
-    config = TokenizerConfig(vocab_size=40, byte_fallback=False)
+    config = TokenizerConfig(vocab_size=28, byte_fallback=False)
     return train_tokenizer(config, text).model
 
 

@@ -1,6 +1,7 @@
 """FAVOR+: its formula, its features, and that it tends to softmax attention."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,8 @@ def test_directions_are_orthogonal_gaussians_of_the_seed():
 def against_softmax(features, seed, *, role):
     """Root mean square of (performer - full attention), on the same parameters."""
     causal = role == "decoder"
-    context, x = suite.context(causal=causal), suite.inputs()
+    # Short queries and keys: the variance of the features grows exponentially with their norm.
+    context, x = suite.context(causal=causal), 0.5 * suite.inputs()
     if role == "cross":
         full = CROSS_MIXERS["full"](context, CROSS_MIXERS["full"].Options())
         mixer = PerformerCross(context, PerformerCrossOptions(features=features, seed=seed))
@@ -64,7 +66,7 @@ def against_softmax(features, seed, *, role):
             return module(x, suite.MASK, deterministic=True)
 
     variables = full.init(jax.random.key(1), x, method=run)
-    want, got = (jax.jit(lambda m=m: m.apply(variables, x, method=run))() for m in (full, mixer))
+    want, got = (jax.jit(partial(m.apply, method=run))(variables, x) for m in (full, mixer))
     return float(jnp.sqrt(((got - want)[suite.MASK] ** 2).mean() / (want[suite.MASK] ** 2).mean()))
 
 
@@ -72,10 +74,10 @@ def against_softmax(features, seed, *, role):
 def test_it_tends_to_softmax_attention_as_features_grow(role):
     few, many = (
         np.mean([against_softmax(features, seed, role=role) for seed in range(2)])
-        for features in (32, 8192)
+        for features in (32, 2048)
     )
-    # 256 times the features: a sixteenth of the error, up to chance.
-    assert many < few / 8, (few, many)
+    # 64 times the features: an eighth of the error, up to chance.
+    assert many < few / 4, (few, many)
     assert many < 0.03, many
 
 

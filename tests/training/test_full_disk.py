@@ -54,9 +54,9 @@ def refuses_then_recovers(folder, full):
     assert "\n" not in text and len(text) < 500
     assert checkpoint_steps(folder / "checkpoints") == [4]
     assert find_damage(folder / "checkpoints" / "4") is None
-    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["4"], "the rest takes room"
     with contextlib.suppress(UserError):
         checkpoints.close()
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["4"], "the rest takes room"
     save(folder, 8)
     assert reopened(folder) == (8, [])
     return text

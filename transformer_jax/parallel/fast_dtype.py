@@ -13,9 +13,13 @@ _CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 _CUDA_CAPABILITY = 8.0
 
 
-def fast_matmul_dtype() -> Literal["float32", "bfloat16"]:
-    """bfloat16 where the devices have instructions for it, else float32; starts JAX."""
-    device = jax.devices()[0]
+def fast_matmul_dtype(device: jax.Device | None = None) -> Literal["float32", "bfloat16"]:
+    """bfloat16 where a device has instructions for it, else float32.
+
+    Args:
+        device: None = the first of this process, which starts JAX.
+    """
+    device = device or jax.devices()[0]
     if device.platform == "cpu":
         has_bfloat16 = bool(_CPU_FLAGS & cpu_flags(Path("/proc/cpuinfo")))
     elif device.platform == "gpu":

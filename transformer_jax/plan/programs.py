@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from transformer_jax.evaluation.model_calls import decode_batch
 from transformer_jax.models import api
+from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
 from transformer_jax.parallel.mesh import (
     MeshConfig,
     batch_devices,
@@ -50,14 +51,16 @@ class Program:
     accessed: float = 0.0
 
 
-def with_vocabulary(config: Config) -> Config:
-    """The config with the vocabulary size that its tokenizer will have, where it says 0."""
+def settled(config: Config, device: jax.Device) -> Config:
+    """The config with what training would fill in: vocabulary sizes and the matmul dtype."""
     size = config.tokenizer.vocab_size
     model = dataclasses.replace(
         config.model,
         source_vocab_size=config.model.source_vocab_size or size,
         target_vocab_size=config.model.target_vocab_size or size,
     )
+    if model.matmul_dtype == "auto":
+        model = dataclasses.replace(model, matmul_dtype=fast_matmul_dtype(device))
     return dataclasses.replace(config, model=model)
 
 
@@ -65,7 +68,7 @@ class Planner:
     """Compiles a recipe's programs for a target."""
 
     def __init__(self, config: Config, target: Target) -> None:
-        self.config = with_vocabulary(config)
+        self.config = settled(config, target.devices[0])
         self.target = target
         self.mesh: Mesh = make_mesh(config.mesh, target.devices)
         model, train = self.config.model, self.config.train

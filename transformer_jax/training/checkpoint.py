@@ -112,9 +112,8 @@ class Checkpoints:
         if newest and (problems or (last or 0) > newest[1]):
             reason = "; ".join(problems) or f"checkpoint {last} is gone"
             say(f"damaged checkpoint ({reason}): falling back to step {newest[1]}")
-        for folder in self._folders.values():  # what kills left of unfinished saves
-            for path in folder.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(path, ignore_errors=True)
+        self._remove_half_saved()  # what kills left
+        for folder in self._folders.values():
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -222,16 +221,20 @@ class Checkpoints:
 
     def _cannot_save(self, error: Exception) -> UserError:
         step, self._saving = self._saving, None
-        if is_first():  # half a checkpoint only takes space that is needed
-            for folder in self._folders.values():
-                for path in folder.glob(f"{step}.orbax-checkpoint-tmp*"):
-                    shutil.rmtree(path, ignore_errors=True)
+        self._remove_half_saved()
         older = sorted({s for folder in self._folders.values() for s in checkpoint_steps(folder)})
         kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
         return UserError(
             f"cannot save the checkpoint of step {step} in {self._workdir}: {_first(error)}; "
             f"of earlier ones {kept}: make room there and start the same command again"
         )
+
+    def _remove_half_saved(self) -> None:
+        """Half a checkpoint only takes space that is needed."""
+        if is_first():
+            for folder in self._folders.values():
+                for path in folder.glob("*.orbax-checkpoint-tmp*"):
+                    shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Waits, then lets go of the folders."""
@@ -241,6 +244,7 @@ class Checkpoints:
             for manager in self._managers.values():
                 with contextlib.suppress(Exception):  # after a failed save it is raised again
                     manager.close()
+            self._remove_half_saved()  # of a failed save, what its threads wrote till now
 
 
 def _trainer(state: TrainState) -> dict[str, Any]:

@@ -46,15 +46,16 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
         UserError: the folder holds checkpoints without a config, or a run with another
             config; or a language is not named.
     """
+    is_new = not (Path(workdir) / "config.json").exists()
+    if is_new and (Path(workdir) / "checkpoints").exists():
+        raise UserError(
+            f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
+        )
     data = with_languages(config.data)
     config = dataclasses.replace(
         config, data=_absolute(data), tokenizer=_absolute(config.tokenizer)
     )
-    if not (Path(workdir) / "config.json").exists():
-        if (Path(workdir) / "checkpoints").exists():
-            raise UserError(
-                f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
-            )
+    if is_new:
         return _fill(config, {"model.matmul_dtype": fast_matmul_dtype})
     old = load_config(workdir)
     # Through JSON, so that lists and tuples compare alike.
