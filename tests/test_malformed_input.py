@@ -31,7 +31,10 @@ few = settings(
 RECIPE = """
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.training.config import Config
-config = Config(data=DataConfig(), tokenizer=TokenizerConfig(vocab_size=2000))
+config = Config(
+    data=DataConfig(source_language="en", target_language="de"),
+    tokenizer=TokenizerConfig(vocab_size=2000),
+)
 """
 
 

@@ -18,7 +18,7 @@ TRACED = ("ops", "layers", "positions", "mixers", "models", "decoding")
 #: Kernels that can only be traced where they run: they are chosen by the process's devices.
 EXEMPT = {"ops/fused_attention.py"}
 ASKS = re.compile(
-    r"default_backend\(|jax\.(local_)?device(s|_count)\(|process_count\(|\.platform\b"
+    r"default_backend\(|jax\.(local_)?device(s|_count)\(|process_count\(|\.platform\b(?! import)"
 )
 
 
@@ -33,7 +33,6 @@ def test_lowering_picks_the_setting(platform, wanted):
 
     text = stable_hlo(function, jnp.ones(3), platform=platform)
     assert re.findall(r"stablehlo\.(cosine|sine) ", text) == [wanted]
-    assert "case" not in text
 
 
 def test_a_training_step_traced_here_is_a_tpus_when_lowered_for_one(monkeypatch):
