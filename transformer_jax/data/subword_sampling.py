@@ -1,7 +1,9 @@
 """Subword regularisation: another segmentation of a sentence at each visit.
 
-Kudo 2018, arXiv:1804.10959. The segmentation is a pure function of (seed, epoch, pair,
-side), so that a resumed run, and any number of hosts, sees the same samples.
+Kudo 2018, arXiv:1804.10959. The seed is a pure function of (seed, epoch, pair, side), so
+that within a process the samples depend on nothing else. SentencePiece 0.2.3 draws some of
+them differently in another process, so with sampling a resumed run is not bit-identical to
+one that was never stopped.
 """
 
 from __future__ import annotations
