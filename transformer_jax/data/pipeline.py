@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -57,12 +56,9 @@ def batches(
 def _through_tensorflow(make: Callable[[int], Batch], start: int, depth: int) -> Iterator[Batch]:
     tf = import_tensorflow()
     failures: list[BaseException] = []
-    stopped = threading.Event()
 
     def call(position: Any) -> list[np.ndarray]:
         try:
-            if stopped.is_set():
-                raise RuntimeError("the stream was closed")
             batch = make(int(position))
         except BaseException as error:  # tf.data would turn it into a text
             failures.append(error)
@@ -83,7 +79,6 @@ def _through_tensorflow(make: Callable[[int], Batch], start: int, depth: int) ->
     del dataset
 
     def let_go() -> None:
-        stopped.set()
         held.clear()
 
     # tf.data's threads need the interpreter to finish the batches in hand. A stream still
