@@ -1,4 +1,4 @@
-r"""Multi30k English to German: 29,000 image captions, a small model, strong dropout.
+r"""Multi30k English to German: 29,000 image captions, a small model.
 
 Command:   python train.py --config=configs/multi30k_en_de.py --workdir=runs/multi30k \
                --config.data.train_source=train.en.gz --config.data.train_target=train.de.gz \

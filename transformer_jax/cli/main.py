@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from transformer_jax.cli.process_flags import end_at_once
+from transformer_jax.cli.train import STOPPED
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.host_memory import keep_freed_memory
 from transformer_jax.user_cache import user_cache
@@ -23,8 +24,6 @@ COMMANDS = {
 }
 
 USER_ERROR = 2
-#: Of a training that was told to stop (SIGTERM, Ctrl-C) and saved itself: 128 + 15.
-STOPPED = 143
 
 
 class _Parser(argparse.ArgumentParser):
@@ -105,9 +104,8 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _is_one_of_several() -> bool:
-    import jax
-
-    return jax.distributed.is_initialized()
+    jax = sys.modules.get("jax")  # whoever did not get as far as importing it is alone
+    return jax is not None and jax.distributed.is_initialized()
 
 
 def _prepare_process() -> None:
