@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from transformer_jax.cli.process_flags import end_at_once
 from transformer_jax.cli.train import STOPPED
-from transformer_jax.errors import UserError
+from transformer_jax.errors import CannotSave, UserError
 from transformer_jax.parallel.host_memory import keep_freed_memory
 from transformer_jax.user_cache import user_cache
 
@@ -54,7 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; returns the exit status (2 for a mistake of the user's).
 
-    One of several processes does not return after a failure: it ends at once.
+    One of several processes does not return after a failure, nor does any after a failed
+    save: it ends at once.
     """
     try:
         status = _run(argv)
@@ -86,6 +87,8 @@ def _run(argv: Sequence[str] | None) -> int:
     except UserError as error:
         # Names of files and values of flags may hold line ends.
         print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        if isinstance(error, CannotSave):
+            end_at_once(USER_ERROR)  # seen: the writer's threads held up the exit for ever
         return USER_ERROR
     except BrokenPipeError:
         # The reader of our output has gone; keep Python from complaining at exit.
@@ -113,8 +116,18 @@ def _prepare_process() -> None:
     import jax
 
     keep_freed_memory()
+    sys.unraisablehook = _tell_unless_late
     # Orbax explains itself at length, and logs with a traceback what it then raises.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(user_cache() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _tell_unless_late(unraisable: "sys.UnraisableHookArgs") -> None:
+    """`sys.unraisablehook`, deaf to writes that end after the first of a save has failed.
+
+    TensorStore's threads report them to Orbax's event loop, which is closed by then.
+    """
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)

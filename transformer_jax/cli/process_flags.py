@@ -33,10 +33,10 @@ def start_processes(args: argparse.Namespace) -> None:
 
 
 def end_at_once(status: int) -> NoReturn:
-    """Ends one of several processes after an error, without waiting for the others.
+    """Ends this process after an error, without waiting for other processes or its threads.
 
-    The runtime's own goodbye waits for all of them, and one may be dead; without it they
-    notice by its silence and end too.
+    The distributed runtime's own goodbye waits for all processes, and one may be dead;
+    without it they notice by its silence and end too.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -17,7 +17,7 @@ from typing import Any
 
 import orbax.checkpoint as ocp
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import CannotSave, UserError
 from transformer_jax.parallel.processes import from_first, is_first
 from transformer_jax.training.integrity import find_damage, write_manifest
 from transformer_jax.training.state import TrainState
@@ -132,7 +132,7 @@ class Checkpoints:
         """Starts saving; `best` also keeps a copy as the best so far.
 
         Raises:
-            UserError: this or the save before it failed; older checkpoints are whole.
+            CannotSave: this or the save before it failed; older checkpoints are whole.
         """
         items = {
             "params": ocp.args.StandardSave(state.params),
@@ -208,7 +208,7 @@ class Checkpoints:
         """Returns when everything started is on disk.
 
         Raises:
-            UserError: it could not be written; older checkpoints are whole.
+            CannotSave: it could not be written; older checkpoints are whole.
         """
         try:
             for manager in self._managers.values():
@@ -219,12 +219,12 @@ class Checkpoints:
             _write_last(self._workdir, self._saving)
         self._saving = None
 
-    def _cannot_save(self, error: Exception) -> UserError:
+    def _cannot_save(self, error: Exception) -> CannotSave:
         step, self._saving = self._saving, None
         self._remove_half_saved()
         older = sorted({s for folder in self._folders.values() for s in checkpoint_steps(folder)})
         kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
-        return UserError(
+        return CannotSave(
             f"cannot save the checkpoint of step {step} in {self._workdir}: {_first(error)}; "
             f"of earlier ones {kept}: make room there and start the same command again"
         )
