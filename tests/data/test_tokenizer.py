@@ -1,7 +1,9 @@
+import json
 import pickle
 import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -169,7 +171,53 @@ def test_sampling_varies_and_is_a_pure_function_of_its_seed(tokenizer, bpe):
         assert all(t.decode(ids) == text for ids in drawn)
         backwards = [t.encode_sampled(text, seed, alpha=0.1) for seed in reversed(range(8))]
         assert backwards[::-1] == drawn
-        assert t.encode_sampled_batch([text] * 8, range(8), 0.1) == drawn
+
+
+def test_another_process_draws_the_same_samples(tmp_path, tokenizer, bpe):
+    lines = sentences(3, 20)
+    for t in (tokenizer, bpe):
+        path = tmp_path / "it.model"
+        path.write_bytes(t.model)
+        drawn = [t.encode_sampled(line, i, alpha=0.1) for i, line in enumerate(lines)]
+        code = (
+            "import json, sys\n"
+            "from transformer_jax.data.tokenizer import Tokenizer\n"
+            "t = Tokenizer.from_file(sys.argv[1])\n"
+            "lines = json.loads(sys.stdin.read())\n"
+            "print([t.encode_sampled(line, i, alpha=0.1) for i, line in enumerate(lines)])\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            input=json.dumps(lines), capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert json.loads(done.stdout) == drawn
+
+
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_dropping_no_merge_is_the_models_own_segmentation(byte_fallback):
+    config = replace(SMALL, kind="bpe", vocab_size=300, byte_fallback=byte_fallback)
+    t = train_tokenizer(config, sentences(5, 300))
+    for line in [*sentences(6, 50), "", " ", "a ☃☃é ☃", "Haus<s>", "▁ x"]:
+        assert t.encode_sampled(line, seed=1, alpha=0.0) == t.encode(line), line
+    assert all(
+        len(t.encode_sampled(line, seed=1, alpha=1.0)) >= len(t.encode(line))
+        for line in sentences(6, 20)
+    )
+
+
+def test_samples_follow_the_models_probabilities_to_the_power_alpha(tokenizer):
+    text, alpha, draws = sentences(3, 1)[0][:12], 0.5, 4000
+    processor = tokenizer._processor
+    found = processor.nbest_encode_as_ids(text, 64)
+    weights = np.array(
+        [np.exp(alpha * sum(map(processor.get_score, ids))) for ids in found], np.float64
+    )
+    counts = Counter(tuple(tokenizer.encode_sampled(text, i, alpha)) for i in range(draws))
+    expected = weights / weights.sum()
+    seen = np.array([counts[tuple(ids)] for ids in found]) / draws
+    assert sum(counts[tuple(ids)] for ids in found) == draws
+    np.testing.assert_allclose(seen, expected, atol=4 * np.sqrt(0.25 / draws))
+    assert tokenizer.encode_sampled(text, 0, alpha=100.0) == tokenizer.encode(text)
 
 
 def test_pickled_tokenizer_is_the_same(tokenizer):

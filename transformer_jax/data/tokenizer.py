@@ -11,9 +11,9 @@ for a space.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,12 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.segmentation import Segmenter, segmenter
 from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.errors import UserError
 
 Pairs = Callable[[], Iterable[tuple[str, str]]]
-
-# SentencePiece keeps one random generator; whoever seeds it must also be the one who draws.
-_SAMPLING_LOCK = threading.Lock()
 
 
 class Tokenizer:
@@ -102,32 +100,16 @@ class Tokenizer:
         """`encode` of each text, in one call and in this thread."""
         return list(self._processor.encode(list(texts), num_threads=1))
 
-    def encode_sampled(
-        self, text: str, seed: int, alpha: float = 0.1, nbest: int = -1
-    ) -> list[int]:
+    def encode_sampled(self, text: str, seed: int, alpha: float = 0.1) -> list[int]:
         """A random segmentation of the text, a pure function of the arguments.
 
-        Unigram models sample proportionally to P(segmentation) ** alpha among the `nbest`
-        best (-1: among all) (Kudo 2018, arXiv:1804.10959); for BPE, alpha is the
-        probability of dropping a merge (Provilkov et al. 2020, arXiv:1910.13267).
+        What alpha means depends on the kind of model: see `data/segmentation.py`.
         """
-        return self.encode_sampled_batch([text], [seed], alpha, nbest)[0]
+        return self._segment(text, np.random.default_rng(seed), alpha)
 
-    def encode_sampled_batch(
-        self, texts: Sequence[str], seeds: Sequence[int], alpha: float = 0.1, nbest: int = -1
-    ) -> list[list[int]]:
-        """`encode_sampled` of each text with its own seed (only the low 32 bits count)."""
-        import sentencepiece
-
-        encode, seed_generator = self._processor.encode, sentencepiece.set_random_generator_seed
-        samples = []
-        with _SAMPLING_LOCK:
-            for text, seed in zip(texts, seeds, strict=True):
-                seed_generator(int(seed) & 0xFFFFFFFF)
-                samples.append(
-                    list(encode(text, enable_sampling=True, alpha=alpha, nbest_size=nbest))
-                )
-        return samples
+    @functools.cached_property
+    def _segment(self) -> Segmenter:
+        return segmenter(self._processor)
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         """Ids -> text: ends before the first EOS, skips PAD and BOS; UNK becomes ` ⁇ `."""
