@@ -5,6 +5,19 @@ from pathlib import Path
 
 import pytest
 
+# Most of the quick suite's time would go into optimising programs that run once, on a few
+# numbers. What XLA makes of them at its best is tried by the slow tests and by benchmarks/.
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false"
+)
+
+
+def pytest_configure(config):
+    """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
+    if config.option.markexpr == "not slow":
+        os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

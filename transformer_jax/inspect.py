@@ -20,6 +20,7 @@ attention whose scores are a position bias alone shows exactly softmax(bias).
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,15 +54,12 @@ def attention_weights(
         {"encoder.0": [H, S, S], "decoder.0": [H, T, T], "cross.0": [H, T, S], ...};
         each row sums to 1. Layers whose mixer has no attention weights are missing.
     """
-    _, collected = _run(config, params, source, target, mutable=["intermediates"])
-    layers = collected.get("intermediates", {})
+    longest = {"encoder": len(source), "decoder": len(target), "cross": len(source)}
     found = {}
-    for name, path in _layers(config).items():
-        sown = layers
-        for part in path:
-            sown = sown.get(part, {})
-        if "attention_weights" in sown:
-            found[name] = np.asarray(sown["attention_weights"][0][0])
+    for name, weights_HTM in _weights(config, params, *_padded(config, source, target)).items():
+        role = name.split(".")[0]
+        rows = len(source) if role == "encoder" else len(target)
+        found[name] = np.asarray(weights_HTM)[:, :rows, : longest[role]]
     return found
 
 
@@ -169,16 +167,46 @@ def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     return paths
 
 
+def _padded(config: ModelConfig, *sentences: list[int]) -> list[np.ndarray]:
+    """Ids and mask [1, L] of each, in one of few lengths: a program is compiled for each."""
+    arrays = []
+    for ids in sentences:
+        length = min(-(-len(ids) // 32) * 32, config.max_length)
+        padding = (0, max(length - len(ids), 0))
+        arrays.append(np.pad(np.asarray(ids, np.int32), padding)[None])
+        arrays.append(np.pad(np.ones(len(ids), bool), padding)[None])
+    return arrays
+
+
+@partial(jax.jit, static_argnums=0)
+def _weights(config: ModelConfig, params: Any, *pair: jax.Array) -> dict[str, jax.Array]:
+    """What the layers sow, [H, T, M] each."""
+    _, collected = _run(config, params, *pair, mutable=["intermediates"])
+    found = {}
+    for name, path in _layers(config).items():
+        sown = collected.get("intermediates", {})
+        for part in path:
+            sown = sown.get(part, {})
+        if "attention_weights" in sown:
+            found[name] = sown["attention_weights"][0][0]
+    return found
+
+
 def _run(
-    config: ModelConfig, params: Any, source: list[int], target: list[int], **options: Any
+    config: ModelConfig,
+    params: Any,
+    source_1S: jax.Array,
+    source_mask_1S: jax.Array,
+    target_1T: jax.Array,
+    target_mask_1T: jax.Array,
+    **options: Any,
 ) -> Any:
-    source_1S, target_1T = jnp.asarray([source]), jnp.asarray([target])
     return Transformer(config).apply(
         {"params": params},
         source_1S,
-        jnp.ones(source_1S.shape, bool),
+        source_mask_1S,
         shift_right(target_1T),
-        jnp.ones(target_1T.shape, bool),
+        target_mask_1T,
         deterministic=True,
         **options,
     )
@@ -214,8 +242,10 @@ def _output_of_shifted(
             heard.append(result[0])
         return result
 
+    source_1S, target_1T = jnp.asarray([source]), jnp.asarray([target])
+    masks = jnp.ones(source_1S.shape, bool), jnp.ones(target_1T.shape, bool)
     with nn.intercept_methods(listen):
-        _run(config, params, source, target)
+        _run(config, params, source_1S, masks[0], target_1T, masks[1])
     return heard[0]
 
 

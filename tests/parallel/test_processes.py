@@ -30,7 +30,8 @@ def start(folder, count, steps, *options, devices=1):
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
+        + f" --xla_force_host_platform_device_count={devices}",
     }
     return [
         subprocess.Popen(

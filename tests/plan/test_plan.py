@@ -153,7 +153,7 @@ def test_the_command_on_eight_devices(tmp_path):
         "--plan", "--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2",
         "--config.model.encoder.num_layers=1", "--config.model.decoder.num_layers=1",
     ]  # fmt: skip
-    flags = "--xla_force_host_platform_device_count=8"
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},

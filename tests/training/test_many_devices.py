@@ -51,7 +51,8 @@ def with_eight_devices(*arguments):
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]),
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
+            + " --xla_force_host_platform_device_count=8",
         },
         capture_output=True,
         text=True,
