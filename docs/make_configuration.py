@@ -66,10 +66,14 @@ def section(value: Any, prefix: str) -> list[str]:
     return lines
 
 
+def page() -> str:
+    """The whole page."""
+    return INTRODUCTION + "\n" + "\n".join(section(Config(), ""))
+
+
 def main() -> None:
     """Writes the page."""
-    page = INTRODUCTION + "\n" + "\n".join(section(Config(), ""))
-    Path(__file__).with_name("configuration.md").write_text(page, encoding="utf-8")
+    Path(__file__).with_name("configuration.md").write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("TPU_PYTHON", sys.executable)
 ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
@@ -63,3 +65,22 @@ def test_what_is_too_large_is_refused_with_advice():
     assert done.returncode == 3, done.stdout + done.stderr[-2000:]
     assert "DOES NOT FIT" in done.stdout
     assert "--config.model.remat=true" in done.stdout
+
+
+def mixer_keys():
+    """Every mixer in every role it plays, as overrides of the base recipe with one layer."""
+    for name, cls in MIXERS.items():
+        roles = [role for role in ("encoder", "decoder") if role not in cls.refuses]
+        yield pytest.param([f"--config.model.{role}.mixers={name}" for role in roles], id=name)
+    for name in CROSS_MIXERS:
+        yield pytest.param([f"--config.model.cross={name}"], id=f"cross-{name}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", mixer_keys())
+def test_every_mixer_compiles_and_fits(keys):
+    text = plan(
+        "wmt14_en_de_base", "v5e:2x4", "--plan_no_search", "--config.model.encoder.num_layers=1",
+        "--config.model.decoder.num_layers=1", *keys,
+    )  # fmt: skip
+    assert len(re.findall(r"GiB of 16.00 GiB a device$", text, re.MULTILINE)) == 2
