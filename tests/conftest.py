@@ -1,6 +1,8 @@
 """What several test files share."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,17 @@ def pytest_configure(config):
     """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
+    # What one test has compiled, the next, in whichever process, reads from here.
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        config.compiled = tempfile.mkdtemp(prefix="compiled-")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = config.compiled
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+
+
+def pytest_unconfigure(config):
+    """Only the process that made the folder removes it."""
+    if compiled := getattr(config, "compiled", None):
+        shutil.rmtree(compiled, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

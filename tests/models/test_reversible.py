@@ -89,9 +89,6 @@ def temporary_bytes(residual, layers):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.xfail(
-    reason="on XLA's CPU backend it grows 2.6 times less than with standard residuals, not by 0"
-)
 def test_activation_memory_does_not_grow_with_depth():
     growth = {
         residual: temporary_bytes(residual, 3) - temporary_bytes(residual, 1)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 #: One sublayer: (its parameters, those shared by the stack, x, memory, masks, key) -> f(x).
@@ -111,13 +112,32 @@ def _run(
     masks: Any,
     keys: tuple[jax.Array, ...],
 ) -> Pair:
-    def add(update: Update, params: Any, key: jax.Array, x: jax.Array) -> jax.Array:
-        return update(params, shared, x, memory, masks, key)
-
     pair = (x_BLD, x_BLD)
     for update, params, key in zip(updates, own, keys, strict=True):
-        pair = forward_pair(pair, partial(add, update, params, key))
+
+        def further(pair: Pair, inputs: Any, update: Update = update) -> Pair:
+            params, shared, memory, masks, key = inputs
+            return forward_pair(pair, lambda x: update(params, shared, x, memory, masks, key))
+
+        pair = _once(further, pair, (params, shared, memory, masks, key))
     return pair
+
+
+def _once(function: Callable[[Any, Any], Any], carry: Any, inputs: Any) -> Any:
+    """function(carry, inputs), as a loop of one turn whose end the compiler cannot see.
+
+    Left alone, XLA computes early what it can, and holds it: what each sublayer makes of the
+    memory, its dropout masks, and in the backward pass all reconstructed activations (its
+    CPU backend does not heed an `optimization_barrier` between them). Inside the turn the
+    inputs are tied to the loop's counter, or what hangs on them alone would be moved out.
+    """
+
+    def turn(i: jax.Array, carry: Any) -> Any:
+        _, tied = jax.lax.optimization_barrier((i, inputs))
+        return function(carry, tied)
+
+    one = jax.lax.optimization_barrier(jnp.int32(1))
+    return jax.lax.fori_loop(0, one, turn, carry)
 
 
 def _run_forward(updates: tuple[Update, ...], *args: Any) -> tuple[Pair, Any]:
@@ -127,24 +147,28 @@ def _run_forward(updates: tuple[Update, ...], *args: Any) -> tuple[Pair, Any]:
 
 
 def _run_backward(updates: tuple[Update, ...], residuals: Any, gradients: Pair) -> tuple[Any, ...]:
-    (a, b), own, shared, memory, masks, keys = residuals
-    da, db = gradients
-    d_shared, d_memory = jax.tree.map(lambda leaf: 0.0 * leaf, (shared, memory))
+    pair, own, shared, memory, masks, keys = residuals
+    zeros = partial(jax.tree.map, jnp.zeros_like)
+    carry = *pair, *gradients, zeros(shared), zeros(memory)
     d_own = []
     for update, params, key in reversed(list(zip(updates, own, keys, strict=True))):
-        # Reconstruct only after the gradient has come this far: left alone, the compiler
-        # may reconstruct all activations first, and hold them all.
-        a, b, da, db = jax.lax.optimization_barrier((a, b, da, db))
-        y, pull = jax.vjp(
-            lambda p, s, x, m, f=update, k=key: f(p, s, x, m, masks, k), params, shared, a, memory
-        )
-        d_params, d_shared_here, dx, d_memory_here = pull(db)
-        a, b = b - y, a
-        da, db = db, da + dx
+
+        def back(state: Any, inputs: Any, update: Update = update) -> Any:
+            (a, b, da, db, d_shared, d_memory), _ = state
+            params, shared, memory, masks, key = inputs
+            y, pull = jax.vjp(
+                lambda p, s, x, m: update(p, s, x, m, masks, key), params, shared, a, memory
+            )
+            d_params, d_shared_here, dx, d_memory_here = pull(db)
+            d_shared, d_memory = jax.tree.map(
+                jnp.add, (d_shared, d_memory), (d_shared_here, d_memory_here)
+            )
+            return (b - y, a, db, da + dx, d_shared, d_memory), d_params
+
+        inputs = params, shared, memory, masks, key
+        carry, d_params = _once(back, (carry, zeros(params)), inputs)
         d_own.append(d_params)
-        d_shared, d_memory = jax.tree.map(
-            jax.numpy.add, (d_shared, d_memory), (d_shared_here, d_memory_here)
-        )
+    _, _, da, db, d_shared, d_memory = carry
     return d_own[::-1], d_shared, da + db, d_memory, None, None
 
 
