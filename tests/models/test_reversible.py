@@ -29,11 +29,14 @@ TARGET_MASK = jnp.arange(7) < jnp.array([7, 3, 5])[:, None]
 BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 
 
+init = jax.jit(api.init, static_argnums=0)
+
+
 def test_the_gradient_is_that_of_plain_autodiff():
     # Without a key the model is deterministic and differentiated as it is written; with a key
     # and nothing to drop, the backward pass reconstructs.
     config = replace(CONFIG, dropout_rate=0.0)
-    params = api.init(config, jax.random.key(0))
+    params = init(config, jax.random.key(0))
 
     @jax.jit
     def both(params):
@@ -56,7 +59,7 @@ def test_dropout_is_replayed():
     config = replace(
         CONFIG, dropout_rate=0.3, attention_dropout_rate=0.3, feed_forward_dropout_rate=0.3
     )
-    params = api.init(config, jax.random.key(0))
+    params = init(config, jax.random.key(0))
     direction = jax.tree.map(
         lambda x: jax.random.normal(jax.random.key(x.size), x.shape) * 0.02, params
     )
@@ -100,10 +103,12 @@ def test_activation_memory_does_not_grow_with_depth():
 
 
 def test_decoding_steps_equal_teacher_forcing():
-    params = api.init(CONFIG, jax.random.key(0))
+    params = init(CONFIG, jax.random.key(0))
     target_in = api.shift_right(TARGET)
-    want = np.asarray(api.apply(CONFIG, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK))
-    sentence, state = api.encode(CONFIG, params, SOURCE, SOURCE_MASK, max_length=7, beam_size=2)
+    apply = jax.jit(api.apply, static_argnums=0)
+    want = np.asarray(apply(CONFIG, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK))
+    encode = jax.jit(api.encode, static_argnums=0, static_argnames=("max_length", "beam_size"))
+    sentence, state = encode(CONFIG, params, SOURCE, SOURCE_MASK, max_length=7, beam_size=2)
     step = jax.jit(api.decode_step, static_argnums=0)
     for t in range(7):
         both = jnp.stack([target_in[:, t]] * 2, axis=1)

@@ -1,6 +1,7 @@
 """The whole model: sizes of the paper, decoding equals teacher forcing, options."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,12 @@ VARIANTS = {
 }
 
 
+init = jax.jit(api.init, static_argnums=0)
+encode = jax.jit(api.encode, static_argnums=0, static_argnames=("max_length", "beam_size"))
+decode_step = jax.jit(api.decode_step, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
 def logits(config, params, source=SOURCE, mask=SOURCE_MASK):
     return api.apply(config, params, source, mask, api.shift_right(TARGET), TARGET_MASK)
 
@@ -42,20 +49,20 @@ def logits(config, params, source=SOURCE, mask=SOURCE_MASK):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_decoding_steps_equal_teacher_forcing(name):
     config = VARIANTS[name]
-    params = api.init(config, jax.random.key(0))
+    params = init(config, jax.random.key(0))
     want = np.asarray(logits(config, params))
-    sentence, state = api.encode(config, params, SOURCE, SOURCE_MASK, max_length=7, beam_size=2)
+    sentence, state = encode(config, params, SOURCE, SOURCE_MASK, max_length=7, beam_size=2)
     target_in = api.shift_right(TARGET)
     for t in range(7):
         both = jnp.stack([target_in[:, t]] * 2, axis=1)
-        got, state = api.decode_step(config, params, both, jnp.int32(t), state, sentence)
+        got, state = decode_step(config, params, both, jnp.int32(t), state, sentence)
         real = np.asarray(TARGET_MASK[:, t])
         for beam in range(2):
             np.testing.assert_allclose(got[real, beam], want[real, t], atol=1e-5)
 
 
 def test_remat_changes_memory_and_not_the_gradient():
-    params = api.init(SMALL, jax.random.key(0))
+    params = init(SMALL, jax.random.key(0))
     batch = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 
     def grad(config):
@@ -64,14 +71,16 @@ def test_remat_changes_memory_and_not_the_gradient():
 
     plain, again = grad(SMALL), grad(replace(SMALL, remat=True))
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), plain(params), again(params)
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+        jax.jit(plain)(params),
+        jax.jit(again)(params),
     )
     assert "remat" in str(jax.make_jaxpr(again)(params))
     assert "remat" not in str(jax.make_jaxpr(plain)(params))
 
 
 def test_padding_of_the_source_is_invisible():
-    params = api.init(SMALL, jax.random.key(0))
+    params = init(SMALL, jax.random.key(0))
     longer = jnp.pad(SOURCE, ((0, 0), (0, 3)), constant_values=7)
     mask = jnp.pad(SOURCE_MASK, ((0, 0), (0, 3)))
     np.testing.assert_allclose(
@@ -80,25 +89,24 @@ def test_padding_of_the_source_is_invisible():
 
 
 def test_functions_jit_vmap_and_grad():
-    params = api.init(SMALL, jax.random.key(0))
-    jitted = jax.jit(api.apply, static_argnums=0)
+    params = init(SMALL, jax.random.key(0))
     target_in = api.shift_right(TARGET)
-    want = logits(SMALL, params)
-    got = jitted(SMALL, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
-    np.testing.assert_allclose(got, want, atol=1e-5)
+    want = api.apply(SMALL, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
+    np.testing.assert_allclose(logits(SMALL, params), want, atol=1e-5)
 
     def one(source, mask, target_in, target_mask):
         add = lambda x: x[None]  # noqa: E731
         return api.apply(SMALL, params, add(source), add(mask), add(target_in), add(target_mask))[0]
 
-    mapped = jax.vmap(one)(SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
+    mapped = jax.jit(jax.vmap(one))(SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
     np.testing.assert_allclose(mapped, want, atol=1e-5)
 
 
 def test_dropout_needs_a_key_and_follows_it():
-    params = api.init(SMALL, jax.random.key(0))
+    params = init(SMALL, jax.random.key(0))
     target_in = api.shift_right(TARGET)
 
+    @jax.jit
     def noisy(key):
         return api.apply(
             SMALL, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK,

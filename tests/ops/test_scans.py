@@ -24,15 +24,16 @@ def normal(seed, *shape):
 
 def assert_same(got, want, arguments, atol=1e-5):
     """Two functions agree in every output and, for random weights on those, every gradient."""
-    outputs, expected = got(*arguments), want(*arguments)
+    weights = [normal(9, *x.shape) for x in jax.tree.leaves(jax.eval_shape(want, *arguments))]
+
+    def with_gradients(function):
+        both = lambda *a: (function(*a), naive.gradients(function, a, weights))  # noqa: E731
+        return jax.jit(both)(*arguments)
+
+    (outputs, gradients), (expected, right) = with_gradients(got), with_gradients(want)
     for x, y in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=atol)
-    weights = [normal(9, *x.shape) for x in jax.tree.leaves(expected)]
-    for x, y in zip(
-        naive.gradients(got, arguments, weights),
-        naive.gradients(want, arguments, weights),
-        strict=True,
-    ):
+    for x, y in zip(gradients, right, strict=True):
         np.testing.assert_allclose(x, y, atol=10 * atol)
 
 
@@ -52,8 +53,8 @@ def test_scalar_decays_equal_the_loop(chunk):
 def test_heads_of_a_group_share_what_reads_and_writes():
     q, k = normal(0, 2, B, L, 2, K)
     v, w = normal(1, B, L, 6, V), -jnp.exp(normal(2, B, L, 6))
-    got = scalar_decay_scan(q, k, v, w, 4)
-    want = naive.scalar_decay(jnp.repeat(q, 3, 2), jnp.repeat(k, 3, 2), v, w)
+    got = jax.jit(scalar_decay_scan, static_argnums=4)(q, k, v, w, 4)
+    want = jax.jit(naive.scalar_decay)(jnp.repeat(q, 3, 2), jnp.repeat(k, 3, 2), v, w)
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
     y, state = scalar_decay_step(q[:, 0], k[:, 0], v[:, 0], w[:, 0], jnp.zeros((B, 6, K, V)))
@@ -116,7 +117,7 @@ def test_strong_decays_lose_no_digits_behind_them(scan):
     else:
         ones = jnp.ones((1, length, 1))
         function, shape = (lambda w: channel_decay_scan(q, k, k, w, ones, length)[0]), w
-    y, gradient = function(shape), jax.grad(lambda w: function(w).sum())(shape)
+    y, gradient = jax.jit(lambda w: (function(w), jax.grad(lambda w: function(w).sum())(w)))(shape)
     want, state = np.zeros(length), 0.0
     for t in range(length):
         if scan == "scalar":
@@ -134,7 +135,7 @@ def test_no_decay_overflows_and_none_divides():
     w = jnp.full((1, 37, 1, 2), -100.0)
     q = k = v = jnp.ones((1, 37, 1, 2))
     function = lambda w: channel_decay_scan(q, k, v, w, jnp.ones((1, 37, 1)), 16)[0]  # noqa: E731
-    y, gradient = function(w), jax.grad(lambda w: function(w).sum())(w)
+    y, gradient = jax.jit(lambda w: (function(w), jax.grad(lambda w: function(w).sum())(w)))(w)
     # Token t reads the one before it, which nothing has decayed yet, and itself.
     np.testing.assert_allclose(y[0, 1:, 0], 3.0, rtol=1e-6)
     assert np.isfinite(gradient).all()
