@@ -19,6 +19,7 @@ FLOORS = {
     "errors": 0,
     "config_types": 0,
     "user_cache": 0,
+    "run_folder": 1,
     "ops": 1,
     "layers": 2,
     "positions": 2,

@@ -37,6 +37,7 @@ from transformer_jax.parallel.processes import (
     one_host_at_a_time,
     own_part,
 )
+from transformer_jax.run_folder import as_path, write_whole
 from transformer_jax.training.config import (
     Config,
     check_train_config,
@@ -78,7 +79,7 @@ def run(
         UserError: anything wrong with the config or the text, before anything of an
             earlier run is touched; or a failure that ended the training.
     """
-    workdir = Path(workdir)
+    workdir = as_path(workdir)
     log = log or RunLog(quiet=not is_first())
     with contextlib.ExitStack() as stack:
         try:
@@ -247,10 +248,8 @@ def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path, is_new: bo
     if is_new and path.exists():
         raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
     tokenizers.save(workdir / "tokenizer")
-    part = workdir / "config.json.part"
     try:
-        part.write_text(to_json(config), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, to_json(config).encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     return b""
@@ -290,7 +289,7 @@ def report(workdir: str | Path, *, samples: int = 4, say: Say = print) -> list[P
     Returns:
         Paths of the PNG files written under `plots/`.
     """
-    workdir = Path(workdir)
+    workdir = as_path(workdir)
     config = load_config(workdir)
     drawn = [plot_training(workdir)]
     if has_split(config.data, "validation"):

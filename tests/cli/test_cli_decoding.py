@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command,
     def full(self, *args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     status, _, error = command("eval", f"--workdir={folder}")
     assert status == 2
     assert error.strip().splitlines()[-1].startswith("error: cannot write ")

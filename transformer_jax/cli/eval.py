@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from transformer_jax.cli.decode_flags import (
 )
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
+from transformer_jax.run_folder import as_path, make_folder, write_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +104,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
         return None
     decode_seconds = max(decoded.seconds - decoded.compile_seconds, 1e-9)
     name = f"{set_name}.{args.checkpoint.replace(':', '-')}"
-    path = Path(args.workdir) / "translations" / f"{name}.txt"
+    path = as_path(args.workdir) / "translations" / f"{name}.txt"
     report: dict[str, Any] = {
         "name": name,
         "set": origin,
@@ -131,9 +131,9 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
             "scores": {key: dataclasses.asdict(value) for key, value in compared.items()},
         }
     try:
-        path.parent.mkdir(exist_ok=True)
-        _write(path, "".join(line + "\n" for line in translations))
-        _add_to_scores(Path(args.workdir) / "scores.json", name, report)
+        make_folder(path.parent)
+        write_whole(path, "".join(line + "\n" for line in translations).encode())
+        _add_to_scores(as_path(args.workdir) / "scores.json", name, report)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
     return report
@@ -175,17 +175,7 @@ def _add_to_scores(path: Path, name: str, report: dict[str, Any]) -> None:
         scores = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON: repair it or move it away") from error
-    _write(path, json.dumps(scores | {name: report}, indent=2) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes all of the file or, when the disk is full, leaves the old one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, (json.dumps(scores | {name: report}, indent=2) + "\n").encode())
 
 
 def _as_text(report: dict[str, Any]) -> str:

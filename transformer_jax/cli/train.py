@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
+from transformer_jax.run_folder import as_path
 
 if TYPE_CHECKING:
     from transformer_jax.training.config import Config
@@ -85,11 +86,7 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--{flag} is for --plan: give both, or neither")
     if args.workdir is None:
         raise UserError("--workdir is missing: where should the run be kept?")
-    if "://" in args.workdir:
-        raise UserError(
-            f"--workdir={args.workdir}: a run folder is a path; mount the bucket and give the path "
-            "it is mounted on (docs/launch.md)"
-        )
+    as_path(args.workdir)  # whether a bucket answers is known before the others are waited for
     start_processes(args)
     from transformer_jax import experiment
     from transformer_jax.parallel.processes import gather, is_first, several

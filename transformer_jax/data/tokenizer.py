@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from transformer_jax.data.segmentation import Segmenter, segmenter
 from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.errors import UserError
+from transformer_jax.run_folder import as_path, make_folder, write_whole
 
 Pairs = Callable[[], Iterable[tuple[str, str]]]
 
@@ -69,7 +69,7 @@ class Tokenizer:
     def from_file(cls, path: Path | str) -> Tokenizer:
         """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
         try:
-            model = Path(path).read_bytes()
+            model = as_path(path).read_bytes()
         except OSError as error:
             raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
         return cls(model, str(path))
@@ -141,12 +141,12 @@ class Tokenizers:
     def save(self, folder: Path) -> None:
         """Writes joint.model, or source.model and target.model, each atomically."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             if self.joint:
-                _write(folder / "joint.model", self.source.model)
+                write_whole(folder / "joint.model", self.source.model)
             else:
-                _write(folder / "source.model", self.source.model)
-                _write(folder / "target.model", self.target.model)
+                write_whole(folder / "source.model", self.source.model)
+                write_whole(folder / "target.model", self.target.model)
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror}; "
@@ -156,7 +156,7 @@ class Tokenizers:
 
 def load_tokenizers(folder: Path | str) -> Tokenizers:
     """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
-    folder = Path(folder)
+    folder = as_path(folder)
     if (folder / "joint.model").exists():
         joint = Tokenizer.from_file(folder / "joint.model")
         return Tokenizers(joint, joint)
@@ -171,7 +171,7 @@ def load_tokenizers(folder: Path | str) -> Tokenizers:
 
 def has_tokenizers(folder: Path | str) -> bool:
     """Whether the folder holds a joint model or both single ones."""
-    folder = Path(folder)
+    folder = as_path(folder)
     return (folder / "joint.model").exists() or (
         (folder / "source.model").exists() and (folder / "target.model").exists()
     )
@@ -189,7 +189,7 @@ def prepare_tokenizers(config: TokenizerConfig, pairs: Pairs, folder: Path | str
     Raises:
         UserError: a given model cannot be used, or the corpus cannot support the vocabulary.
     """
-    folder = Path(folder)
+    folder = as_path(folder)
     if has_tokenizers(folder):
         return load_tokenizers(folder)
     if config.joint:
@@ -228,12 +228,3 @@ def _both(pairs: Pairs) -> Iterator[str]:
     for source, target in pairs():
         yield source
         yield target
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

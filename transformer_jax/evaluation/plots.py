@@ -1,10 +1,12 @@
 """Pictures of a run: its loss curve, and what its cross-attention looks at."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from transformer_jax.run_folder import as_path, make_folder, write_whole
 from transformer_jax.training.metrics import read_metrics
 
 
@@ -45,8 +47,8 @@ def plot_training(workdir: str | Path) -> Path | None:
         right.set_ylim(0, 100)
         lines += right.get_lines()
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
-    axes.set_title(f"Training of {Path(workdir).name}")
-    return _save(figure, Path(workdir) / "plots" / "training.png")
+    axes.set_title(f"Training of {as_path(workdir).name}")
+    return _save(figure, as_path(workdir) / "plots" / "training.png")
 
 
 def plot_cross_attention(
@@ -70,7 +72,7 @@ def plot_cross_attention(
     axes.set_xlabel("source: looked at")
     axes.set_ylabel("target: being written")
     figure.colorbar(image, label="attention weight", shrink=0.8)
-    return _save(figure, Path(path))
+    return _save(figure, as_path(path))
 
 
 def plot_attention_maps(
@@ -107,11 +109,13 @@ def plot_attention_maps(
             title = f"{name}, head {head}" if len(heads) > 1 else f"{name}"
             panel.set_title(title, fontsize=8)
     figure.colorbar(image, ax=axes, label="weight, or share of the influence", shrink=0.5)
-    return _save(figure, Path(path))
+    return _save(figure, as_path(path))
 
 
 def _save(figure: Any, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    make_folder(path.parent)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=130)
+    write_whole(path, picture.getvalue())
     _pyplot().close(figure)
     return path

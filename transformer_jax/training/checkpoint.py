@@ -3,14 +3,14 @@
 Each holds `params`, `ema` (where kept), `trainer` (step, optimizer state, counts of
 skipped steps), `meta`, a JSON object (data position, config, identity of data and
 tokenizer, evaluation record), the files it was given (the tokenizer) and a manifest.
-Saving is asynchronous; a checkpoint appears under its final name only when whole.
+Saving is asynchronous; a checkpoint appears under its final name only when whole, in a
+bucket with the object that says so.
 """
 
 import contextlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,15 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.errors import CannotSave, UserError
 from transformer_jax.parallel.processes import from_first, is_first
+from transformer_jax.run_folder import (
+    absolute,
+    as_path,
+    in_bucket,
+    make_folder,
+    move_folder,
+    remove_folder,
+    write_whole,
+)
 from transformer_jax.training.integrity import find_damage, write_manifest
 from transformer_jax.training.state import TrainState
 
@@ -31,7 +40,29 @@ def checkpoint_steps(folder: Path) -> list[int]:
     """Steps of the finished checkpoints in a folder, ascending; [] where there is none."""
     if not folder.is_dir():
         return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    return sorted(int(path.name) for path in _numbered(folder) if _is_sealed(path))
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.isdigit()]
+
+
+def _is_sealed(checkpoint: Path) -> bool:
+    """Whether a folder with a final name is a checkpoint.
+
+    On a disk it has that name when it is whole; in a bucket from the start, and the last
+    object that Orbax writes is this one.
+    """
+    return not in_bucket(checkpoint) or (checkpoint / "commit_success.txt").exists()
+
+
+def _half_saved(folder: Path) -> list[Path]:
+    """What is being saved there, or was when a kill came."""
+    if not folder.is_dir():
+        return []
+    if in_bucket(folder):
+        return [path for path in _numbered(folder) if not _is_sealed(path)]
+    return list(folder.glob("*.orbax-checkpoint-tmp*"))
 
 
 class Checkpoints:
@@ -57,7 +88,7 @@ class Checkpoints:
         files: Mapping[str, bytes] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._workdir = Path(workdir).absolute()
+        self._workdir = absolute(as_path(workdir))
         self._files = dict(files or {})
         self._folders = {name: self._workdir / name for name in ("checkpoints", "best")}
         found = json.loads(from_first(lambda: json.dumps(self._look(say)).encode()))
@@ -115,16 +146,17 @@ class Checkpoints:
         self._remove_half_saved()  # what kills left
         for folder in self._folders.values():
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
             except OSError as error:
                 raise UserError(f"cannot write {folder}: {error.strerror}") from error
         return {"newest": newest, "damaged": damaged}
 
     def _complete(self, name: str) -> None:
-        """Adds the files and the manifest; runs when all is written and not yet renamed."""
-        (folder,) = self._folders[name].glob(f"{self._saving}.orbax-checkpoint-tmp*")
+        """Adds the files and the manifest; runs when all is written and not yet sealed."""
+        being_saved = _half_saved(self._folders[name])
+        (folder,) = (p for p in being_saved if p.name.split(".")[0] == str(self._saving))
         for path, content in self._files.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            make_folder((folder / path).parent)
             (folder / path).write_bytes(content)
         write_manifest(folder)
 
@@ -191,9 +223,7 @@ class Checkpoints:
         for name, step in self._damaged:
             if is_first():
                 target = self._workdir / "damaged" / f"{name}-{step}"
-                shutil.rmtree(target, ignore_errors=True)
-                target.parent.mkdir(exist_ok=True)
-                (self._folders[name] / str(step)).rename(target)
+                move_folder(self._folders[name] / str(step), target)
         if self._damaged:
             from_first(lambda: b"moved")
             for manager in self._managers.values():
@@ -222,8 +252,12 @@ class Checkpoints:
     def _cannot_save(self, error: Exception) -> CannotSave:
         step, self._saving = self._saving, None
         self._remove_half_saved()
-        older = sorted({s for folder in self._folders.values() for s in checkpoint_steps(folder)})
-        kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
+        folders = self._folders.values()
+        try:
+            older = sorted({step for folder in folders for step in checkpoint_steps(folder)})
+            kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
+        except Exception:  # a bucket that does not answer has errors of its own
+            kept = "nothing can be seen now"
         return CannotSave(
             f"cannot save the checkpoint of step {step} in {self._workdir}: {_first(error)}; "
             f"of earlier ones {kept}: make room there and start the same command again"
@@ -232,9 +266,10 @@ class Checkpoints:
     def _remove_half_saved(self) -> None:
         """Half a checkpoint only takes space that is needed."""
         if is_first():
-            for folder in self._folders.values():
-                for path in folder.glob("*.orbax-checkpoint-tmp*"):
-                    shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(Exception):  # a bucket does not answer: at the next start
+                for folder in self._folders.values():
+                    for path in _half_saved(folder):
+                        remove_folder(path)
 
     def close(self) -> None:
         """Waits, then lets go of the folders."""
@@ -264,9 +299,7 @@ def _read_last(workdir: Path) -> int | None:
 
 
 def _write_last(workdir: Path, step: int) -> None:
-    part = workdir / f"{_LAST}.part"
-    part.write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
-    part.replace(workdir / _LAST)
+    write_whole(workdir / _LAST, (json.dumps({"step": step}) + "\n").encode())
 
 
 def _first(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import MeshConfig
+from transformer_jax.run_folder import as_path
 
 
 @dataclass(frozen=True)
@@ -216,10 +217,11 @@ def load_config(workdir: str | Path) -> Config:
     Raises:
         UserError: the folder holds no run.
     """
-    path = Path(workdir) / "config.json"
+    folder = as_path(workdir)
+    path = folder / "config.json"
     if not path.is_file():
         hint = ""
-        if (Path(workdir) / "checkpoints").is_dir():
+        if (folder / "checkpoints").is_dir():
             hint = "; its checkpoints are of tj.fit alone: call that again to get its state"
         raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
     try:

@@ -1,13 +1,15 @@
 """What a whole checkpoint consists of: a manifest of the sizes and SHA-256 sums of its files.
 
-The manifest is written into the checkpoint before it gets its final name, so a folder
-with a final name has one, and what does not agree with it was damaged later.
+The manifest is written into the checkpoint before it is sealed (gets its final name, on a
+disk), so one that is sealed has it, and what does not agree with it was damaged later.
 """
 
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
+
+from transformer_jax.run_folder import files_below
 
 MANIFEST = "manifest.json"
 
@@ -30,9 +32,9 @@ _UNREADABLE = (
 def write_manifest(folder: Path) -> None:
     """Records every file below `folder`, but the few that are not covered."""
     files = {
-        path.relative_to(folder).as_posix(): [path.stat().st_size, _sha256(path)]
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path not in (folder / _ORBAX, folder / MANIFEST)
+        path.relative_to(folder).as_posix(): _measure(path)
+        for path in files_below(folder)
+        if path not in (folder / _ORBAX, folder / MANIFEST)
     }
     manifest = {"format": 1, "handlers": _handlers(folder), "files": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -66,10 +68,10 @@ def find_damage(folder: Path, *parts: str) -> str | None:
             continue
         path = folder / name
         try:
-            found = path.stat().st_size
-            if found != size:
-                return f"{name} has {found:,} bytes instead of {size:,}"
-            if _sha256(path) != digest:
+            found_size, found_digest = _measure(path)
+            if found_size != size:
+                return f"{name} has {found_size:,} bytes instead of {size:,}"
+            if found_digest != digest:
                 return f"{name} has other bytes than were written"
         except FileNotFoundError:
             return f"{name} is missing"
@@ -93,6 +95,11 @@ def _read_manifest(folder: Path) -> tuple[Any, dict[str, tuple[int, str]]]:
     return raw["handlers"], files
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _measure(path: Path) -> tuple[int, str]:
+    """Size and SHA-256, in one reading."""
+    size, digest = 0, hashlib.sha256()
+    with path.open("rb") as file:  # `file_digest` does not take TensorFlow's files
+        while piece := file.read(1 << 20):
+            size += len(piece)
+            digest.update(piece)
+    return size, digest.hexdigest()

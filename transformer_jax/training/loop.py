@@ -141,6 +141,7 @@ def fit(
             due = step % train.checkpoint_every == 0 or step == train.steps
             if due or evaluated_best or stopping:
                 with report.pause():
+                    report.sync()
                     saver.save(step, state, record, best=evaluated_best)
             if stopping:
                 break

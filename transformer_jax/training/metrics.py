@@ -3,12 +3,15 @@
 import contextlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.errors import UserError
+from transformer_jax.run_folder import as_path, in_bucket, make_folder, write_whole
+from transformer_jax.training.growing_file import GrowingFile
 
 
 class MetricsLog:
@@ -28,17 +31,14 @@ class MetricsLog:
         start_step: int,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        folder = Path(workdir)
+        folder = as_path(workdir)
         self._path = folder / "metrics.jsonl"
         self._say = say
         kept = [r for r in read_metrics(workdir) if r["step"] <= start_step]
         text = "".join(json.dumps(record) + "\n" for record in kept)
-        part = self._path.with_suffix(".part")
         try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(self._path)
-            # Unbuffered: what a full disk refuses must not be tried again at close.
-            self._file = self._path.open("ab", buffering=0)
+            write_whole(self._path, text.encode())
+            self._file = GrowingFile(self._path)
         except OSError as error:
             raise self._cannot_write(error) from error
         self._board: Any = None
@@ -49,13 +49,25 @@ class MetricsLog:
         """One record; numbers also go to TensorBoard under their names."""
         line = (json.dumps({"step": step, **values}) + "\n").encode()
         try:
-            if self._file.write(line) != len(line):
-                raise OSError(None, "the disk took only part of a line")
+            self._file.write(line)
         except OSError as error:
             raise self._cannot_write(error) from error
         if self._board:
             with self._without_board_if_it_fails():
                 self._board.add(step, values)
+
+    def sync(self) -> None:
+        """Returns when all records are in the run folder; called before a checkpoint is begun.
+
+        So no record is missing of a step that a run can go on after.
+        """
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        if self._board:
+            with self._without_board_if_it_fails():
+                self._board.sync()
 
     def _cannot_write(self, error: OSError) -> UserError:
         return UserError(
@@ -73,22 +85,31 @@ class MetricsLog:
 
     def close(self) -> None:
         """Closes both."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._cannot_write(error) from error
         if self._board:
             with self._without_board_if_it_fails():
                 self._board.close()
 
 
 class _Board:
-    """A TensorBoard event file, written in this thread: its errors can be caught."""
+    """A TensorBoard event file, written in this thread: its errors can be caught.
+
+    For a bucket it grows on the local disk, and `sync` copies it.
+    """
 
     def __init__(self, folder: Path, start_step: int) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        self._folder = folder
+        self._local = tempfile.TemporaryDirectory() if in_bucket(folder) else None
         self._event = event_pb2.Event
-        self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+        place = Path(self._local.name) if self._local else folder
+        self._writer = EventsWriter(str(place / "events"), f".{os.getpid()}")
         # Tells TensorBoard to forget what an earlier start wrote of later steps.
         restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(self._event(session_log=restart), start_step + 1)
@@ -105,13 +126,21 @@ class _Board:
         event.wall_time, event.step = time.time(), step
         self._writer.write_event(event)
 
+    def sync(self) -> None:
+        if self._local:
+            for path in Path(self._local.name).iterdir():
+                write_whole(self._folder / path.name, path.read_bytes())
+
     def close(self) -> None:
         self._writer.close()
+        self.sync()
+        if self._local:
+            self._local.cleanup()
 
 
 def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
     """All records of a run folder, oldest first; [] where there are none."""
-    path = Path(workdir) / "metrics.jsonl"
+    path = as_path(workdir) / "metrics.jsonl"
     if not path.is_file():
         return []
     records = []

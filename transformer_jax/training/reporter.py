@@ -133,6 +133,11 @@ class Reporter:
         if "validation.bleu" in values:
             self._say(f"step {step}: validation BLEU {values['validation.bleu']:.2f}")
 
+    def sync(self) -> None:
+        """Returns when all that was written is in the run folder, be it a bucket."""
+        if self._log:
+            self._log.sync()
+
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
         """Keeps evaluation and saving out of tokens/s; before them, looks for bad steps.

@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
+from transformer_jax.run_folder import absolute, as_path
 from transformer_jax.training.checkpoint import checkpoint_steps
 from transformer_jax.training.config import Config, load_config
 from transformer_jax.training.integrity import find_damage, has_manifest
@@ -42,7 +43,7 @@ def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
     if not held:
         raise UserError(f"--workdir={workdir}: no checkpoint here yet")
     steps = sorted(held)
-    best = checkpoint_steps(Path(workdir) / "best")
+    best = checkpoint_steps(as_path(workdir) / "best")
     if which == "best" and best:
         return _read(held[best[-1]], item, config, which), f"best-step-{best[-1]}"
     if which in ("best", "latest"):
@@ -75,7 +76,7 @@ def restore_tokenizers(workdir: str | Path, say: Callable[[str], None] = _say) -
     Raises:
         UserError: there are none, or not those that the model was trained with.
     """
-    workdir = Path(workdir)
+    workdir = as_path(workdir)
     sizes = load_config(workdir).model
     try:
         tokenizers = load_tokenizers(workdir / "tokenizer")
@@ -103,7 +104,7 @@ def _held(workdir: str | Path) -> dict[int, list[Path]]:
     """Step -> its checkpoint, and the copy of it in `best/`."""
     held: dict[int, list[Path]] = {}
     for name in ("checkpoints", "best"):
-        folder = Path(workdir) / name
+        folder = as_path(workdir) / name
         for step in checkpoint_steps(folder):
             held.setdefault(step, []).append(folder / str(step))
     return held
@@ -149,7 +150,7 @@ def _read(folders: list[Path], item: str, config: Config, which: str) -> Any:
     options = ocp.CheckpointManagerOptions(
         create=False, read_only=True, multiprocessing_options=alone
     )
-    manager = ocp.CheckpointManager(folder.parent.absolute(), options=options)
+    manager = ocp.CheckpointManager(absolute(folder.parent), options=options)
     try:
         args = ocp.args.Composite(**{item: ocp.args.StandardRestore(target)})
         return manager.restore(int(folder.name), args=args)[item]

@@ -2,7 +2,8 @@
 
 `flock(2)` on `<workdir>/.lock`. It holds between processes of one machine and, on Linux,
 over NFS; other network file systems may keep it to one machine or not have it at all. A
-folder on which no lock can be taken is used without one, and a line says so.
+folder on which no lock can be taken is used without one, and a line says so. In a bucket
+there is none: an object that stands for one would outlive a `SIGKILL`.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from transformer_jax.errors import UserError
+from transformer_jax.run_folder import as_path, in_bucket, make_folder
 
 #: Folders that the caller of this code already holds.
 _held: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar(
@@ -32,21 +34,23 @@ def only_run(workdir: str | Path, say: Callable[[str], None] = lambda text: None
     Raises:
         UserError: another process, or another thread, trains there.
     """
-    folder = Path(workdir).resolve()
+    folder = as_path(workdir)
+    folder = folder if in_bucket(folder) else folder.resolve()
     if folder in _held.get():
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        _lock(descriptor, workdir, say)
+    with contextlib.ExitStack() as stack:
+        if in_bucket(folder):
+            say(f"note: no lock on {workdir}: a bucket has none, so start no second run there")
+        else:
+            make_folder(folder)
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            # The file stays: removing it would race with who opens it now.
+            stack.callback(os.close, descriptor)
+            _lock(descriptor, workdir, say)
         token = _held.set(_held.get() | {folder})
-        try:
-            yield
-        finally:
-            _held.reset(token)
-    finally:
-        os.close(descriptor)  # the file stays: removing it would race with who opens it now
+        stack.callback(_held.reset, token)
+        yield
 
 
 def _lock(descriptor: int, workdir: str | Path, say: Callable[[str], None]) -> None:

@@ -4,7 +4,9 @@ import contextlib
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+
+from transformer_jax.run_folder import as_path
+from transformer_jax.training.growing_file import GrowingFile
 
 
 class RunLog:
@@ -19,7 +21,7 @@ class RunLog:
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._waiting: list[str] = []
-        self._file: IO[str] | None = None
+        self._file: GrowingFile | None = None
         self._failed = False
 
     def open(self, workdir: str | Path) -> None:
@@ -27,7 +29,7 @@ class RunLog:
         if self._quiet or self._file or self._failed:
             return
         try:
-            self._file = (Path(workdir) / "log.txt").open("a", encoding="utf-8")
+            self._file = GrowingFile(as_path(workdir) / "log.txt")
         except OSError as error:
             self._give_up(workdir, error)
         for line in self._waiting:
@@ -59,10 +61,9 @@ class RunLog:
         if self._file is None:
             return
         try:
-            self._file.write(line)
-            self._file.flush()
+            self._file.write(line.encode())
         except OSError as error:
-            self._give_up(self._file.name, error)
+            self._give_up(self._file.path, error)
 
     def _give_up(self, where: str | Path, error: OSError) -> None:
         """A log that cannot be written is no reason to lose a run."""
@@ -76,7 +77,7 @@ class RunLog:
         _close(file)
 
 
-def _close(file: IO[str] | None) -> None:
+def _close(file: GrowingFile | None) -> None:
     if file is not None:
         with contextlib.suppress(OSError):  # what could not be written was told already
             file.close()

@@ -9,6 +9,7 @@ from typing import Any
 from transformer_jax.data.corpora import with_languages
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
+from transformer_jax.run_folder import as_path
 from transformer_jax.training.config import Config, differences, from_json, load_config, to_json
 
 #: Values that mean "as the run finds it": once found, they are the run's.
@@ -46,8 +47,9 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
         UserError: the folder holds checkpoints without a config, or a run with another
             config; or a language is not named.
     """
-    is_new = not (Path(workdir) / "config.json").exists()
-    if is_new and (Path(workdir) / "checkpoints").exists():
+    folder = as_path(workdir)
+    is_new = not (folder / "config.json").exists()
+    if is_new and (folder / "checkpoints").exists():
         raise UserError(
             f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
         )
