@@ -189,6 +189,7 @@ config = Config(
 """
 
 
+@pytest.mark.slow
 def test_train_eval_translate_and_load(store, tmp_path, capsys, monkeypatch):
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(TEXT.split(), 5)) for _ in range(40)]
