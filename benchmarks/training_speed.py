@@ -1,14 +1,15 @@
 """Training speed of this package against a PyTorch loop, turn by turn in one run.
 
     pip install torch    # or: ./run setup bench
-    python benchmarks/training_speed.py [--source=FILE --target=FILE] [--rounds=8]
+    python benchmarks/training_speed.py [--source=FILE --target=FILE] [--rounds=8] [--only=f32]
 
 Each contender lives in a process of its own with the same number of threads, the
 same model and the same length-bucketed batches. They take turns, one pass over the
 batches at a time, so that a machine that slows down slows them all; the ratio is
 taken turn by turn. Tokens are real target tokens, padding not counted. The PyTorch
 loop is `benchmarks/torch_baseline.py`, as fast as its author could make it ("tuned"),
-and with the library's own fused attention and dropout ("fused").
+and with the library's own fused attention and dropout ("fused"). Where the CPU has no
+bfloat16 products those contenders emulate them, slowly: leave them out with --only=f32.
 """
 
 from __future__ import annotations
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048, help="budget of a batch")
     parser.add_argument("--shapes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--only", default="", help="contenders whose name contains this")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--batches", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -183,7 +185,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batches.npz"
         np.savez(path, **{f"{k}_{i}": b[k] for i, b in enumerate(batches) for k in KEYS})  # type: ignore[arg-type]
-        contenders = [Contender(name, path) for name in (*JAX_VARIANTS, *TORCH_VARIANTS)]
+        names = [name for name in (*JAX_VARIANTS, *TORCH_VARIANTS) if arguments.only in name]
+        contenders = [Contender(name, path) for name in names]
         for contender in contenders:  # compilation and first touch of memory
             for _ in range(2):
                 contender.turn()
@@ -193,9 +196,9 @@ def main() -> None:
             print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
         for contender in contenders:
             contender.close()
-    ours = np.array(contenders[0].rates)
+    first, ours = contenders[0].name, np.array(contenders[0].rates)
     print(f"{MODEL}, vocabulary {VOCAB}, {len(batches)} batches a turn, {arguments.rounds} turns")
-    print("| contender | median tokens/s | best | bf16 here / it, median of the turns |")
+    print(f"| contender | median tokens/s | best | {first} / it, median of the turns |")
     print("| --- | --- | --- | --- |")
     for contender in contenders:
         rates = np.array(contender.rates)
