@@ -69,16 +69,18 @@ def test_a_pattern_is_cycled_over_the_depth():
 @pytest.mark.parametrize("position", ["none", "rope", "t5"])
 def test_a_hybrid_decodes_as_it_trains(monkeypatch, position):
     config = with_sums(monkeypatch, ("sums", "full"), position)
-    params = api.init(config, jax.random.key(0))
+    params = jax.jit(api.init, static_argnums=0)(config, jax.random.key(0))
     for stack in ("encoder", "decoder"):
         kinds = ["heads" in params[stack][f"blocks_{i}"]["mixer"] for i in range(3)]
         assert kinds == [False, True, False]
     target_in = api.shift_right(IDS)
-    want = api.apply(config, params, IDS, MASK, target_in, MASK)
-    sentence, state = api.encode(config, params, IDS, MASK, max_length=4)
+    want = jax.jit(api.apply, static_argnums=0)(config, params, IDS, MASK, target_in, MASK)
+    encode = jax.jit(api.encode, static_argnums=0, static_argnames="max_length")
+    sentence, state = encode(config, params, IDS, MASK, max_length=4)
+    decode_step = jax.jit(api.decode_step, static_argnums=0)
     for t in range(4):
         tokens = target_in[:, t : t + 1]
-        got, state = api.decode_step(config, params, tokens, jnp.int32(t), state, sentence)
+        got, state = decode_step(config, params, tokens, jnp.int32(t), state, sentence)
         real = np.asarray(MASK[:, t])
         np.testing.assert_allclose(got[real, 0], want[real, t], atol=2e-5)
 
@@ -89,8 +91,13 @@ def test_every_mixer_builds_beside_full_attention(name, role):
     """By shapes alone: parameters, loss and a decoding step."""
     if role in MIXERS[name].refuses:
         return
-    stack = StackConfig(num_layers=3, mixers=(name, "full"))
-    config = replace(SMALL, **{role: stack})
+    one = StackConfig(num_layers=1)
+    stacks = {
+        "encoder": one,
+        "decoder": one,
+        role: replace(one, num_layers=2, mixers=(name, "full")),
+    }
+    config = replace(SMALL, **stacks)
     params = api.abstract_params(config)
     batch = {"source": IDS, "source_mask": MASK, "target": IDS, "target_mask": MASK}
     losses = jax.eval_shape(lambda params: api.loss(config, params, batch), params)
