@@ -11,6 +11,7 @@ status 1 where anything differs.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -83,23 +84,39 @@ def wait_for_training(process: subprocess.Popen[bytes], workdir: Path, offset: i
         time.sleep(0.02)
 
 
-def kill_once(recipe: Path, workdir: Path, share: float, startup: float, training: float) -> dict:
-    """Starts the command and kills it; says when and in the midst of what."""
+def wait_for_step(process: subprocess.Popen[bytes], workdir: Path, step: int) -> None:
+    """Returns when metrics.jsonl holds the step, or the process has ended."""
+    metrics = workdir / "metrics.jsonl"
+    while process.poll() is None:
+        lines = metrics.read_bytes().splitlines()[-2:] if metrics.exists() else []
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError):  # half a line
+                if json.loads(line)["step"] >= step:
+                    return
+        time.sleep(0.01)
+
+
+def kill_once(recipe: Path, workdir: Path, draw: random.Random, startup: float, far: int) -> dict:
+    """Starts the command and kills it; says when and in the midst of what.
+
+    One life in three ends in the start, the others after up to `far` more steps.
+    """
     log = workdir / "log.txt"
     offset = log.stat().st_size if log.exists() else 0
     process = start(recipe, workdir)
-    if share < 1 / 3:
+    if draw.random() < 1 / 3:
         moment = "start"
-        time.sleep(3 * share * startup)
+        time.sleep(draw.random() * startup)
     else:
         moment = "training"
         wait_for_training(process, workdir, offset)
-        time.sleep((share - 1 / 3) * 1.5 * training)
+        wait_for_step(process, workdir, newest(workdir) + draw.randrange(far))
+        time.sleep(draw.random() * 0.05)
     if process.poll() is not None:
         return {"moment": "finished"}
     process.send_signal(signal.SIGKILL)
     process.wait()
-    if list(workdir.glob("*/*.orbax-checkpoint-tmp*")):
+    if moment == "training" and list(workdir.glob("*/*.orbax-checkpoint-tmp*")):
         moment = "saving"
     return {"moment": moment, "checkpoint": newest(workdir)}
 
@@ -143,12 +160,11 @@ def main() -> int:
         wait_for_training(process, folder / "undisturbed", 0)
         startup = time.monotonic() - began
         assert process.wait() == 0, "the undisturbed run failed"
-        training = time.monotonic() - began - startup
         kills = []
         while len(kills) < args.kills:
-            # On average two thirds of the lives train, for a while that lets all of them fit.
-            longest = 1.5 * training / args.kills + 0.5
-            done = kill_once(recipe, folder / "killed", draw.random(), startup, longest)
+            # Such that all the kills fit: on average the lives take half of the steps.
+            far = max(1, int(1.5 * args.steps / args.kills))
+            done = kill_once(recipe, folder / "killed", draw, startup, far)
             if done["moment"] == "finished":
                 break
             kills.append(done)
