@@ -160,7 +160,7 @@ def main() -> int:
         wait_for_training(process, folder / "undisturbed", 0)
         startup = time.monotonic() - began
         assert process.wait() == 0, "the undisturbed run failed"
-        kills = []
+        kills: list[dict] = []
         while len(kills) < args.kills:
             # Such that all the kills fit: on average the lives take half of the steps.
             far = max(1, int(1.5 * args.steps / args.kills))
