@@ -22,6 +22,7 @@ CONFIG = ModelConfig(
     residual="reversible",
     max_length=12,
 )
+ONE_LAYER = replace(CONFIG, encoder=StackConfig(num_layers=1), decoder=StackConfig(num_layers=1))
 SOURCE = jax.random.randint(jax.random.key(1), (3, 6), 4, 20)
 SOURCE_MASK = jnp.arange(6) < jnp.array([6, 4, 2])[:, None]
 TARGET = jax.random.randint(jax.random.key(2), (3, 7), 4, 20)
@@ -35,7 +36,7 @@ init = jax.jit(api.init, static_argnums=0)
 def test_the_gradient_is_that_of_plain_autodiff():
     # Without a key the model is deterministic and differentiated as it is written; with a key
     # and nothing to drop, the backward pass reconstructs.
-    config = replace(CONFIG, dropout_rate=0.0)
+    config = replace(ONE_LAYER, dropout_rate=0.0)
     params = init(config, jax.random.key(0))
 
     @jax.jit
@@ -57,7 +58,7 @@ def test_dropout_is_replayed():
     # Were other elements dropped on the way back than on the way there, the derivative would
     # not be that of the loss.
     config = replace(
-        CONFIG, dropout_rate=0.3, attention_dropout_rate=0.3, feed_forward_dropout_rate=0.3
+        ONE_LAYER, dropout_rate=0.3, attention_dropout_rate=0.3, feed_forward_dropout_rate=0.3
     )
     params = init(config, jax.random.key(0))
     direction = jax.tree.map(
@@ -92,14 +93,18 @@ def temporary_bytes(residual, layers):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+def growth_in_streams(residual):
+    """From 1 + 1 to 3 + 3 layers, in arrays [B, L, D]; the ten sublayers more have one each."""
+    return (temporary_bytes(residual, 3) - temporary_bytes(residual, 1)) / (16 * 64 * 16 * 4)
+
+
 def test_activation_memory_does_not_grow_with_depth():
-    growth = {
-        residual: temporary_bytes(residual, 3) - temporary_bytes(residual, 1)
-        for residual in ("standard", "reversible")
-    }
-    one_stream = 16 * 64 * CONFIG.d_model * 4
-    assert growth["standard"] > 2 * 10 * one_stream, growth
-    assert growth["reversible"] < 2 * one_stream, growth
+    assert growth_in_streams("reversible") < 2
+
+
+@pytest.mark.slow
+def test_activation_memory_of_standard_residuals_does():
+    assert growth_in_streams("standard") > 20
 
 
 def test_decoding_steps_equal_teacher_forcing():

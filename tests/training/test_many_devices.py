@@ -64,7 +64,7 @@ def with_eight_devices(*arguments):
 
 @pytest.fixture(scope="module")
 def few_steps():
-    return run(4, "one", "data8", "all")
+    return run(4, "one", "all")
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +80,19 @@ def assert_same_translations(seen, one):
             np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("mesh", ["data8", "all"])
-def test_losses_and_translations_are_those_of_one_device(few_steps, mesh):
-    np.testing.assert_allclose(few_steps[mesh]["losses"], few_steps["one"]["losses"], atol=1e-5)
-    assert_same_translations(few_steps[mesh], few_steps["one"])
+def test_losses_and_translations_are_those_of_one_device(few_steps):
+    np.testing.assert_allclose(few_steps["all"]["losses"], few_steps["one"]["losses"], atol=1e-5)
+    assert_same_translations(few_steps["all"], few_steps["one"])
 
 
 def test_a_mesh_of_one_device_translates_as_no_mesh(few_steps):
     assert few_steps["one"]["beam"] == few_steps["no mesh"]["beam"]
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(reason="XLA also gathers something in the search; not yet found out what")
-def test_devices_that_share_sentences_only_ask_each_other_whether_all_are_done(few_steps):
-    assert few_steps["data8"]["decode_collectives"] in ([], ["all-reduce"])
+def test_devices_that_share_sentences_only_ask_each_other_whether_all_are_done(fifty_steps):
+    assert fifty_steps["data8"]["decode_collectives"] in ([], ["all-reduce"])
 
 
 @pytest.mark.slow
