@@ -54,12 +54,15 @@ def attention_weights(
         {"encoder.0": [H, S, S], "decoder.0": [H, T, T], "cross.0": [H, T, S], ...};
         each row sums to 1. Layers whose mixer has no attention weights are missing.
     """
-    longest = {"encoder": len(source), "decoder": len(target), "cross": len(source)}
+    sizes = {
+        "encoder": (len(source), len(source)),
+        "decoder": (len(target), len(target)),
+        "cross": (len(target), len(source)),
+    }
     found = {}
     for name, weights_HTM in _weights(config, params, *_padded(config, source, target)).items():
-        role = name.split(".")[0]
-        rows = len(source) if role == "encoder" else len(target)
-        found[name] = np.asarray(weights_HTM)[:, :rows, : longest[role]]
+        rows, columns = sizes[name.partition(".")[0]]
+        found[name] = np.asarray(weights_HTM)[:, :rows, :columns]
     return found
 
 

@@ -81,6 +81,7 @@ def assert_same_translations(seen, one):
 
 
 def test_losses_and_translations_are_those_of_one_device(few_steps):
+    assert any(few_steps["one"]["beam"][0])  # later the toy's best may be empty
     np.testing.assert_allclose(few_steps["all"]["losses"], few_steps["one"]["losses"], atol=1e-5)
     assert_same_translations(few_steps["all"], few_steps["one"])
 

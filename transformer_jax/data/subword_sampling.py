@@ -6,12 +6,12 @@ the samples depend on nothing else, so that a resumed run sees what an undisturb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
 
 if TYPE_CHECKING:
     from transformer_jax.data.id_corpus import IdCorpus
@@ -40,18 +40,19 @@ class SubwordSampler:
     ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
         """Sampled source and target ids of the pairs `rows`, without EOS."""
         seeds = _seeds(self.seed, epoch, rows)
-        sample_source = self.tokenizers.source.encode_sampled
-        sample_target = self.tokenizers.target.encode_sampled
+        tokenizers = self.tokenizers
         return (
-            [
-                sample_source(corpus.source_text(row), int(seed), self.alpha)
-                for row, seed in zip(rows, seeds[0], strict=True)
-            ],
-            [
-                sample_target(corpus.target_text(row), int(seed), self.alpha)
-                for row, seed in zip(rows, seeds[1], strict=True)
-            ],
+            self._sampled(tokenizers.source, map(corpus.source_text, rows), seeds[0]),
+            self._sampled(tokenizers.target, map(corpus.target_text, rows), seeds[1]),
         )
+
+    def _sampled(
+        self, tokenizer: Tokenizer, texts: Iterable[str], seeds: np.ndarray
+    ) -> list[Sequence[int]]:
+        return [
+            tokenizer.encode_sampled(text, int(seed), self.alpha)
+            for text, seed in zip(texts, seeds, strict=True)
+        ]
 
 
 def _seeds(seed: int, epoch: int, rows: np.ndarray) -> np.ndarray:

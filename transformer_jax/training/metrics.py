@@ -36,11 +36,9 @@ class MetricsLog:
         self._say = say
         kept = [r for r in read_metrics(workdir) if r["step"] <= start_step]
         text = "".join(json.dumps(record) + "\n" for record in kept)
-        try:
+        with self._stopping_if_it_fails():
             write_whole(self._path, text.encode())
             self._file = GrowingFile(self._path)
-        except OSError as error:
-            raise self._cannot_write(error) from error
         self._board: Any = None
         with self._without_board_if_it_fails():
             self._board = _Board(folder / "tensorboard", start_step)
@@ -48,10 +46,8 @@ class MetricsLog:
     def write(self, step: int, values: dict[str, Any]) -> None:
         """One record; numbers also go to TensorBoard under their names."""
         line = (json.dumps({"step": step, **values}) + "\n").encode()
-        try:
+        with self._stopping_if_it_fails():
             self._file.write(line)
-        except OSError as error:
-            raise self._cannot_write(error) from error
         if self._board:
             with self._without_board_if_it_fails():
                 self._board.add(step, values)
@@ -61,19 +57,21 @@ class MetricsLog:
 
         So no record is missing of a step that a run can go on after.
         """
-        try:
+        with self._stopping_if_it_fails():
             self._file.sync()
-        except OSError as error:
-            raise self._cannot_write(error) from error
         if self._board:
             with self._without_board_if_it_fails():
                 self._board.sync()
 
-    def _cannot_write(self, error: OSError) -> UserError:
-        return UserError(
-            f"cannot write {self._path}: {error.strerror}; stopped, the checkpoints are whole: "
-            "make room there and start the same command again"
-        )
+    @contextlib.contextmanager
+    def _stopping_if_it_fails(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self._path}: {error.strerror}; stopped, the checkpoints are whole: "
+                "make room there and start the same command again"
+            ) from error
 
     @contextlib.contextmanager
     def _without_board_if_it_fails(self) -> Any:
@@ -85,10 +83,8 @@ class MetricsLog:
 
     def close(self) -> None:
         """Closes both."""
-        try:
+        with self._stopping_if_it_fails():
             self._file.close()
-        except OSError as error:
-            raise self._cannot_write(error) from error
         if self._board:
             with self._without_board_if_it_fails():
                 self._board.close()
