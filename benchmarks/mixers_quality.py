@@ -1,23 +1,27 @@
 """Translation scores of every mixer in each role it can play, every position, and hybrids.
 
-    python benchmarks/mixers_quality.py --out=runs/mixers [--only=PART] [--config=FILE]
-        [--config.KEY=VALUE ...]
+    python benchmarks/mixers_quality.py --out=runs/mixers [--jobs=N] [--only=PART]
+        [--config=FILE] [--config.KEY=VALUE ...]
 
 Trains one model for each variant with the same recipe (`configs/quickstart.py` unless
 another is named), tokenizer, steps and seed; only the variant's keys differ. Each is scored
 by `eval.py` on the test set. What is done already in --out is not done again, so the
-command can be stopped and repeated; so can a single training. `--only` takes the variants
-whose name contains PART. Writes `table.md` and `quality.png` into --out.
+command can be stopped and repeated; so can a single training. `--jobs` trains so many at
+once, each on its own share of the cores. `--only` takes the variants whose name contains
+PART. Writes `table.md` and `quality.png` into --out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from tqdm import tqdm
@@ -88,7 +92,20 @@ def measure(folder: Path, recipe: list[str], keys: dict[str, str]) -> dict[str, 
         "steps": config.train.steps,
         "steps_per_second": steps_per_second(folder),
         "sentences_per_second": report["sentences_per_second"],
+        "cores": len(os.sched_getaffinity(0)),
     }
+
+
+def workers(jobs: int) -> ThreadPoolExecutor:
+    """Threads with a share of the cores each, which the programs that they start inherit."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= jobs <= len(cores):
+        sys.exit(f"--jobs={jobs}: this machine lends {len(cores)} cores, so from 1 to that many")
+    shares: SimpleQueue[list[int]] = SimpleQueue()
+    for job in range(jobs):
+        shares.put(cores[job::jobs])
+    # To Linux, the caller's own thread is 0, and an affinity belongs to a thread.
+    return ThreadPoolExecutor(jobs, initializer=lambda: os.sched_setaffinity(0, shares.get()))
 
 
 def steps_per_second(folder: Path) -> float:
@@ -113,7 +130,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             )
     done = [r for r in results.values() if "error" not in r]
     if done:
-        lines += ["", f"{done[0]['steps']:,} steps each; {done[0]['signature']}"]
+        cores = " or ".join(str(n) for n in sorted({r["cores"] for r in done}))
+        lines += ["", f"{done[0]['steps']:,} steps each, on {cores} cores; {done[0]['signature']}"]
     return "\n".join(lines) + "\n"
 
 
@@ -135,6 +153,7 @@ def main() -> None:
     """Runs what is missing and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--config", default=str(ROOT / "configs" / "quickstart.py"))
     arguments, overrides = parser.parse_known_args()
@@ -145,18 +164,27 @@ def main() -> None:
     if results and results.get("recipe", recipe) != recipe:
         sys.exit(f"{kept} is of another recipe, {results['recipe']}; use another --out")
     results["recipe"] = recipe
-    chosen = {name: keys for name, keys in variants().items() if arguments.only in name}
-    bar = tqdm(chosen.items(), unit="variant")
-    for name, keys in bar:
-        if name in results and "error" not in results[name]:
-            continue
-        bar.set_postfix_str(name)
-        folder = arguments.out / re.sub(r"\W+", "_", name).strip("_")
-        try:
-            results[name] = measure(folder, recipe, keys)
-        except RuntimeError as error:
-            results[name] = {"error": str(error)}
-        kept.write_text(json.dumps(results, indent=2) + "\n")
+    missing = {
+        name: keys
+        for name, keys in variants().items()
+        if arguments.only in name and "bleu" not in results.get(name, {})
+    }
+    with workers(arguments.jobs) as pool, tqdm(total=len(missing), unit="variant") as bar:
+        running = {
+            pool.submit(
+                measure, arguments.out / re.sub(r"\W+", "_", name).strip("_"), recipe, keys
+            ): name
+            for name, keys in missing.items()
+        }
+        for done in as_completed(running):
+            name = running[done]
+            try:
+                results[name] = done.result()
+            except RuntimeError as error:
+                results[name] = {"error": str(error)}
+            kept.write_text(json.dumps(results, indent=2) + "\n")
+            bar.set_postfix_str(name, refresh=False)
+            bar.update()
     rows = {name: results[name] for name in variants() if name in results}
     (arguments.out / "table.md").write_text(table(rows), encoding="utf-8")
     plot(rows, arguments.out / "quality.png")

@@ -103,7 +103,15 @@ def test_longformer(window, dilation, num_global):
 
 
 @pytest.mark.parametrize(
-    ("length", "stride", "causal"), [(31, 4, False), (31, 4, True), (11, 1, True), (9, 5, False)]
+    ("length", "stride", "causal"),
+    [
+        (31, 4, False),
+        (31, 4, True),
+        (11, 1, True),
+        (9, 5, False),
+        (151, 70, False),
+        (151, 70, True),
+    ],
 )
 def test_strided(length, stride, causal):
     allowed = naive_strided_mask(length, stride, causal)
