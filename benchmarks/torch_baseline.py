@@ -270,7 +270,8 @@ def keep_freed_memory() -> None:
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            m_trim_threshold, m_mmap_max = -1, -4
+            m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8
+            mallopt(m_arena_max, 1)
             mallopt(m_mmap_max, 0)
             mallopt(m_trim_threshold, -1)
 
