@@ -32,6 +32,7 @@ from jax import lax
 from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding.greedy import greedy
 from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, length_penalties
+from transformer_jax.ops.top_k import top_k_of_rows
 
 
 class _Finished(NamedTuple):
@@ -107,7 +108,7 @@ def beam_search(
             position + 1,
             parents_BC,
         )
-        live_log_probs_BZ, chosen_BZ = lax.top_k(
+        live_log_probs_BZ, chosen_BZ = top_k_of_rows(
             jnp.where(ends_BC, -jnp.inf, log_probs_BC), beam_size
         )
         parents_BZ = jnp.take_along_axis(parents_BC, chosen_BZ, axis=1)
@@ -167,7 +168,7 @@ def _candidates(
     num_beams, vocab_size = logits_BZV.shape[1:]
     normaliser_BZ1 = jax.nn.logsumexp(logits_BZV, axis=-1, keepdims=True)
     # Two to spare for PAD and BOS: cheaper than masking them in all of V.
-    logits_BZk, tokens_BZk = lax.top_k(logits_BZV, min(2 * num_beams + 2, vocab_size))
+    logits_BZk, tokens_BZk = top_k_of_rows(logits_BZV, min(2 * num_beams + 2, vocab_size))
     forbidden = (tokens_BZk == PAD_ID) | (tokens_BZk == BOS_ID)
     log_probs_BZk = jnp.where(forbidden, -jnp.inf, logits_BZk - normaliser_BZ1)
 
@@ -180,7 +181,7 @@ def _candidates(
     # Rounding can lift a log-probability above 0, which the stop relies on never to happen.
     totals_BZk = live_log_probs_BZ[:, :, None] + jnp.minimum(log_probs_BZk, 0.0)
     num_sentences, _, k = totals_BZk.shape
-    log_probs_BC, places_BC = lax.top_k(totals_BZk.reshape(num_sentences, -1), 2 * num_beams)
+    log_probs_BC, places_BC = top_k_of_rows(totals_BZk.reshape(num_sentences, -1), 2 * num_beams)
     tokens_BC = jnp.take_along_axis(tokens_BZk.reshape(num_sentences, -1), places_BC, axis=1)
     return log_probs_BC, places_BC // k, tokens_BC
 
@@ -201,7 +202,7 @@ def _keep_best(
         beams=parents_BC,
     )
     both = jax.tree.map(lambda old, add: jnp.concatenate([old, add], axis=1), finished, new)
-    _, kept_BZ = lax.top_k(both.scores, num_beams)
+    _, kept_BZ = top_k_of_rows(both.scores, num_beams)
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.ops.top_k import top_k_of_rows
+
 #: A decoder state: a pytree in which every leaf leads with [B, Z].
 State = Any
 
@@ -42,7 +44,7 @@ def length_penalties(max_length: int, alpha: float) -> np.ndarray:
 
 def best_first(hypotheses: Hypotheses) -> Hypotheses:
     """The same hypotheses, each sentence's sorted by falling score."""
-    scores_BZ, order_BZ = jax.lax.top_k(hypotheses.scores, hypotheses.scores.shape[1])
+    scores_BZ, order_BZ = top_k_of_rows(hypotheses.scores, hypotheses.scores.shape[1])
     return Hypotheses(
         tokens=jnp.take_along_axis(hypotheses.tokens, order_BZ[:, :, None], axis=1),
         lengths=jnp.take_along_axis(hypotheses.lengths, order_BZ, axis=1),

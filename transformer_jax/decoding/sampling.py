@@ -11,10 +11,10 @@ those of the cut distribution.
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, best_first
 from transformer_jax.decoding.rollout import first_argmax, rollout
+from transformer_jax.ops.top_k import top_k_of_rows
 
 
 def sample(
@@ -92,7 +92,7 @@ def truncate(
     vocab_size = logits.shape[-1]
     if (top_k == 0 or top_k >= vocab_size) and top_p >= 1.0:
         return logits, None
-    kept, tokens = lax.top_k(logits, min(top_k or vocab_size, vocab_size))
+    kept, tokens = top_k_of_rows(logits, min(top_k or vocab_size, vocab_size))
     if top_p < 1.0:
         probabilities = jax.nn.softmax(kept, axis=-1)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities

@@ -8,9 +8,10 @@ for a mesh enters inside the traced function; without one all this does nothing.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -70,6 +71,20 @@ def constrain(x: jax.Array, *names: str | None) -> jax.Array:
         return x
     free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - len(names))
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*leading, *free)))
+
+
+def rowwise(function: Callable[[jax.Array], Any], x: jax.Array) -> Any:
+    """`function(x)`, which each device computes for its own rows of the logical axis "batch".
+
+    For operations that need nothing of other rows and that XLA cannot split by itself.
+    Every array of the result leads with the rows.
+    """
+    current = _LAYOUT.get()
+    if current is None or current[0].size == 1:
+        return function(x)
+    mesh, table = current
+    rows = spec(mesh, table, ("batch",), x.shape[:1])
+    return jax.shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows)(x)
 
 
 def num_shards(name: str) -> int:
