@@ -65,9 +65,11 @@ def tpu_slice(topology: str) -> Target:
             f"--plan_topology={topology}: expected <generation>:<side>x<side>, such as v5e:2x4 or "
             f"v5p:2x2x2, with a generation out of {', '.join(GENERATIONS)}"
         )
-    # A plan may be made on a TPU host too: libtpu must not ask for its metadata or lock its chips.
+    # A plan may be made on a TPU host too: libtpu must not ask for its metadata, or
+    # lock its chips, or refuse to compile beside another plan.
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     from jax.experimental import topologies
