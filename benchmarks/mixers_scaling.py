@@ -88,6 +88,7 @@ def decoding(name: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
         mixer.init(jax.random.key(0), jnp.zeros((1, 64, D_MODEL)), mask, deterministic=True)
     )
     state = mixer.apply(variables, 1, length + 1, method="init_state")
+    state = jax.tree.map(jnp.copy, state)  # equal zeros may be one buffer, donated once only
 
     def step(variables: Any, x: jax.Array, state: Any, position: jax.Array) -> Any:
         return mixer.apply(variables, x, state, position, method="step")
