@@ -152,3 +152,17 @@ def wait_until(condition, seconds=10):
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     assert condition()
+
+
+@needs_tensorflow
+@pytest.mark.slow
+def test_a_stream_that_was_read_for_half_a_minute_closes_at_once(corpus, plan):
+    stream = batches(corpus, plan, engine="tensorflow")
+    began = time.monotonic()
+    while time.monotonic() < began + 25:
+        next(stream)
+        time.sleep(0.15)
+    closing = threading.Thread(target=stream.close, daemon=True)
+    closing.start()
+    closing.join(timeout=8)  # tf.data's tuning thread took 16
+    assert not closing.is_alive()

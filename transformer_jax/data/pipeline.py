@@ -75,6 +75,11 @@ def _through_tensorflow(make: Callable[[int], Batch], start: int, depth: int) ->
         )
         .prefetch(max(depth, 1))
     )
+    options = tf.data.Options()
+    # There is nothing to tune, and a stream that has been read for half a minute can wait as long
+    # again for its tuning thread when it is closed.
+    options.autotune.enabled = False
+    dataset = dataset.with_options(options)
     held = [dataset.as_numpy_iterator()]
     del dataset
 
