@@ -155,26 +155,22 @@ class Reformer(Mixer):
         )
         size = place_BHJC.shape[-1]
         b, h = jnp.arange(x_BD.shape[0]), jnp.arange(self.context.num_heads)
+        here = (b[:, None, None], h[:, None], jnp.arange(self.rounds), bucket_BHJ)
+        # Written before it is read: the other way round XLA keeps a copy of the whole cache.
+        cache = BucketCache(
+            key=_write(state.key, k_BHK, position),
+            value=_write(state.value, v_BHK, position),
+            place=state.place.at[(*here, count_BHJ % size)].set(position),
+            count=state.count.at[here].add(1),
+        )
         rows = (b[:, None, None, None], place_BHJC, h[:, None, None])
         y_BHK = lsh_attention_step(
             q_BHK,
             k_BHK,
             v_BHK,
-            state.key[rows],
-            state.value[rows],
+            cache.key[rows],
+            cache.value[rows],
             jnp.arange(size) < count_BHJ[..., None],
-        )
-        here = (b[:, None, None], h[:, None], jnp.arange(self.rounds), bucket_BHJ)
-        start = (0, position, 0, 0)
-        cache = BucketCache(
-            key=jax.lax.dynamic_update_slice(
-                state.key, k_BHK[:, None].astype(state.key.dtype), start
-            ),
-            value=jax.lax.dynamic_update_slice(
-                state.value, v_BHK[:, None].astype(state.value.dtype), start
-            ),
-            place=state.place.at[(*here, count_BHJ % size)].set(position),
-            count=state.count.at[here].add(1),
         )
         return self._join(y_BHK.astype(v_BHK.dtype)), cache
 
@@ -195,3 +191,9 @@ class Reformer(Mixer):
 
     def _join(self, heads: jax.Array) -> jax.Array:
         return self.out(heads.reshape(*heads.shape[:-2], -1))
+
+
+def _write(cache_BLHK: jax.Array, x_BHK: jax.Array, position: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice(
+        cache_BLHK, x_BHK[:, None].astype(cache_BLHK.dtype), (0, position, 0, 0)
+    )
