@@ -12,7 +12,12 @@ from transformer_jax.ops.scans import (
     scalar_decay_scan,
     scalar_decay_step,
 )
-from transformer_jax.ops.selective_scan import selective_scan, selective_step
+from transformer_jax.ops.selective_scan import (
+    _associatively,
+    _one_by_one,
+    selective_scan,
+    selective_step,
+)
 
 B, L, H, K, V = 2, 11, 2, 3, 5
 CHUNKS = [1, 4, 16]
@@ -104,6 +109,15 @@ def test_selective_scan_equals_the_loop(chunk):
     want = selective_scan(x[:, :1], d[:, :1], a, b[:, :1], c[:, :1], chunk, s)
     np.testing.assert_allclose(y, want[0][:, 0], atol=1e-5)
     np.testing.assert_allclose(state, want[1], atol=1e-5)
+
+
+def test_the_form_that_a_cpu_does_not_take_gives_the_same():
+    e, n, length = 4, 3, 7
+    arguments = (
+        -jnp.exp(normal(2, e, n)), normal(5, B, e, n), normal(0, length, B, e),
+        jnp.exp(normal(1, length, B, e)), normal(3, length, B, n), normal(4, length, B, n),
+    )  # fmt: skip
+    assert_same(_associatively, _one_by_one, arguments, atol=2e-5)
 
 
 @pytest.mark.parametrize("scan", ["scalar", "channel"])

@@ -10,9 +10,12 @@ the state at the chunk's start. So memory is O(B E (L + N (C + L/C))) and never
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from transformer_jax.ops.platform import by_platform
 
 Element = tuple[jax.Array, jax.Array]
 
@@ -26,7 +29,7 @@ def selective_scan(
     chunk: int,
     state_BEN: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Runs the recurrence in chunks, each by an associative scan.
+    """Runs the recurrence in chunks, each by an associative scan, or one by one on a CPU.
 
     Args:
         x_BLE: inputs.
@@ -67,7 +70,39 @@ def selective_step(
 def _one_chunk(
     a_EN: jax.Array, state_BEN: jax.Array, chunk: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    x_CBE, delta_CBE, b_CBN, c_CBN = chunk
+    """The state after a chunk, and its outputs [C, B, E].
+
+    A CPU takes the positions one by one: the associative scan has few turns, but each moves
+    several arrays of all states through memory, which took seven times as long.
+    """
+    return by_platform(_chunk_of, a_EN, state_BEN, *chunk, cpu=_one_by_one, other=_associatively)
+
+
+def _chunk_of(*arguments: Any) -> tuple[jax.Array, jax.Array]:
+    *arrays, form = arguments
+    return form(*arrays)
+
+
+def _one_by_one(
+    a_EN: jax.Array, state_BEN: jax.Array, *chunk: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    @partial(jax.checkpoint, prevent_cse=False)  # of all that a turn makes only its state is kept
+    def turn(state_BEN: jax.Array, at: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        x_BE, delta_BE, b_BN, c_BN = at
+        y_BE, state_BEN = selective_step(x_BE, delta_BE, a_EN, b_BN, c_BN, state_BEN)
+        return state_BEN, y_BE
+
+    return jax.lax.scan(turn, state_BEN, chunk)
+
+
+def _associatively(
+    a_EN: jax.Array,
+    state_BEN: jax.Array,
+    x_CBE: jax.Array,
+    delta_CBE: jax.Array,
+    b_CBN: jax.Array,
+    c_CBN: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
     elements = _decay_and_input(x_CBE, delta_CBE, a_EN, b_CBN)
     decay_CBEN, written_CBEN = jax.lax.associative_scan(_compose, elements)
     states_CBEN = decay_CBEN * state_BEN + written_CBEN
