@@ -125,6 +125,11 @@ def in_own_process(name: str, what: str, length: int) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def digits(number: float) -> str:
+    """Three of them, or the whole number."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def table(results: dict[str, dict[str, Any]], what: str, lengths: list[int]) -> str:
     """Markdown: milliseconds and mebibytes at each length, and the ratio to full attention."""
     longest = lengths[-1]
@@ -138,7 +143,7 @@ def table(results: dict[str, dict[str, Any]], what: str, lengths: list[int]) -> 
             continue
         found = [results.get(f"{name} {what} {n}", {}) for n in lengths]
         cells = [
-            f"{1e3 * r['seconds']:.3g} ms, {r['bytes'] / 2**20:.3g} MiB"
+            f"{digits(1e3 * r['seconds'])} ms, {digits(r['bytes'] / 2**20)} MiB"
             if "seconds" in r
             else r.get("error", "")
             for r in found
@@ -156,19 +161,23 @@ def plot(results: dict[str, dict[str, Any]], lengths: list[int], path: Path) -> 
     roles = ["encoder", "decoder", "cross", "step"]
     figure = Figure(figsize=(18, 9), layout="constrained")
     grid = figure.subplots(2, len(roles), sharex=True)
-    styles = ["-", "--", ":", "-."]
+    mixers = list(dict.fromkeys(name for name, _ in cases()))
+    looks = {  # a mixer's line is the same in all columns
+        name: {"color": f"C{index % 10}", "linestyle": ["-", "--"][index // 10 % 2]}
+        for index, name in enumerate(mixers)
+    }
     for column, what in enumerate(roles):
         names = [name for name, role in cases() if role == what]
-        for index, name in enumerate(names):
+        for name in names:
             found = [(n, results.get(f"{name} {what} {n}", {})) for n in lengths]
             points = [(n, r) for n, r in found if "seconds" in r]
             for row, (key, scale) in enumerate((("seconds", 1e3), ("bytes", 2**-20))):
                 grid[row, column].loglog(
                     [n for n, _ in points],
                     [max(r[key] * scale, 1e-6) for _, r in points],
-                    styles[index // 10 % 4],
                     marker=".",
                     label=name,
+                    **looks[name],
                 )
         grid[0, column].set_title("a decoding step" if what == "step" else f"training, {what}")
         grid[0, column].legend(fontsize="x-small", ncols=2)
