@@ -126,6 +126,11 @@ def test_names_of_slices_that_are_none(name):
     [
         ("RESOURCE_EXHAUSTED: ... Used 20.50G of 15.75G hbm. Exceeded hbm capacity", 20.5 * 2**30),
         ("Used 512.0M of 15.75G hbm", 2**29),
+        (
+            "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total "
+            "memory required for HLO temporaries (19.50G) exceeds available HBM (15.75G).",
+            19.5 * 2**30,
+        ),
         ("INTERNAL: something else", None),
     ],
 )

@@ -163,12 +163,18 @@ class Planner:
         return Program(rows, total, arguments, compiled.as_text(), fits, accessed)
 
 
+#: How the TPU's compiler says it. The second names the temporaries alone, where those already
+#: are too much.
+_REFUSALS = (
+    r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm",
+    r"total memory required for [\w ]+ \(([\d.]+)([KMGT]?)\) exceeds available HBM",
+)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_bytes(message: str) -> int | None:
     """What a program needed that the compiler refused for want of memory; None: another error."""
-    match = re.search(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm", message)
-    if match:
-        return int(float(match[1]) * _UNITS[match[2]])
+    for form in _REFUSALS:
+        if match := re.search(form, message):
+            return int(float(match[1]) * _UNITS[match[2]])
     return None
