@@ -65,7 +65,7 @@ def estimate(
         seconds=line.now,
         computing=computing / device.clock,
         waiting=line.waiting,
-        hidden=line.communicating - line.waiting,
+        hidden=max(line.communicating - line.waiting, 0.0),  # rounding can leave less
     )
 
 
