@@ -123,8 +123,10 @@ def channel_decay_scan(
         return jnp.moveaxis(_chunks(x, chunk), 2, 3)
 
     q, k, v, w = (by_head(x) for x in (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK))
-    scores, before_each, after_each, total = _channel_decay_scores(
-        q, k, w, by_head(self_weight_BLH)
+    # Without the axis of chunks: libtpu 0.0.52 fails at a product of the six axes there would be.
+    merged = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, by_head(self_weight_BLH)))
+    scores, before_each, after_each, total = (
+        x.reshape(*q.shape[:2], *x.shape[1:]) for x in _channel_decay_scores(*merged)
     )
     if state_BHKV is None:
         state_BHKV = jnp.zeros((q.shape[0], q.shape[2], q.shape[4], v.shape[4]), jnp.float32)
