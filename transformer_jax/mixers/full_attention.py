@@ -27,6 +27,7 @@ from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import attention_weights, dot_product_attention
 from transformer_jax.ops.fused_attention import fused_attention
 from transformer_jax.ops.masks import attention_mask
+from transformer_jax.ops.token_cache import write_token
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,9 @@ class FullAttention(Mixer):
         slots_M = jnp.arange(state.key.shape[1])
         k_B1GK, v_B1GK = self.heads.keys_values(x_B1D)
         q_B1HK, k_B1GK = self.position.rotate(self.heads.queries(x_B1D), k_B1GK, here_1, here_1)
-        start = (0, position, 0, 0)
         cache = KeyValueCache(
-            key=jax.lax.dynamic_update_slice(state.key, k_B1GK.astype(state.key.dtype), start),
-            value=jax.lax.dynamic_update_slice(
-                state.value, v_B1GK.astype(state.value.dtype), start
-            ),
+            key=write_token(state.key, k_B1GK, position),
+            value=write_token(state.value, v_B1GK, position),
         )
         # One query's weights are O(L): there is nothing to fuse.
         y_B1HK = dot_product_attention(

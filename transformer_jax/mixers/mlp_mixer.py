@@ -28,6 +28,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.checks import refuse_weight_dropout, require
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.ops.token_cache import write_token
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ class MlpMixer(Mixer):
         self, x_BD: jax.Array, state: MixedSoFar, position: jax.Array
     ) -> tuple[jax.Array, MixedSoFar]:
         """One row of each matrix, against the inputs and hidden units so far."""
-        inputs_BLD = _write(state.input, x_BD, position)
+        inputs_BLD = write_token(state.input, x_BD, position)
         h_BD = jax.nn.gelu(self._row(self.up, self.up_bias, inputs_BLD, position))
-        hidden_BLD = _write(state.hidden, h_BD, position)
+        hidden_BLD = write_token(state.hidden, h_BD, position)
         y_BD = self._row(self.down, self.down_bias, hidden_BLD, position)
         return y_BD.astype(x_BD.dtype), MixedSoFar(input=inputs_BLD, hidden=hidden_BLD)
 
@@ -141,12 +142,6 @@ class MlpMixer(Mixer):
             jnp.swapaxes(x_BLD, 1, 2), column_L[:, None], self.context.dtypes["matmul_dtype"]
         )
         return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_L, position, keepdims=False)
-
-
-def _write(cache_BLD: jax.Array, x_BD: jax.Array, position: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_slice(
-        cache_BLD, x_BD[:, None].astype(cache_BLD.dtype), (0, position, 0)
-    )
 
 
 def _triangular_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

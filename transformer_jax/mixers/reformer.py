@@ -37,6 +37,7 @@ from transformer_jax.ops.lsh_attention import (
     lsh_attention_step,
     unit_keys,
 )
+from transformer_jax.ops.token_cache import write_token
 
 #: More buckets than this are hashed as a product of two numbers.
 _LARGEST_FACTOR = 64
@@ -156,10 +157,9 @@ class Reformer(Mixer):
         size = place_BHJC.shape[-1]
         b, h = jnp.arange(x_BD.shape[0]), jnp.arange(self.context.num_heads)
         here = (b[:, None, None], h[:, None], jnp.arange(self.rounds), bucket_BHJ)
-        # Written before it is read: the other way round XLA keeps a copy of the whole cache.
         cache = BucketCache(
-            key=_write(state.key, k_BHK, position),
-            value=_write(state.value, v_BHK, position),
+            key=write_token(state.key, k_BHK, position),
+            value=write_token(state.value, v_BHK, position),
             place=state.place.at[(*here, count_BHJ % size)].set(position),
             count=state.count.at[here].add(1),
         )
@@ -191,9 +191,3 @@ class Reformer(Mixer):
 
     def _join(self, heads: jax.Array) -> jax.Array:
         return self.out(heads.reshape(*heads.shape[:-2], -1))
-
-
-def _write(cache_BLHK: jax.Array, x_BHK: jax.Array, position: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_slice(
-        cache_BLHK, x_BHK[:, None].astype(cache_BLHK.dtype), (0, position, 0, 0)
-    )

@@ -16,6 +16,7 @@ from transformer_jax.mixers.full_attention import KeyValueCache
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
 from transformer_jax.ops.partial_attention import Bias, Hooks
+from transformer_jax.ops.token_cache import write_token
 
 
 class SparseAttention(Mixer):
@@ -116,12 +117,9 @@ class CachedSparseAttention(SparseAttention):
     ) -> tuple[jax.Array, KeyValueCache]:
         """Writes this token's key and value and attends to the few that it may read."""
         q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
-        start = (0, position, 0, 0)
         cache = KeyValueCache(
-            key=jax.lax.dynamic_update_slice(state.key, k_B1HK.astype(state.key.dtype), start),
-            value=jax.lax.dynamic_update_slice(
-                state.value, v_B1HK.astype(state.value.dtype), start
-            ),
+            key=write_token(state.key, k_B1HK, position),
+            value=write_token(state.value, v_B1HK, position),
         )
         at_M, exists_M = self.reads(position, state.key.shape[1])
         at_M = jnp.where(exists_M, at_M, 0)
