@@ -169,22 +169,23 @@ def main() -> None:
         for name, keys in variants().items()
         if arguments.only in name and "bleu" not in results.get(name, {})
     }
-    with workers(arguments.jobs) as pool, tqdm(total=len(missing), unit="variant") as bar:
+    pool = workers(arguments.jobs)
+    try:
         running = {
             pool.submit(
                 measure, arguments.out / re.sub(r"\W+", "_", name).strip("_"), recipe, keys
             ): name
             for name, keys in missing.items()
         }
-        for done in as_completed(running):
+        for done in tqdm(as_completed(running), total=len(missing), unit="variant"):
             name = running[done]
             try:
                 results[name] = done.result()
             except RuntimeError as error:
                 results[name] = {"error": str(error)}
             kept.write_text(json.dumps(results, indent=2) + "\n")
-            bar.set_postfix_str(name, refresh=False)
-            bar.update()
+    finally:
+        pool.shutdown(cancel_futures=True)  # else Ctrl-C would go on with the next variant
     rows = {name: results[name] for name in variants() if name in results}
     (arguments.out / "table.md").write_text(table(rows), encoding="utf-8")
     plot(rows, arguments.out / "quality.png")
