@@ -7,7 +7,7 @@ Trains one model for each variant with the same recipe (`configs/quickstart.py` 
 another is named), tokenizer, steps and seed; only the variant's keys differ. Each is scored
 by `eval.py` on the test set. What is done already in --out is not done again, so the
 command can be stopped and repeated; so can a single training. `--jobs` trains so many at
-once, each on its own share of the cores. `--only` takes the variants whose name contains
+once, each on its own share of the cores (Linux). `--only` takes the variants whose name contains
 PART. Writes `table.md` and `quality.png` into --out.
 """
 
@@ -92,15 +92,26 @@ def measure(folder: Path, recipe: list[str], keys: dict[str, str]) -> dict[str, 
         "steps": config.train.steps,
         "steps_per_second": steps_per_second(folder),
         "sentences_per_second": report["sentences_per_second"],
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(own_cores()),
     }
+
+
+def own_cores() -> list[int]:
+    """The cores that the calling thread may use."""
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def workers(jobs: int) -> ThreadPoolExecutor:
     """Threads with a share of the cores each, which the programs that they start inherit."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = own_cores()
     if not 1 <= jobs <= len(cores):
         sys.exit(f"--jobs={jobs}: this machine lends {len(cores)} cores, so from 1 to that many")
+    if jobs == 1:
+        return ThreadPoolExecutor(1)
+    if sys.platform != "linux":
+        sys.exit(f"--jobs={jobs}: only Linux lets a program choose its cores; use --jobs=1")
     shares: SimpleQueue[list[int]] = SimpleQueue()
     for job in range(jobs):
         shares.put(cores[job::jobs])
