@@ -1,0 +1,54 @@
+"""The quickstart's score, and that a program compiled once is not compiled again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: Compiles something worth keeping, and says how often the cache on disk had it.
+PROGRAM = """
+from transformer_jax.cli.main import _prepare_process
+_prepare_process()
+import jax, jax.numpy as jnp
+hits = []
+jax.monitoring.register_event_listener(
+    lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None
+)
+def program(x):
+    for turn in range(100):
+        x = jnp.sin(x) @ x + turn
+    return x
+jax.jit(program)(jnp.ones((8, 8))).block_until_ready()
+print(len(hits))
+"""
+
+
+@pytest.mark.slow
+def test_programs_are_compiled_once_for_all_runs(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+
+    def start():
+        command = [sys.executable, "-c", PROGRAM]
+        return int(subprocess.check_output(command, env=environment, cwd=ROOT, text=True))
+
+    assert start() == 0
+    assert start() == 1
+
+
+@pytest.mark.slow
+def test_the_quickstart_scores_at_least_ninety(tmp_path):
+    def call(*arguments):
+        return subprocess.check_output([sys.executable, *arguments], cwd=ROOT, text=True)
+
+    config = f"--config={ROOT / 'configs' / 'quickstart.py'}"
+    call("train.py", config, f"--workdir={tmp_path}", "--no_progress")
+    report = json.loads(call("eval.py", f"--workdir={tmp_path}", "--json"))
+    assert report["scores"]["bleu"]["score"] >= 90
+    for picture in ("training.png", "cross_attention.png"):
+        assert (tmp_path / "plots" / picture).stat().st_size > 0
