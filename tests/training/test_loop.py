@@ -119,6 +119,8 @@ def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
     )  # fmt: skip
     assert restore_params(folder, "best")[1] == "best-step-4"
 
+    with pytest.raises(UserError, match=r"only 2 checkpoints are kept here \(steps 8, 12\)"):
+        restore_params(folder, "average:3")  # the best one is older than the last two
 
 def test_metrics_are_json_lines_with_finite_numbers(undisturbed):
     folder, _ = undisturbed
