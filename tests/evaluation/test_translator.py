@@ -90,6 +90,24 @@ def test_n_best(make_translator):
         translator.n_best(["hello"], 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "ignored"),
+    [
+        ("beam", {"temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1, "num_samples": 2}),
+        ("greedy", {"beam_size": 2, "temperature": 0.5}),
+        ("sample", {"beam_size": 2}),
+    ],
+)
+def test_a_setting_that_the_method_does_not_read_is_refused(make_translator, method, ignored):
+    translator = make_translator()
+    for key, value in ignored.items():
+        with pytest.raises(UserError, match=f"decode.{key}={value} has no effect .*={method}"):
+            translator.n_best(["hello"], 1, method=method, **{key: value})
+    # Those of the run's own config are defaults for whoever reads them.
+    configured = make_translator(method=method, **ignored)
+    assert len(configured.n_best(["hello"], 1)) == 1
+
+
 def test_scoring_a_translation_gives_the_log_probability_it_was_found_with(make_translator):
     translator = make_translator(sharpness=4.0)
     sources = texts(3, 9, longest=20)
