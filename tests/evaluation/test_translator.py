@@ -108,6 +108,26 @@ def test_a_setting_that_the_method_does_not_read_is_refused(make_translator, met
     assert len(configured.n_best(["hello"], 1)) == 1
 
 
+def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
+    order = []
+
+    def run(translator, *lengths):
+        rows = [[Row(number, [4], [], length)] for number, length in enumerate(lengths)]
+        translator._run(
+            iter(rows),
+            lambda batch: order.append(f"start {batch[0].number}"),
+            lambda batch, result: order.append(f"finish {batch[0].number}"),
+            "settings",
+        )
+
+    translator = make_translator()
+    run(translator, 32, 32, 16)
+    assert order == ["start 0", "start 1", "finish 0", "finish 1", "start 2", "finish 2"]
+    order.clear()
+    run(translator, 32, 32, 16)  # compiled by now: always one ahead
+    assert order == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
+
+
 def test_scoring_a_translation_gives_the_log_probability_it_was_found_with(make_translator):
     translator = make_translator(sharpness=4.0)
     sources = texts(3, 9, longest=20)

@@ -275,9 +275,13 @@ class Translator:
         compile_seconds = 0.0
         pending: tuple[list[Row], Any] | None = None
         for batch in in_batches:
+            shape = (settings, batch[0].length)
+            if pending and shape not in self._compiled:
+                # The seconds of compiling are not those of a batch that runs meanwhile.
+                finish(*pending)
+                pending = None
             began = time.perf_counter()
             result = start(batch)  # returns once it is compiled and under way
-            shape = (settings, batch[0].length)
             if shape not in self._compiled:
                 self._compiled.add(shape)
                 compile_seconds += time.perf_counter() - began
