@@ -261,6 +261,8 @@ def test_translate_folder(embedded: DataConfig, tmp_path: Path) -> None:
     assert corpus_fingerprint(config, "train") != before
     (tmp_path / "de.train.txt").write_text("hallo\n")
     assert "do not match" in failure(config)
+    (tmp_path / "de.train.txt").write_bytes(b"hallo\nf\xfcr\n")
+    assert f"{tmp_path}/de.train.txt:2: not UTF-8 (byte 0xfc at column 2)" in failure(config)
     assert "no such folder" in failure(replace(config, tfds_data_dir=str(tmp_path / "nope")))
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from transformer_jax.data import grammar
 from transformer_jax.data.tensorflow import import_tensorflow
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.errors import UserError
 
 #: The embedded corpus; see `transformer_jax.data.grammar`.
@@ -42,7 +43,8 @@ def read_tfds_pairs(
 
     Args:
       name: `set`, `set/config` or `set/config:version`, or `TranslateFolder`.
-      split: a TFDS split, slices allowed: `train[:90%]`, `train+validation`.
+      split: a TFDS split, slices and sums allowed: `train[:90%]`, `train+validation`
+        (`TranslateFolder` knows neither).
       source_language: the feature to translate from.
       target_language: the feature to translate into.
       data_dir: where TFDS keeps its files, "" for its default; the folder itself
@@ -194,6 +196,9 @@ def _folder_builder(name: str, data_dir: str) -> Any:
     try:
         return _import_tfds().TranslateFolder(data_dir)
     except (ValueError, OSError, StopIteration) as error:
+        for path in sorted(Path(data_dir).expanduser().glob("*.txt")):
+            for _ in read_lines(path):  # names the file and the line that cannot be read
+                pass
         raise UserError(
             f"{data_dir}: not a folder of LANGUAGE.SPLIT.txt files alone, with as many lines in "
             f"each language ({_first_line(error)})"
