@@ -210,6 +210,12 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (["translate"], b"fine\n\xff\n", "standard input:2: not UTF-8 (byte 0xff at column 1)"),
         (["translate", "--n_best=2"], b"", "greedy decoding finds one"),
         (["translate", "--temperature=0"], b"", "decode.temperature=0.0"),
+        (["eval", "--beam_size=3"], b"", "decode.beam_size=3 has no effect with method=greedy"),
+        (
+            ["translate", "--method=beam", "--seed=1"],
+            b"",
+            "decode.seed=1 has no effect with method=beam: leave it out, or use method=sample",
+        ),
         (["score"], b"a\tb\nno tab\n", "standard input:2: expected `source <TAB> target`"),
         (["score", "--source={text}/test.en"], b"", "--source and --target belong together"),
         (

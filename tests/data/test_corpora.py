@@ -227,6 +227,28 @@ def test_set_that_cannot_be_prepared(
     assert "No space left on device" in message
 
 
+def test_fingerprint_follows_what_tfds_prepared(
+    embedded: DataConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same name and version, and as many sentences of as many bytes, but other ones."""
+    monkeypatch.setattr(grammar, "SPLIT_SIZES", {"train": 3, "test": 2})
+    found = {}
+    for name, word in (("one", "aaa"), ("same", "aaa"), ("other", "aab")):
+        sentences = [(f"{word} {i}", f"{word} {i}") for i in range(3)]
+        monkeypatch.setattr(
+            grammar,
+            "split_pairs",
+            lambda split, sentences=sentences: (
+                sentences if split == "train" else [("x", "y"), ("z", "w")]
+            ),
+        )
+        config = replace(embedded, tfds_data_dir=str(tmp_path / name))
+        found[name] = [corpus_fingerprint(config, split) for split in ("train", "test")]
+    assert found["one"] == found["same"]
+    assert found["one"][0] != found["other"][0]
+    assert found["one"][1] == found["other"][1]
+
+
 def test_translate_folder(embedded: DataConfig, tmp_path: Path) -> None:
     for language, greeting in (("en", "hello"), ("de", "hallo")):
         (tmp_path / f"{language}.train.txt").write_text(f"{greeting}\n{greeting} 2\n")
@@ -239,6 +261,8 @@ def test_translate_folder(embedded: DataConfig, tmp_path: Path) -> None:
     assert corpus_fingerprint(config, "train") != before
     (tmp_path / "de.train.txt").write_text("hallo\n")
     assert "do not match" in failure(config)
+    (tmp_path / "de.train.txt").write_bytes(b"hallo\nf\xfcr\n")
+    assert f"{tmp_path}/de.train.txt:2: not UTF-8 (byte 0xfc at column 2)" in failure(config)
     assert "no such folder" in failure(replace(config, tfds_data_dir=str(tmp_path / "nope")))
 
 

@@ -122,6 +122,8 @@ def test_tsv_line_without_exactly_one_tab(tmp_path: Path, line: str, tabs: int) 
         ('["a", "b"]', "expected a JSON object"),
         ('{"en": "a", "fr": "b"}', 'no key "de" (keys there: en, fr)'),
         ('{"en": "a", "de": 3}', '"de" must be a string, got int'),
+        ('{"en": "a", "de": "b \\ud83d"}', '"de" holds \\ud83d, half of a character'),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_bad_jsonl_line(tmp_path: Path, line: str, expected: str) -> None:

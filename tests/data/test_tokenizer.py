@@ -16,7 +16,9 @@ from transformer_jax.data.tokenizer import (
     Tokenizers,
     load_tokenizers,
     prepare_tokenizers,
+    settled_vocab_size,
     train_tokenizer,
+    vocabulary_sizes,
 )
 from transformer_jax.errors import UserError
 
@@ -153,6 +155,29 @@ def test_prepare_trains_once_stores_and_reuses(tmp_path):
     copied = prepare_tokenizers(given, pairs, tmp_path / "copied")
     assert copied.joint and copied.source.model == made.source.model
     assert (tmp_path / "copied" / "joint.model").read_bytes() == made.source.model
+
+
+def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_path, tokenizer, bpe):
+    for name, model in (("unigram", tokenizer), ("bpe", bpe)):
+        (tmp_path / f"{name}.model").write_bytes(model.model)
+    given = TokenizerConfig(source_model=str(tmp_path / "bpe.model"))
+    for key, value, words in (
+        ("vocab_size", 500, "bpe.model has 330: set it to 0"),
+        ("byte_fallback", False, "bpe.model has True: set it to True"),
+        ("character_coverage", 0.9, "is trained already: set it to 1.0"),
+    ):
+        config = replace(given, **{key: value})
+        for use in (vocabulary_sizes, lambda c: prepare_tokenizers(c, lambda: [], tmp_path / "no")):
+            with pytest.raises(UserError, match=rf"tokenizer\.{key}={value} has .*{words}$"):
+                use(config)
+    unigram = replace(given, source_model=str(tmp_path / "unigram.model"), kind="bpe")
+    with pytest.raises(UserError, match="has unigram: set it to unigram"):
+        vocabulary_sizes(unigram)
+    # What is said of it and true is no mistake; nor is anything where one side is trained.
+    assert vocabulary_sizes(replace(given, kind="bpe", vocab_size=330)) == (330, 330)
+    half = replace(given, joint=False, vocab_size=500, character_coverage=0.9)
+    assert vocabulary_sizes(half) == (330, 500)
+    assert [settled_vocab_size(c) for c in (given, half, TokenizerConfig())] == [330, 500, 8000]
 
 
 def test_joint_with_two_different_models_is_refused(tmp_path):

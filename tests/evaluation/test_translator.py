@@ -1,9 +1,14 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.text_batches import Row, batches, padded_length
+from transformer_jax.evaluation.translator import Translator
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
 
 
 def texts(seed: int, count: int, longest: int = 40) -> list[str]:
@@ -88,6 +93,66 @@ def test_n_best(make_translator):
         translator.n_best(["hello"], 2, method="greedy")
     with pytest.raises(UserError, match="n_best=0"):
         translator.n_best(["hello"], 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "ignored"),
+    [
+        ("beam", {"temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1, "num_samples": 2}),
+        ("greedy", {"beam_size": 2, "temperature": 0.5}),
+        ("sample", {"beam_size": 2}),
+    ],
+)
+def test_a_setting_that_the_method_does_not_read_is_refused(make_translator, method, ignored):
+    translator = make_translator()
+    for key, value in ignored.items():
+        with pytest.raises(UserError, match=f"decode.{key}={value} has no effect .*={method}"):
+            translator.n_best(["hello"], 1, method=method, **{key: value})
+    # Those of the run's own config are defaults for whoever reads them.
+    configured = make_translator(method=method, **ignored)
+    assert len(configured.n_best(["hello"], 1)) == 1
+
+
+def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
+    order = []
+
+    def run(translator, *lengths):
+        rows = [[Row(number, [4], [], length)] for number, length in enumerate(lengths)]
+        translator._run(
+            iter(rows),
+            lambda batch: order.append(f"start {batch[0].number}"),
+            lambda batch, result: order.append(f"finish {batch[0].number}"),
+            "settings",
+        )
+
+    translator = make_translator()
+    run(translator, 32, 32, 16)
+    assert order == ["start 0", "start 1", "finish 0", "finish 1", "start 2", "finish 2"]
+    order.clear()
+    run(translator, 32, 32, 16)  # compiled by now: always one ahead
+    assert order == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
+
+
+def test_a_real_models_translation_depends_on_its_sentence_alone(make_translator, monkeypatch):
+    stack = StackConfig(num_layers=1)
+    model = ModelConfig(
+        source_vocab_size=32, target_vocab_size=32, d_model=16, d_ff=32, num_heads=2,
+        encoder=stack, decoder=stack, max_length=48,
+    )  # fmt: skip
+    # Larger than they start, so that the model is sure of something.
+    params = jax.tree.map(lambda x: 3 * x, api.init(model, jax.random.key(0)))
+    decode = DecodeConfig(beam_size=3, batch_size=5, max_length_factor=0.5)
+    translator = Translator(model, params, make_translator().tokenizers, decode)
+    sources = texts(6, 5, longest=15)
+    alone = [translator.decode([source], batch_size=1).translations[0] for source in sources]
+    monkeypatch.setattr(
+        "transformer_jax.evaluation.translator.padded_length", lambda length, limit: 40
+    )
+    together_and_wider = translator.decode(sources).translations
+    for one, two in zip(alone, together_and_wider, strict=True):
+        assert [t.tokens for t in one] == [t.tokens for t in two]
+        np.testing.assert_allclose([t.score for t in one], [t.score for t in two], rtol=1e-5)
+    assert len({found[0].tokens for found in alone}) == 5
 
 
 def test_scoring_a_translation_gives_the_log_probability_it_was_found_with(make_translator):

@@ -11,13 +11,14 @@ import pytest
 
 from transformer_jax.cli.main import main
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
+from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.plan import largest_rows, make_plan
-from transformer_jax.plan.programs import Planner, needed_bytes
+from transformer_jax.plan.programs import Planner, needed_bytes, settled
 from transformer_jax.plan.report import fits, report
 from transformer_jax.plan.timeline import Estimate
 from transformer_jax.plan.topology import Target, this_machine, tpu_slice
@@ -54,6 +55,14 @@ def test_a_plan_for_this_machine(made):
     assert made.estimate is None and made.largest_rows is None  # a CPU says neither
     if devices == 1:
         assert made.collectives == {}
+
+
+def test_a_given_tokenizer_says_how_large_the_vocabulary_is(tmp_path):
+    path = tmp_path / "given.model"
+    path.write_bytes(train_model(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50))
+    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(source_model=str(path)))
+    model = settled(config, jax.devices()[0]).model
+    assert (model.source_vocab_size, model.target_vocab_size) == (270, 270)
 
 
 def test_the_report_of_a_machine_that_says_little(made):

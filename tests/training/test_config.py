@@ -65,7 +65,10 @@ def test_json_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda raw: raw["train"].update(stepz=3), "unknown key train.stepz"),
+        (
+            lambda raw: raw["train"].update(stepz=3),
+            "unknown key train.stepz; did you mean train.steps?",
+        ),
         (lambda raw: raw["train"].update(steps="x"), "train.steps"),
     ],
 )
@@ -94,7 +97,22 @@ def test_differences_name_keys_and_both_values():
     [
         (None, "no such file"),
         ("config = 3", "config = Config"),
-        ("1 / 0", "ZeroDivisionError"),
+        ("1 / 0", r"recipe.py:1: ZeroDivisionError"),
+        ("\ndef (", r"recipe.py:2: SyntaxError: "),
+        (
+            "from transformer_jax import Config, TrainConfig\n"
+            "config = Config(\n    train=TrainConfig(step=5),\n)",
+            r"recipe.py:3: TrainConfig has no key step; did you mean steps\? \(keys there: steps, ",
+        ),
+        (
+            "import dataclasses\nfrom transformer_jax import Config\n"
+            "config = dataclasses.replace(Config(), trian=3)",
+            r"recipe.py:3: Config has no key trian; did you mean train\?",
+        ),
+        (
+            "from transformer_jax import DecodeConfig\nDecodeConfig(beam_size=0)",
+            r"recipe.py:2: decode.beam_size=0: must be at least 1",
+        ),
     ],
 )
 def test_a_recipe_that_is_none(tmp_path, text, words):
@@ -103,4 +121,4 @@ def test_a_recipe_that_is_none(tmp_path, text, words):
         path.write_text(text)
     with pytest.raises(UserError, match=words) as error:
         load_recipe(str(path))
-    assert "recipe.py" in str(error.value)
+    assert "recipe.py" in str(error.value) and "\n" not in str(error.value)

@@ -1,5 +1,6 @@
 """The loop: killed and continued equals undisturbed, and the run folder's contract."""
 
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import toy
 
 from transformer_jax.errors import UserError
+from transformer_jax.training.checkpoint import checkpoint_steps
 from transformer_jax.training.config import Config, to_json
 from transformer_jax.training.loop import fit
 from transformer_jax.training.metrics import read_metrics
@@ -117,6 +119,8 @@ def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
         lambda a, x, y: np.testing.assert_allclose(a, (x + y) / 2, rtol=1e-6),
         average, latest, older,
     )  # fmt: skip
+    with pytest.raises(UserError, match=r"only 2 checkpoints are kept here \(steps 8, 12\)"):
+        restore_params(folder, "average:3")  # the best one is older than the last two
     assert restore_params(folder, "best")[1] == "best-step-4"
 
 
@@ -157,3 +161,13 @@ def test_a_run_is_not_continued_on_other_data(tmp_path):
     with pytest.raises(UserError, match="training data changed"):
         run(tmp_path, TRAIN, meta={"identity": {"training data": "another"}})
     assert run(tmp_path, TRAIN, meta={"identity": {"training data": "one"}}).step == 12
+
+
+def test_batches_that_end_early_lose_nothing(tmp_path):
+    def finite(position):
+        return itertools.islice(toy.batches_from(position), max(0, 6 - position))
+
+    for _ in range(2):  # and once more where nothing is left
+        with pytest.raises(UserError, match=r"ended at position 6, before train.steps=12.*steps=6"):
+            fit(toy.MODEL, TRAIN, finite, workdir=tmp_path, progress=False)
+    assert checkpoint_steps(tmp_path / "checkpoints") == [4, 6]

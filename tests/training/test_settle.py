@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.data.config import DataConfig
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.parallel.fast_dtype import cpu_flags, fast_matmul_dtype
@@ -93,6 +94,16 @@ def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
     assert settle(auto, tmp_path, pytest.fail).model.matmul_dtype == "bfloat16"
     with pytest.raises(UserError, match="matmul_dtype=auto"):
         check_model_config(auto.model)
+
+
+def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):
+    path = tmp_path / "given.model"
+    path.write_bytes(train_model(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50))
+    config = Config(data=TEXT, tokenizer=TokenizerConfig(source_model=str(path)))
+    assert settle(Config(data=TEXT), tmp_path / "new", pytest.fail).tokenizer.vocab_size == 8000
+    assert run_in(tmp_path / "run", config).tokenizer.vocab_size == 270
+    path.unlink()  # the run has its own copy
+    assert settle(config, tmp_path / "run", pytest.fail).tokenizer.vocab_size == 270
 
 
 def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):

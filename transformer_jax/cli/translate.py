@@ -32,26 +32,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Translates standard input to standard output."""
-    from transformer_jax.evaluation.translator import load
+    from transformer_jax.evaluation.translator import load, widened
 
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
-    overrides = decode_overrides(args)
-    translator = load(args.workdir, args.checkpoint, **overrides)
+    translator = load(args.workdir, args.checkpoint, **decode_overrides(args))
     config = translator.decode_config
     if args.n_best > 1 and config.method == "greedy":
         raise UserError(f"--n_best={args.n_best}: greedy decoding finds one; use --method=beam")
-    widened = {"beam_size": max(args.n_best, config.beam_size)}
-    if config.method == "sample":
-        widened = {"num_samples": max(args.n_best, config.num_samples)}
+    overrides = widened(config, args.n_best)
     # Somebody who types wants each answer before the next question.
     typing = sys.stdin.isatty()
     size = 1 if typing else _BATCHES_PER_CHUNK * config.batch_size
     if typing:
-        widened["batch_size"] = 1
+        overrides["batch_size"] = 1
     done = num_cut = 0
     for chunk in chunks(stdin_lines(), size):
-        decoded = translator.decode(chunk, first_id=done, **widened)
+        decoded = translator.decode(chunk, first_id=done, **overrides)
         if args.n_best:
             write_lines(
                 [

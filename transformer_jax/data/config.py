@@ -39,7 +39,7 @@ class TokenizerConfig:
     """SentencePiece: trained on the training text, or a given model."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: int = 8000
+    vocab_size: int = 0  #: 0 = 8000, or as many as a given model has
     joint: bool = True  #: one model for both languages (allows three-way tied embeddings)
     byte_fallback: bool = True
     character_coverage: float = 1.0
@@ -47,6 +47,11 @@ class TokenizerConfig:
     target_model: str = ""
     max_training_sentences: int = 2_000_000
     sampling_alpha: float = 0.0  #: > 0 samples segmentations (see data/segmentation.py)
+
+    @property
+    def trained_vocab_size(self) -> int:
+        """Pieces of a model that is trained."""
+        return self.vocab_size or 8000
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,7 @@ Segmenter = Callable[[str, np.random.Generator, float], list[int]]
 def segmenter(processor: Any) -> Segmenter:
     """The function that samples with this `SentencePieceProcessor`'s kind of model."""
     scores = np.array([processor.get_score(i) for i in range(processor.vocab_size())])
-    try:
-        processor.nbest_encode_as_ids("a", 1)
-    except RuntimeError:  # its way to say that this is a BPE model
+    if is_bpe(processor):
         ids = {
             processor.id_to_piece(i): i
             for i in range(processor.vocab_size())
@@ -39,6 +37,15 @@ def segmenter(processor: Any) -> Segmenter:
         }
         return lambda text, rng, alpha: _merged(processor, ids, scores, text, rng, alpha)
     return lambda text, rng, alpha: _one_of_the_best(processor, scores, text, rng, alpha)
+
+
+def is_bpe(processor: Any) -> bool:
+    """Whether the model of this `SentencePieceProcessor` merges pairs."""
+    try:
+        processor.nbest_encode_as_ids("a", 1)
+    except RuntimeError:  # its way to say so
+        return True
+    return False
 
 
 def _one_of_the_best(

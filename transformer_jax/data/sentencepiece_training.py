@@ -45,7 +45,7 @@ def train_model(config: TokenizerConfig, sentences: Iterable[str], side: str = "
             sentence_iterator=iter(sample),
             model_writer=model,
             model_type=config.kind,
-            vocab_size=config.vocab_size,
+            vocab_size=config.trained_vocab_size,
             byte_fallback=config.byte_fallback,
             character_coverage=config.character_coverage,
             normalization_rule_name="identity",
@@ -63,7 +63,7 @@ def train_model(config: TokenizerConfig, sentences: Iterable[str], side: str = "
 
 def _explain(error: Exception, config: TokenizerConfig, side: str) -> str:
     message = " ".join(str(error).split())
-    key = f"tokenizer.vocab_size={config.vocab_size}"
+    key = f"tokenizer.vocab_size={config.trained_vocab_size}"
     if found := re.search(r"Vocabulary size too high.*<= (\d+)", message):
         return (
             f"{key} is larger than the {side} text supports; "

@@ -153,6 +153,8 @@ def _read_jsonl(path: str, source_language: str, target_language: str) -> Iterat
             record = json.loads(line)
         except ValueError as error:
             raise UserError(f"{path}:{number}: not JSON ({error})") from None
+        except RecursionError:
+            raise UserError(f"{path}:{number}: JSON nested too deeply") from None
         if not isinstance(record, dict):
             raise UserError(f"{path}:{number}: expected a JSON object, got {line[:40]}")
         yield (
@@ -171,4 +173,11 @@ def _json_text(record: dict[str, object], key: str, path: str, number: int) -> s
     text = record[key]
     if not isinstance(text, str):
         raise UserError(f'{path}:{number}: "{key}" must be a string, got {type(text).__name__}')
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:  # JSON can spell what no UTF-8 text can hold
+        raise UserError(
+            f'{path}:{number}: "{key}" holds \\u{ord(text[error.start]):04x}, half of a character '
+            "(a lone surrogate); correct the line or leave it out"
+        ) from None
     return text.replace("\r\n", " ").replace("\n", " ")

@@ -25,6 +25,7 @@ from typing import Any
 
 from transformer_jax.data import grammar
 from transformer_jax.data.tensorflow import import_tensorflow
+from transformer_jax.data.text_files import read_lines
 from transformer_jax.errors import UserError
 
 #: The embedded corpus; see `transformer_jax.data.grammar`.
@@ -42,7 +43,8 @@ def read_tfds_pairs(
 
     Args:
       name: `set`, `set/config` or `set/config:version`, or `TranslateFolder`.
-      split: a TFDS split, slices allowed: `train[:90%]`, `train+validation`.
+      split: a TFDS split, slices and sums allowed: `train[:90%]`, `train+validation`
+        (`TranslateFolder` knows neither).
       source_language: the feature to translate from.
       target_language: the feature to translate into.
       data_dir: where TFDS keeps its files, "" for its default; the folder itself
@@ -56,10 +58,7 @@ def read_tfds_pairs(
     builder = _builder(name, data_dir)
     _check_languages(builder, name, source_language, target_language)
     _prepare(builder, name)
-    known = _split_names(builder)
-    for part in _names_in_split(split):
-        if part not in known:
-            raise UserError(f'{name} has no split "{part}"; it has {", ".join(known)}')
+    _check_split(builder, name, split)
     try:
         if _is_folder(name):
             examples = builder.as_dataset(split=split)
@@ -85,9 +84,14 @@ def has_tfds_split(name: str, split: str, data_dir: str = "") -> bool:
 def tfds_fingerprint(
     name: str, split: str, source_language: str, target_language: str, data_dir: str = ""
 ) -> str:
-    """A key that changes with the content: name, configuration, version, split, direction.
+    """A key that changes with the content: name, configuration, version, split, direction, and
+    what the set was prepared to, since a version of one's own may be prepared again.
 
-    For `TranslateFolder`, the bytes of its files stand for name and version.
+    That is the bytes of the split's files where they lie on a disk, and elsewhere their names,
+    sizes and dates. For `TranslateFolder` its text files stand for all but split and direction.
+
+    Raises:
+      UserError: as `read_tfds_pairs`.
     """
     builder = _builder(name, data_dir)
     _check_languages(builder, name, source_language, target_language)
@@ -97,9 +101,25 @@ def tfds_fingerprint(
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             digest.update(f"{path.name}\0{content}\0".encode())
     else:
+        _prepare(builder, name)
+        _check_split(builder, name, split)
         digest.update(builder.info.full_name.encode())
+        for part in _names_in_split(split):
+            found = builder.info.splits[part]
+            digest.update(f"\0{part}\0{found.num_bytes}\0{found.shard_lengths}".encode())
+            for path in found.filepaths:
+                digest.update(_file_key(path))
     digest.update(f"\0{split}\0{source_language}\0{target_language}".encode())
     return digest.hexdigest()
+
+
+def _file_key(path: Any) -> bytes:
+    """What tells a prepared file from another: `path` is TFDS's, perhaps of a bucket."""
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    about = path.stat()
+    return f"\0{path.name}\0{about.length}\0{about.mtime}".encode()
 
 
 @functools.cache
@@ -176,6 +196,9 @@ def _folder_builder(name: str, data_dir: str) -> Any:
     try:
         return _import_tfds().TranslateFolder(data_dir)
     except (ValueError, OSError, StopIteration) as error:
+        for path in sorted(Path(data_dir).expanduser().glob("*.txt")):
+            for _ in read_lines(path):  # names the file and the line that cannot be read
+                pass
         raise UserError(
             f"{data_dir}: not a folder of LANGUAGE.SPLIT.txt files alone, with as many lines in "
             f"each language ({_first_line(error)})"
@@ -265,6 +288,13 @@ def _prepare(builder: Any, name: str) -> None:
     finally:
         if embedded:
             tfds.enable_progress_bar()
+
+
+def _check_split(builder: Any, name: str, split: str) -> None:
+    known = _split_names(builder)
+    for part in _names_in_split(split):
+        if part not in known:
+            raise UserError(f'{name} has no split "{part}"; it has {", ".join(known)}')
 
 
 def _split_names(builder: Any) -> list[str]:

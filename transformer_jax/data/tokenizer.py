@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.segmentation import Segmenter, segmenter
+from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
 from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.errors import UserError
@@ -78,6 +78,11 @@ class Tokenizer:
         return (Tokenizer, (self._model, self._name))
 
     @property
+    def name(self) -> str:
+        """Where it came from."""
+        return self._name
+
+    @property
     def model(self) -> bytes:
         """The serialised SentencePiece model."""
         return self._model
@@ -91,6 +96,16 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids, the four special ones included."""
         return int(self._processor.vocab_size())
+
+    @property
+    def kind(self) -> str:
+        """How it cuts words: `unigram` or `bpe`."""
+        return "bpe" if is_bpe(self._processor) else "unigram"
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether it spells unknown characters as bytes."""
+        return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def encode(self, text: str) -> list[int]:
         """Text -> ids, the most probable segmentation, without BOS or EOS."""
@@ -187,34 +202,72 @@ def prepare_tokenizers(config: TokenizerConfig, pairs: Pairs, folder: Path | str
         folder: where the models are stored, normally `<workdir>/tokenizer`.
 
     Raises:
-        UserError: a given model cannot be used, or the corpus cannot support the vocabulary.
+        UserError: a given model cannot be used or is not what the config says, or the corpus
+            cannot support the vocabulary.
     """
     folder = as_path(folder)
     if has_tokenizers(folder):
         return load_tokenizers(folder)
+    source, target = _given(config)
     if config.joint:
-        if config.source_model and config.target_model not in ("", config.source_model):
+        source = target = source or train_tokenizer(config, _both(pairs))
+    source = source or train_tokenizer(config, (s for s, _ in pairs()), "source")
+    target = target or train_tokenizer(config, (t for _, t in pairs()), "target")
+    tokenizers = Tokenizers(source, target)
+    tokenizers.save(folder)
+    return tokenizers
+
+
+def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
+    """(source, target) pieces of the tokenizers that this config gives or will train.
+
+    Raises:
+        UserError: a given model cannot be used or is not what the config says.
+    """
+    source, target = (
+        model.vocab_size if model else config.trained_vocab_size for model in _given(config)
+    )
+    return source, target
+
+
+def settled_vocab_size(config: TokenizerConfig) -> int:
+    """What `tokenizer.vocab_size` is once it is known; 0 where two given models differ in it."""
+    if not all(_given(config)):
+        return config.trained_vocab_size
+    source, target = vocabulary_sizes(config)
+    return source if source == target else 0
+
+
+def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:
+    """The given models of source and target; None of one that is to be trained."""
+    paths = config.source_model, config.target_model
+    if config.joint:
+        if all(paths) and paths[0] != paths[1]:
             raise UserError(
                 "tokenizer.joint=True takes one model, but source_model and target_model differ; "
                 "give one of them or set tokenizer.joint=False"
             )
-        path = config.source_model or config.target_model
-        joint = Tokenizer.from_file(path) if path else train_tokenizer(config, _both(pairs))
-        tokenizers = Tokenizers(joint, joint)
+        joint = Tokenizer.from_file(paths[0] or paths[1]) if any(paths) else None
+        source, target = joint, joint
     else:
-        source = (
-            Tokenizer.from_file(config.source_model)
-            if config.source_model
-            else train_tokenizer(config, (s for s, _ in pairs()), "source")
-        )
-        target = (
-            Tokenizer.from_file(config.target_model)
-            if config.target_model
-            else train_tokenizer(config, (t for _, t in pairs()), "target")
-        )
-        tokenizers = Tokenizers(source, target)
-    tokenizers.save(folder)
-    return tokenizers
+        source, target = (Tokenizer.from_file(path) if path else None for path in paths)
+    if source and target:  # nothing is trained, so nothing reads how
+        _check_settings(config, source)
+        _check_settings(config, target)
+    return source, target
+
+
+def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
+    for key in (
+        "vocab_size", "kind", "byte_fallback", "character_coverage", "max_training_sentences",
+    ):  # fmt: skip
+        value, default = getattr(config, key), getattr(TokenizerConfig, key)
+        if value not in (default, getattr(given, key, default)):
+            has = f" has {getattr(given, key)}" if hasattr(given, key) else " is trained already"
+            raise UserError(
+                f"tokenizer.{key}={value} has no effect on a given model, and {given.name}{has}: "
+                f"set it to {default}"
+            )
 
 
 def train_tokenizer(

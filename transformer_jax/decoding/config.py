@@ -1,10 +1,17 @@
 """How translations are searched for. Nothing here changes what the model computes."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from transformer_jax.errors import UserError
+
+#: Fields that only one method reads.
+_METHOD_OF = {
+    "beam_size": "beam",
+    "temperature": "sample", "top_k": "sample", "top_p": "sample",
+    "num_samples": "sample", "seed": "sample",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,3 +70,22 @@ class DecodeConfig:
     def max_target_length(self, source_length: int) -> int:
         """Most target pieces, EOS included, for a source of `source_length` pieces."""
         return math.ceil(self.max_length_factor * source_length) + self.max_length_offset
+
+
+def overridden(config: DecodeConfig, given: dict[str, Any]) -> DecodeConfig:
+    """`config` with the given fields instead of its own.
+
+    Only what is given must have an effect: a run's config may hold settings of several methods.
+
+    Raises:
+      UserError: a value is out of its range, or the method does not read the field.
+    """
+    config = replace(config, **given)
+    for key, value in given.items():
+        method = _METHOD_OF.get(key, config.method)
+        if method != config.method:
+            raise UserError(
+                f"decode.{key}={value!r} has no effect with method={config.method}: "
+                f"leave it out, or use method={method}"
+            )
+    return config

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.data.special_ids import EOS_ID
-from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.config import DecodeConfig, overridden
 from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.model_calls import Model, decode_batch, score_batch
@@ -126,16 +126,12 @@ class Translator:
 
     def n_best(self, sources: Sequence[str], n: int, **overrides: Any) -> list[list[Translation]]:
         """At most `n` translations of each sentence, best first; widens the beam if need be."""
-        config = dataclasses.replace(self.decode_config, **overrides)
+        config = overridden(self.decode_config, overrides)
         if n < 1:
             raise UserError(f"n_best={n}: must be at least 1")
         if config.method == "greedy" and n > 1:
             raise UserError(f"n_best={n}: greedy decoding finds one; use method=beam or sample")
-        widened = {
-            "beam_size": max(n, config.beam_size),
-            "num_samples": max(n, config.num_samples),
-        }
-        decoded = self.decode(sources, **(overrides | widened))
+        decoded = self.decode(sources, **(overrides | widened(config, n)))
         return [translations[:n] for translations in decoded.translations]
 
     def decode(
@@ -153,9 +149,12 @@ class Translator:
           first_id: the number of the first sentence; sampling draws by these numbers.
           progress: called as sentences are finished.
           **overrides: fields of `DecodeConfig`.
+
+        Raises:
+          UserError: a value is out of its range, or the method does not read that field.
         """
         began = time.perf_counter()
-        config = dataclasses.replace(self.decode_config, **overrides)
+        config = overridden(self.decode_config, overrides)
         limit = self._limit(config)
         rows, num_cut = [], 0
         for index, text in enumerate(sources):
@@ -276,9 +275,13 @@ class Translator:
         compile_seconds = 0.0
         pending: tuple[list[Row], Any] | None = None
         for batch in in_batches:
+            shape = (settings, batch[0].length)
+            if pending and shape not in self._compiled:
+                # The seconds of compiling are not those of a batch that runs meanwhile.
+                finish(*pending)
+                pending = None
             began = time.perf_counter()
             result = start(batch)  # returns once it is compiled and under way
-            shape = (settings, batch[0].length)
             if shape not in self._compiled:
                 self._compiled.add(shape)
                 compile_seconds += time.perf_counter() - began
@@ -308,6 +311,12 @@ class Translator:
         return min(config.max_source_length, self._model_limit())
 
 
+def widened(config: DecodeConfig, n: int) -> dict[str, Any]:
+    """What to override so that at least `n` translations of a sentence are looked for."""
+    key = {"beam": "beam_size", "sample": "num_samples"}.get(config.method)
+    return {key: max(n, getattr(config, key))} if key else {}
+
+
 def _laid_out(model_config: Any, params: Any, mesh: Mesh) -> Any:
     """`params` on the mesh, as training lays them; those that are there stay as they are."""
     from transformer_jax.models import api
@@ -329,7 +338,8 @@ def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Tra
       **overrides: fields of `DecodeConfig`, over those the run was configured with.
 
     Raises:
-      UserError: no run, or no such checkpoint, in that folder.
+      UserError: no run, or no such checkpoint, in that folder; or an override that is out of
+        its range or that the method does not read.
     """
     return load_named(workdir, checkpoint, **overrides)[0]
 
@@ -342,7 +352,7 @@ def load_named(
     from transformer_jax.training.restore import restore_params, restore_tokenizers
 
     config = load_config(workdir)
-    decode_config = dataclasses.replace(config.decode, **overrides)
+    decode_config = overridden(config.decode, overrides)
     params, name = restore_params(workdir, checkpoint)
     tokenizers = restore_tokenizers(workdir)
     mesh = own_mesh(config.mesh)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
+from transformer_jax.data.tokenizer import vocabulary_sizes
 from transformer_jax.evaluation.model_calls import decode_batch
 from transformer_jax.models import api
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
@@ -53,11 +54,11 @@ class Program:
 
 def settled(config: Config, device: jax.Device) -> Config:
     """The config with what training would fill in: vocabulary sizes and the matmul dtype."""
-    size = config.tokenizer.vocab_size
+    source_size, target_size = vocabulary_sizes(config.tokenizer)
     model = dataclasses.replace(
         config.model,
-        source_vocab_size=config.model.source_vocab_size or size,
-        target_vocab_size=config.model.target_vocab_size or size,
+        source_vocab_size=config.model.source_vocab_size or source_size,
+        target_vocab_size=config.model.target_vocab_size or target_size,
     )
     if model.matmul_dtype == "auto":
         model = dataclasses.replace(model, matmul_dtype=fast_matmul_dtype(device))

@@ -5,6 +5,9 @@ import difflib
 import importlib.util
 import json
 import math
+import re
+import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -105,12 +108,47 @@ def load_recipe(path: str) -> Config:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a recipe is the user's code: name the file, not our stack
-        raise UserError(f"--config={path}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a recipe is the user's code: name the line, not our stack
+        raise UserError(f"--config={path}{_line_in(file, error)}: {_mistake(error)}") from error
     config = getattr(module, "config", None)
     if not isinstance(config, Config):
         raise UserError(f"--config={path}: the file must define `config = Config(...)`")
     return config
+
+
+def _line_in(file: Path, error: Exception) -> str:
+    """`:line` of a file's code that raised an error, or where it is no Python; else nothing."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f":{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f":{lines[-1]}" if lines else ""
+
+
+def _mistake(error: Exception) -> str:
+    """One line; of a key that a config class does not have, with the nearest that it has."""
+    if isinstance(error, UserError):
+        return str(error)
+    found = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    classes = {kind.__name__: kind for kind in _config_classes(Config())}
+    if found and found[1] in classes:
+        names = [f.name for f in dataclasses.fields(classes[found[1]])]
+        return (
+            f"{found[1]} has no key {found[2]}; did you mean {_nearest(found[2], names)}? "
+            f"(keys there: {', '.join(names)})"
+        )
+    return " ".join(f"{type(error).__name__}: {error}".splitlines())
+
+
+def _config_classes(node: Any) -> set[type]:
+    if not dataclasses.is_dataclass(node):
+        return set()
+    children = (getattr(node, f.name) for f in dataclasses.fields(node))
+    return {type(node)}.union(*map(_config_classes, children))
+
+
+def _nearest(key: str, names: Iterable[str]) -> str:
+    return difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
 
 
 def override(config: Config, overrides: dict[str, str]) -> Config:
@@ -129,9 +167,8 @@ def _replace(node: Any, path: list[str], value: str, key: str) -> Any:
     head, rest = path[0], path[1:]
     prefix = key[: len(key) - len(".".join(path))]
     if head not in names:
-        near = difflib.get_close_matches(head, names, n=1, cutoff=0.0)
         raise UserError(
-            f"--config.{key}: no such key; did you mean --config.{prefix}{near[0]}? "
+            f"--config.{key}: no such key; did you mean --config.{prefix}{_nearest(head, names)}? "
             f"(keys there: {', '.join(names)})"
         )
     child = getattr(node, head)
@@ -182,9 +219,14 @@ def from_json(text: str, origin: str) -> Config:
 
 
 def _unknown_keys(raw: Any, known: Any, prefix: str) -> list[str]:
+    """`key; did you mean another?` for each."""
     if not isinstance(raw, dict) or not isinstance(known, dict):
         return []
-    found = [prefix + key for key in raw if key not in known]
+    found = [
+        f"{prefix}{key}; did you mean {prefix}{_nearest(key, known)}?"
+        for key in raw
+        if key not in known
+    ]
     for key in raw:
         if key in known:
             found += _unknown_keys(raw[key], known[key], f"{prefix}{key}.")

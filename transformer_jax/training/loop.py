@@ -97,8 +97,9 @@ def fit(
 
     Raises:
         UserError: the run in `workdir` was trained on other data or is going on, its
-            checkpoints are all damaged, something could not be written, or the loss was
-            not finite in `train.max_bad_steps` steps in a row.
+            checkpoints are all damaged, something could not be written, the loss was not
+            finite in `train.max_bad_steps` steps in a row, or the batches ended before
+            `train.steps` (what was trained is saved).
     """
     began = time.perf_counter()
     check_train_config(train)
@@ -129,7 +130,19 @@ def fit(
         for step in range(start + 1, train.steps + 1):
             if _stopped_early(train, record):
                 break
-            state, metrics = step_fn(state, to_device(next(iterator)))
+            batch = next(iterator, None)
+            if batch is None:
+                if step > start + 1:
+                    with report.pause():
+                        report.sync()
+                        saver.save(step - 1, state, record, best=False)
+                    saver.finish()
+                fewer = f", or set train.steps={step - 1}" if step > 1 else ""
+                raise UserError(
+                    f"the batches ended at position {step - 1}, before train.steps={train.steps}: "
+                    f"give more (epoch after epoch){fewer}"
+                )
+            state, metrics = step_fn(state, to_device(batch))
             report.log(step, metrics)
             evaluated_best = False
             if evaluate and (step % train.evaluate_every == 0 or step == train.steps):

@@ -8,6 +8,15 @@ from jax.typing import ArrayLike
 from transformer_jax.errors import UserError
 from transformer_jax.training.config import OptimizerConfig
 
+#: What each optimizer does not read.
+_NOT_READ = {
+    "adam": ("weight_decay",),
+    "adamw": (),
+    "adafactor": ("b1", "b2", "eps"),
+    "lion": ("eps",),
+    "sgd": ("b2", "eps", "weight_decay"),
+}
+
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
     """Learning rate as a function of the number of updates done before this one.
@@ -43,7 +52,18 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
 def make_optimizer(
     config: OptimizerConfig, d_model: int, steps: int
 ) -> optax.GradientTransformation:
-    """The named optimizer behind optional clipping of the global gradient norm."""
+    """The named optimizer behind optional clipping of the global gradient norm.
+
+    Raises:
+        UserError: a setting was changed that this optimizer does not read.
+    """
+    for key in _NOT_READ[config.name]:
+        value, default = getattr(config, key), getattr(OptimizerConfig, key)
+        if value != default:
+            raise UserError(
+                f"train.optimizer.{key}={value} has no effect with name={config.name}: "
+                f"leave it at {default}, or use name=adamw"
+            )
     rate = make_schedule(config, d_model, steps)
     betas = {"b1": config.b1, "b2": config.b2}
     optimizer = {
@@ -55,10 +75,6 @@ def make_optimizer(
         "lion": lambda: optax.lion(rate, weight_decay=config.weight_decay, **betas),
         "sgd": lambda: optax.sgd(rate, momentum=config.b1),
     }[config.name]()
-    if config.weight_decay and config.name in ("adam", "sgd"):
-        raise UserError(
-            f"train.optimizer.weight_decay has no effect with name={config.name}; use adamw"
-        )
     if config.clip_norm:
         optimizer = optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
     return optimizer

@@ -28,7 +28,8 @@ def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
     Args:
         workdir: a run folder.
         which: `best` (by validation BLEU; the newest where there was no evaluation),
-            `latest`, a step number, or `average:N` (mean of the newest N).
+            `latest`, a step number, or `average:N` (mean of the newest N in `checkpoints/`;
+            an older best one is not among them).
 
     Returns:
         (params on the default device, a name such as `step-2000` or `average-5`).
@@ -52,17 +53,19 @@ def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
     kind, _, number = which.partition(":")
     listed = ", ".join(map(str, steps))
     if kind == "average" and number.isdecimal() and int(number) > 0:
-        if int(number) > len(steps):
+        # An old best one is none of the last; where nothing else is left, it is the last.
+        last = checkpoint_steps(as_path(workdir) / "checkpoints") or steps
+        if int(number) > len(last):
             raise UserError(
-                f"--checkpoint={which}: only {len(steps)} checkpoints are kept here "
-                f"(steps {listed})"
+                f"--checkpoint={which}: only {len(last)} checkpoints are kept here "
+                f"(steps {', '.join(map(str, last))})"
             )
         total = None
-        for step in steps[-int(number) :]:
+        for step in last[-int(number) :]:
             params = _read(held[step], item, config, which)
             total = params if total is None else jax.tree.map(jnp.add, total, params)
         mean = jax.tree.map(lambda x: x / int(number), total)
-        return mean, f"average-{int(number)}-to-step-{steps[-1]}"
+        return mean, f"average-{int(number)}-to-step-{last[-1]}"
     if which.isdecimal():
         if int(which) not in held:
             raise UserError(f"--checkpoint={which}: not kept here; there are steps {listed}")

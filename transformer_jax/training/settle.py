@@ -1,12 +1,14 @@
 """What a config leaves open, and whether it may continue the run that is in a folder."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from transformer_jax.data.corpora import with_languages
+from transformer_jax.data.tokenizer import settled_vocab_size
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
 from transformer_jax.run_folder import as_path
@@ -18,6 +20,7 @@ _OPEN: dict[str, tuple[Any, ...]] = {
     "model.target_vocab_size": (0,),
     "model.matmul_dtype": ("auto",),
     "batch.row_multiple": (0,),
+    "tokenizer.vocab_size": (0,),
 }
 
 #: Keys, and groups of keys, that don't decide the parameters at a step. The text itself
@@ -58,7 +61,11 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
         config, data=_absolute(data), tokenizer=_absolute(config.tokenizer)
     )
     if is_new:
-        return _fill(config, {"model.matmul_dtype": fast_matmul_dtype})
+        vocab_size = functools.partial(settled_vocab_size, config.tokenizer)
+        return _fill(
+            config,
+            {"model.matmul_dtype": fast_matmul_dtype, "tokenizer.vocab_size": vocab_size},
+        )
     old = load_config(workdir)
     # Through JSON, so that lists and tuples compare alike.
     config = from_json(to_json(_fill(config, {key: _getter(old, key) for key in _OPEN})), "config")
