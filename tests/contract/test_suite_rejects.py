@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import suite
+from small_options import small_options
 
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.full_attention import FullCrossAttention, KeyValueCache, Memory
@@ -61,6 +62,16 @@ class HasADeadParameter(Full):
         return jax.lax.stop_gradient(super().__call__(x, mask, deterministic=deterministic)) + x
 
 
+class ForgetsEarlierChunks(MIXERS["linear"]):
+    """Right as long as one chunk holds the sequence."""
+
+    def __call__(self, x, mask, *, deterministic):
+        cuts = list(range(self.options.chunk, x.shape[1], self.options.chunk))
+        parts = zip(jnp.split(x, cuts, axis=1), jnp.split(mask, cuts, axis=1), strict=True)
+        one = super().__call__
+        return jnp.concatenate([one(*part, deterministic=deterministic) for part in parts], axis=1)
+
+
 class ReadsPaddedMemory(FullCrossAttention):
     def project(self, memory, mask):
         projected = super().project(memory, mask)
@@ -72,10 +83,10 @@ class ReadsAcrossQueries(FullCrossAttention):
         return super().read(x + x.mean(1, keepdims=True), projected, deterministic=deterministic)
 
 
-def build(cls: type[Mixer]):
+def build(cls: type[Mixer], options=None):
     mixer = cls(
         context=suite.context(causal=True),
-        options=Full.Options(),
+        options=options or Full.Options(),
         position=suite.position(causal=True),
     )
     return mixer, suite.initialised(mixer)
@@ -97,6 +108,13 @@ def build(cls: type[Mixer]):
 def test_rejected(cls, check):
     with pytest.raises(AssertionError):
         check(*build(cls))
+
+
+def test_small_options_show_what_the_default_ones_hide():
+    cls = ForgetsEarlierChunks
+    suite.check_step_equals_parallel(*build(cls, cls.Options()))
+    with pytest.raises(AssertionError, match="Not equal"):
+        suite.check_step_equals_parallel(*build(cls, small_options("linear", cls)))
 
 
 @pytest.mark.parametrize("cls", [ReadsPaddedMemory, ReadsAcrossQueries])

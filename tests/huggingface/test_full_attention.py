@@ -14,6 +14,7 @@ from transformer_jax.mixers.full_attention import (
     FullCrossAttention,
 )
 from transformer_jax.positions.alibi import Alibi
+from transformer_jax.positions.learned import Learned
 from transformer_jax.positions.none import NoPosition
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import sinusoids
@@ -211,3 +212,19 @@ def test_sinusoids_of_marian():
     # Marian writes all sines before all cosines; the paper and we take turns.
     np.testing.assert_allclose(ours[:, 0::2], theirs[:, : D // 2], atol=ATOL)
     np.testing.assert_allclose(ours[:, 1::2], theirs[:, D // 2 :], atol=ATOL)
+
+
+def test_learned_positions_of_bart():
+    from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
+
+    torch.manual_seed(0)
+    theirs, words = BartLearnedPositionalEmbedding(LENGTH, D), inputs()
+    # Bart's first two rows stand for no position; ours are scaled by sqrt(D) as they are used.
+    table = theirs.weight.detach().numpy()[2:] / D**0.5
+    ours = scheme(Learned, causal=True)
+    for first in (0, 4):  # a whole sequence, and one that goes on after four tokens
+        x = words[:, first:]
+        want = torch.as_tensor(x) + theirs(torch.as_tensor(x), past_key_values_length=first)
+        at = jnp.arange(first, LENGTH)
+        got = ours.apply({"params": {"table": jnp.asarray(table)}}, x, at, method="embed")
+        compare(got, want, np.ones(x.shape[:2], bool))

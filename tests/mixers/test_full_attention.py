@@ -9,6 +9,7 @@ import pytest
 import suite
 from flax import linen as nn
 from naive_full_attention import full_attention
+from naive_masked_attention import naive_masked_attention
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import (
@@ -54,6 +55,56 @@ def test_equals_the_loops(name, causal):
             variables["params"]["heads"], tokens, tokens, seen, num_heads=H, head_dim=K
         )
         np.testing.assert_allclose(got[row][mask[row]], want[mask[row]], atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "causal"), [("plain", False), ("plain", True), ("grouped", True)])
+def test_gradients_equal_those_of_the_explicit_matrix(name, causal):
+    mixer, variables = built(FORMS[name], causal=causal)
+    weights = suite.MASK[..., None] * jax.random.normal(jax.random.key(5), (3, L, D))
+    allowed = np.tril(np.ones((L, L), bool)) if causal else np.ones((L, L), bool)
+
+    def by_hand(module, x):
+        k, v = (jnp.repeat(a, H // a.shape[2], axis=2) for a in module.heads.keys_values(x))
+        y = naive_masked_attention(module.heads.queries(x), k, v, suite.MASK, allowed)
+        return module.heads.join(y)
+
+    @jax.jit
+    def gradients(variables, x):
+        def loss(variables, x, **how):
+            return (mixer.apply(variables, x, **how) * weights).sum()
+
+        of = jax.grad(loss, argnums=(0, 1))
+        return of(variables, x, mask_BL=suite.MASK, deterministic=True), of(
+            variables, x, method=by_hand
+        )
+
+    got, want = gradients(variables, suite.inputs())
+    for one, other in zip(*map(jax.tree.leaves, (got, want)), strict=True):
+        assert np.abs(other).max() > 0
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["plain", "grouped"])
+def test_the_cache_after_decoding_is_the_projected_keys_and_values(name):
+    mixer, variables = built(FORMS[name], causal=True)
+    x, tokens = suite.inputs(), 5
+
+    @jax.jit
+    def decoded(x):
+        def token(state, now):
+            return mixer.apply(variables, now[0], state, now[1], method="step")[::-1]
+
+        start = mixer.apply(variables, len(x), L, method="init_state")
+        now = jnp.swapaxes(x[:, :tokens], 0, 1), jnp.arange(tokens)
+        return jax.lax.scan(token, start, now)[0]
+
+    cache, params = decoded(x), variables["params"]["heads"]
+    for got, part in ((cache.key, params["key"]), (cache.value, params["value"])):
+        want = np.asarray(x, np.float64) @ np.asarray(part["kernel"]) + part.get("bias", 0.0)
+        np.testing.assert_allclose(
+            got[:, :tokens].reshape(3, tokens, -1), want[:, :tokens], atol=1e-5
+        )
+        assert not got[:, tokens:].any()
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name != "plain"])

@@ -1,7 +1,8 @@
 """Mamba, Mamba-2, RWKV-6, S4D and H3 against the same mixers token by token.
 
-Outputs and gradients, at an odd length, with padding, in both roles. That a step equals
-the whole sequence is the contract suite's (tests/contract).
+Outputs and gradients, at an odd length, with padding, in both roles, and the state after
+the last decoding step. That a step's output is that of the whole sequence is the contract
+suite's (tests/contract).
 """
 
 from dataclasses import replace
@@ -89,10 +90,49 @@ def test_decoder_equals_the_loop(name):
 
     def want(p):
         own = p.get("forwards", p)
-        y = jax.vmap(lambda x: core(own, x, mixer.options, mixer.context))(X)
+        y = jax.vmap(lambda x: core(own, x, mixer.options, mixer.context)[0])(X)
         return y * MASK[..., None]
 
     assert_same_values_and_gradients(mixer, noisy_params(mixer), want)
+
+
+def as_the_loop_keeps_it(name, state, p):
+    """A decoding state as (the last tokens, the sums), both in the loop's layout."""
+    if name in ("mamba", "ssd"):
+        return state.window, state.hidden if name == "mamba" else state.matrix
+    if name == "rwkv":
+        return state.token, state.matrix
+    # Diagonal systems: the loop weighs an input as it enters, the mixer as it is read.
+    _, entry, _ = naive.diagonal(p["systems"])
+    if name == "s4d":
+        return None, entry * (state.real + 1j * state.imag)
+    sums = state.hidden.real + 1j * state.hidden.imag
+    return state.window, entry[:, None, None] * jnp.moveaxis(sums, 3, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decoding_leaves_the_state_of_the_loop(name):
+    mixer = build(name)
+    params = noisy_params(mixer)
+    own = params.get("forwards", params)
+
+    @jax.jit
+    def decoded(params):
+        def token(state, now):
+            x, at = now
+            return mixer.apply({"params": params}, x, state, at, method="step")[::-1]
+
+        start = mixer.apply({"params": params}, len(X), X.shape[1], method="init_state")
+        return jax.lax.scan(token, start, (jnp.swapaxes(X, 0, 1), jnp.arange(X.shape[1])))[0]
+
+    loop = jax.vmap(lambda x: naive.MIXERS[name](own, x, mixer.options, mixer.context)[1])
+    tokens, sums = jax.jit(loop)(X)
+    got_tokens, got_sums = as_the_loop_keeps_it(name, decoded(params), own)
+    if name in ("h3", "mamba", "ssd"):  # the loop's window still holds the token before
+        tokens = tokens[:, 1:]
+    if tokens is not None:
+        np.testing.assert_allclose(got_tokens, tokens, atol=1e-5)
+    np.testing.assert_allclose(got_sums, sums, atol=1e-5)
 
 
 @pytest.mark.parametrize("direct_length", [0, 64], ids=["fft", "definition"])
@@ -101,7 +141,7 @@ def test_s4d_in_the_encoder_equals_the_loop_both_ways(direct_length):
     assert_same_values_and_gradients(
         mixer,
         noisy_params(mixer),
-        lambda p: by_rows(lambda x: naive.s4d(p, x, mixer.options, mixer.context)),
+        lambda p: by_rows(lambda x: naive.s4d(p, x, mixer.options, mixer.context)[0]),
     )
 
 

@@ -1,8 +1,9 @@
 """Mamba, Mamba-2, RWKV-6, S4D and H3 whole, one token after the other.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
-context, and returns [L, D]. Written from the papers' equations, token by token, with
-none of the package's array functions.
+context, and returns [L, D] and the state after the last token: (the last tokens that it
+keeps, its sums). Written from the papers' equations, token by token, with none of the
+package's array functions.
 """
 
 import jax
@@ -11,6 +12,11 @@ import jax.numpy as jnp
 
 def linear(p, x):
     return x @ p["kernel"] + p.get("bias", 0.0)
+
+
+def over_tokens(token, start, x):
+    """(outputs, last state) of `token`: (state, x_t) -> (state, y_t)."""
+    return jax.lax.scan(token, start, x)[::-1]
 
 
 def shifted_in(window, x):
@@ -34,7 +40,7 @@ def mamba(p, x, options, context):
         return (window, hidden), linear(p["out"], y)
 
     start = jnp.zeros((options.conv_width, inner)), jnp.zeros((inner, n))
-    return jax.lax.scan(token, start, x)[1]
+    return over_tokens(token, start, x)
 
 
 def ssd(p, x, options, context):
@@ -62,7 +68,7 @@ def ssd(p, x, options, context):
         return (window, jnp.stack(new)), out
 
     start = jnp.zeros((options.conv_width, mixed)), jnp.zeros((heads, n, head_dim))
-    return jax.lax.scan(token, start, x)[1]
+    return over_tokens(token, start, x)
 
 
 def rwkv(p, x, options, context):
@@ -96,10 +102,10 @@ def rwkv(p, x, options, context):
         return (now, jnp.stack(new)), out
 
     start = jnp.zeros(x.shape[-1]), jnp.zeros((heads, k_dim, k_dim))
-    return jax.lax.scan(token, start, x)[1]
+    return over_tokens(token, start, x)
 
 
-def _diagonal(p, direction=0):
+def diagonal(p, direction=0):
     """(e^(dt A), what a unit input adds, C) of diagonal systems held constant over steps."""
     a = -jnp.exp(p["log_decay"]) + 1j * p["frequency"]
     power = jnp.exp(a * jnp.exp(p["log_dt"])[:, None])
@@ -108,28 +114,28 @@ def _diagonal(p, direction=0):
 
 
 def _s4d_sums(p, x, direction):
-    power, entry, c = _diagonal(p["systems"], direction)
+    power, entry, c = diagonal(p["systems"], direction)
 
     def token(state, u):
         state = power * state + entry * u[:, None]
         return state, 2 * (c * state).sum(-1).real
 
-    return jax.lax.scan(token, jnp.zeros_like(power), x)[1]
+    return over_tokens(token, jnp.zeros_like(power), x)
 
 
 def s4d(p, x, options, context):
-    y = _s4d_sums(p, x, 0)
+    y, sums = _s4d_sums(p, x, 0)
     if not context.causal:  # the second systems read what strictly follows, backwards
-        behind = _s4d_sums(p, x[::-1], 1)[::-1]
+        behind = _s4d_sums(p, x[::-1], 1)[0][::-1]
         y = y + jnp.concatenate([behind[1:], jnp.zeros_like(behind[:1])])
     value, gate = jnp.split(linear(p["out"], jax.nn.gelu(y + p["skip"] * x)), 2, axis=-1)
-    return value * jax.nn.sigmoid(gate)
+    return value * jax.nn.sigmoid(gate), (None, sums)
 
 
 def h3(p, x, options, context):
     width = options.head_dim
     heads = context.d_model // width
-    power, entry, c = _diagonal(p["systems"])
+    power, entry, c = diagonal(p["systems"])
 
     def token(state, x):
         window, memory = state
@@ -147,7 +153,7 @@ def h3(p, x, options, context):
         jnp.zeros((options.shift_size, context.d_model)),
         jnp.zeros((heads, width, width, power.shape[-1]), power.dtype),
     )
-    return jax.lax.scan(token, start, x)[1]
+    return over_tokens(token, start, x)
 
 
 MIXERS = {"h3": h3, "mamba": mamba, "rwkv": rwkv, "s4d": s4d, "ssd": ssd}
