@@ -1,7 +1,7 @@
 """How translations are searched for. Nothing here changes what the model computes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from transformer_jax.errors import UserError
@@ -25,7 +25,7 @@ class DecodeConfig:
     max_length_factor: float = 1.5
     max_length_offset: int = 10
     max_source_length: int = 256  #: longer input (in pieces, EOS included) is cut and counted
-    batch_size: int = 32  #: sentences decoded together; changes speed and memory only
+    batch_size: int = 32  #: sentences a process decodes together; changes speed and memory only
     temperature: float = 1.0  #: sampling: logits are divided by it
     top_k: int = 0  #: sampling: only the k most probable pieces; 0 = all
     top_p: float = 1.0  #: sampling: only the smallest set of pieces with this probability
@@ -63,3 +63,8 @@ class DecodeConfig:
     def max_target_length(self, source_length: int) -> int:
         """Most target pieces, EOS included, for a source of `source_length` pieces."""
         return math.ceil(self.max_length_factor * source_length) + self.max_length_offset
+
+
+def while_training(config: DecodeConfig) -> DecodeConfig:
+    """How the validation set is translated between training steps: quickly."""
+    return replace(config, method="greedy", batch_size=64)
