@@ -21,6 +21,7 @@ from transformer_jax.data.pipeline import batches
 from transformer_jax.data.special_ids import EOS_ID
 from transformer_jax.data.subword_sampling import SubwordSampler
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokenizers
+from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.plots import plot_cross_attention, plot_training
 from transformer_jax.evaluation.scores import corpus_scores
@@ -28,14 +29,11 @@ from transformer_jax.evaluation.translator import Translation, Translator, load
 from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
-from transformer_jax.parallel.mesh import batch_devices, make_mesh, own_mesh, process_share
+from transformer_jax.parallel.mesh import batch_devices, make_mesh, process_share
 from transformer_jax.parallel.processes import (
     from_first,
-    gather,
     is_first,
-    on_this_process,
     one_host_at_a_time,
-    own_part,
 )
 from transformer_jax.run_folder import as_path, write_whole
 from transformer_jax.training.config import (
@@ -260,20 +258,22 @@ def _validation_pairs(config: Config, count: int) -> list[tuple[str, str]]:
 
 
 def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
-    """Greedy BLEU on the first sentences of the validation set."""
+    """Greedy BLEU on the first sentences of the validation set.
+
+    All devices translate together, with the parameters where training has them: no process
+    needs more of them than it holds.
+    """
     if not has_split(config.data, "validation"):
         return None
     pairs = one_host_at_a_time(lambda: _validation_pairs(config, config.train.evaluate_sentences))
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
-    decode = dataclasses.replace(config.decode, method="greedy", batch_size=64)
-    mesh = own_mesh(config.mesh)
+    decode = while_training(config.decode)
+    mesh = make_mesh(config.mesh)
     translator = Translator(config.model, None, tokenizers, decode, mesh=mesh)
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
-        # Each process translates its part, and all come to the same score.
-        _, mine = own_part(sources)
-        hypotheses = gather(translator.with_params(on_this_process(params)).translate(mine))
+        hypotheses = translator.with_params(params).translate(sources)
         scores = corpus_scores(hypotheses, references, target_language=config.data.target_language)
         return {"bleu": scores["bleu"].score}
 

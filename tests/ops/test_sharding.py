@@ -13,7 +13,9 @@ from transformer_jax.parallel.mesh import (
     LOGICAL_TO_MESH,
     MeshConfig,
     activations_on,
+    decoding_mesh,
     make_mesh,
+    nearest,
     param_shardings,
 )
 
@@ -39,6 +41,25 @@ def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
         sharding.spec(MESH, LOGICAL_TO_MESH, ("headz",), (4,))
     with pytest.raises(ValueError, match="'headz'"), activations_on(make_mesh(MeshConfig())):
         sharding.constrain(jnp.ones(4), "headz")
+
+
+@pytest.mark.parametrize(
+    ("asked", "num_devices", "expected"),
+    [
+        (MeshConfig(data=1, fsdp=8), 4, MeshConfig(data=-1, fsdp=4)),
+        (MeshConfig(data=2, fsdp=4, tensor=2), 4, MeshConfig(data=-1, fsdp=2, tensor=2)),
+        (MeshConfig(data=8), 4, MeshConfig()),
+        (MeshConfig(data=3, fsdp=-1), 4, MeshConfig(data=-1, fsdp=4)),
+        (MeshConfig(data=1, fsdp=6), 4, MeshConfig(data=-1, fsdp=2)),
+    ],
+)
+def test_fewer_devices_divide_parameters_as_far_as_they_can(asked, num_devices, expected):
+    assert nearest(asked, num_devices) == expected
+
+
+def test_one_device_translates_what_eight_trained():
+    found = decoding_mesh(MeshConfig(data=1, fsdp=8), jax.devices()[:1])
+    assert set(found.shape.values()) == {1}
 
 
 def test_without_a_mesh_nothing_happens():

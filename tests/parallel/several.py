@@ -5,8 +5,11 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "training"), str(Path(__file__).parents[2])]
+
+SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4", "6 4 10", "9"]
 
 
 def main(folder: str, address: str, count: str, index: str, steps: str, *options: str) -> None:
@@ -19,12 +22,21 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     import toy
 
     from transformer_jax.cli.main import end_at_once
-    from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share
+    from transformer_jax.decoding.config import DecodeConfig
+    from transformer_jax.evaluation.translator import Translator
+    from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share, replicated
+    from transformer_jax.training.config import Config, to_json
     from transformer_jax.training.loop import fit
+    from transformer_jax.training.restore import restore_params
 
-    mesh = MeshConfig(fsdp=2 if "fsdp" in options else 1)
-    share, shares = process_share(make_mesh(mesh))
+    mesh = MeshConfig(fsdp=-1, data=1) if "fsdp" in options else MeshConfig()
+    devices = make_mesh(mesh)
+    share, shares = process_share(devices)
     made = []
+    tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
+    decode = DecodeConfig(batch_size=2, beam_size=2, max_length_factor=1.0, max_length_offset=2)
+    translator = Translator(toy.MODEL, None, tokenizers, decode, mesh=devices)
+    evaluated = []
 
     def learn() -> bytes:
         made.append(1)
@@ -41,12 +53,13 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
             position += 1
 
     def evaluate(params, step):
-        whole = processes.on_this_process(params)
-        _, mine = processes.own_part(range(7))
-        total = float(np.asarray(jax.tree.leaves(whole)[0]).sum())
-        texts = processes.gather([f"{number}:{total:.6f}" for number in mine])
-        assert [text.split(":")[0] for text in texts] == [str(n) for n in range(7)]
-        assert len({text.split(":")[1] for text in texts}) == 1, "processes differ"
+        now = translator.with_params(params)
+        assert now.params is params, "evaluation moves the parameters"
+        found = [best for best, *_ in now.decode(SOURCES).translations]
+        texts = [best.text for best in found]
+        log_probs = now.score(SOURCES, texts).tolist()
+        assert len(set(processes.gather([json.dumps([texts, log_probs])]))) == 1, "they differ"
+        evaluated.append([texts, [best.score for best in found], log_probs])
         return {"bleu": float(step)}
 
     train = replace(toy.TRAIN, steps=int(steps), ema_decay=0.9, log_every=1)
@@ -58,14 +71,24 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     except Exception as error:
         print(type(error).__name__, str(error).splitlines()[0], file=sys.stderr)
         end_at_once(1)
-    params = processes.on_this_process(state.params)
+    if processes.is_first():
+        Path(folder, "config.json").write_text(to_json(Config(model=toy.MODEL, train=train)))
+    processes.gather([])
+    restored, _ = restore_params(folder, "latest", devices)
+    for one, other in zip(*map(jax.tree.leaves, (restored, state.ema)), strict=True):
+        assert one.sharding == other.sharding
+        np.testing.assert_array_equal(one.addressable_data(0), other.addressable_data(0))
+    held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state.params))
+    whole = jax.device_put(state.params, replicated(devices))
     print(
         json.dumps(
             {
                 "learned": len(made),
                 "devices": jax.device_count(),
                 "skipped": int(state.skipped),
-                "sums": [float(np.abs(np.asarray(x)).sum()) for x in jax.tree.leaves(params)],
+                "sums": [float(np.abs(np.asarray(x)).sum()) for x in jax.tree.leaves(whole)],
+                "evaluated": evaluated,
+                "share": held / sum(leaf.nbytes for leaf in jax.tree.leaves(state.params)),
             }
         )
     )

@@ -66,6 +66,10 @@ def assert_same_training(folder, reports, alone):
     expected_folder, expected = alone
     for report in reports:
         np.testing.assert_allclose(report["sums"], expected["sums"], rtol=1e-5)
+        last_texts, *last_scores = report["evaluated"][-1]
+        wanted_texts, *wanted_scores = expected["evaluated"][-1]
+        assert last_texts == wanted_texts
+        np.testing.assert_allclose(last_scores, wanted_scores, atol=1e-5)
     found, wanted = losses(folder), losses(expected_folder)
     assert list(found) == list(wanted) == list(range(1, 13)), "a step is missing or stands twice"
     np.testing.assert_allclose(list(found.values()), list(wanted.values()), atol=1e-5)
@@ -83,7 +87,8 @@ def test_the_result_is_that_of_one_process(tmp_path, alone, count, devices, opti
     newest = tmp_path / "checkpoints" / "12"
     assert find_damage(newest) is None
     assert (newest / "tokenizer" / "joint.model").read_bytes() == (b"a tokenizer" * 10)[:100]
-    if options:  # each process wrote its own part of the split parameters
+    if options:  # each process held and wrote its own part of the split parameters
+        assert max(report["share"] for report in reports) < 0.5
         writers = {p.name for p in (newest / "params").glob("ocdbt.process_*")}
         assert len(writers) == count
 

@@ -51,7 +51,11 @@ def test_a_plan_for_this_machine(made):
     # Adam: two moments, its own count and the step's.
     assert 3 * made.param_bytes < made.state_bytes < 3 * made.param_bytes + 64
     assert made.train.bytes > made.state_bytes
-    assert made.train.fits and made.decode.fits and fits(made)
+    assert made.train.fits and made.decode.fits and made.evaluation.fits and fits(made)
+    # Between steps the moments lie beside what greedy decoding needs.
+    assert made.evaluation.bytes > made.state_bytes
+    assert made.evaluation.rows == -(-64 // devices) * devices
+    assert made.own_param_bytes == made.param_bytes
     assert made.estimate is None and made.largest_rows is None  # a CPU says neither
     if devices == 1:
         assert made.collectives == {}
@@ -106,6 +110,15 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
     assert "--config.model.remat=true" in text
     assert "--config.mesh.fsdp=8 frees 7.00 GiB" in text
     assert not fits(plan)
+    crowded = dataclasses.replace(made.evaluation, bytes=17 * gib, fits=False)
+    plan_2 = dataclasses.replace(
+        made, evaluation=crowded, memory=16 * gib, num_devices=8, state_bytes=8 * gib,
+        fsdp_state_bytes=gib,
+    )  # fmt: skip
+    text = report(plan_2)
+    assert "DOES NOT FIT, 1.00 GiB too much, training state and all" in text
+    assert "frees 7.00 GiB" in text and "remat" not in text
+    assert not fits(plan_2)
     helpless = dataclasses.replace(plan, largest_rows=0, remat=True, fsdp_state_bytes=8 * gib)
     assert "more devices, or a smaller model" in report(helpless)
 

@@ -6,7 +6,10 @@ JSON object: mesh -> what was seen.
 
 import json
 import sys
+import tempfile
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -20,7 +23,10 @@ from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.hlo import parse
+from transformer_jax.training.checkpoint import Checkpoints
+from transformer_jax.training.config import Config, to_json
 from transformer_jax.training.optimizer import make_optimizer
+from transformer_jax.training.restore import restore_params
 from transformer_jax.training.state import init_state, state_shardings
 from transformer_jax.training.step import make_train_step
 
@@ -37,16 +43,6 @@ MESHES = {
 MODEL = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16, num_heads=4)
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4"] * 3
-
-
-class Numbers:
-    """Text is ids, written out."""
-
-    def encode(self, text):
-        return [int(word) for word in text.split()]
-
-    def decode(self, ids):
-        return " ".join(str(i) for i in ids if i > 2)
 
 
 def train(mesh, steps):
@@ -68,7 +64,7 @@ def bytes_per_device(tree):
 
 
 def translations(params, mesh, **settings):
-    tokenizers = SimpleNamespace(source=Numbers(), target=Numbers())
+    tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
     decode = DecodeConfig(batch_size=3, max_length_factor=1.0, max_length_offset=2, **settings)
     translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
     found = [best for best, *_ in translator.decode(SOURCES).translations]
@@ -87,7 +83,29 @@ def decode_collectives(params, mesh):
     return sorted(by_kind(parse(lowered.compile().as_text()), 8))
 
 
-def main():
+def most_bytes_on_a_device(tree):
+    held = Counter()
+    for leaf in jax.tree.leaves(tree):
+        for shard in leaf.addressable_shards:
+            held[shard.device.id] += shard.data.nbytes
+    return max(held.values())
+
+
+def save(folder, state):
+    """A run folder that says fsdp=8, with the state as its checkpoint."""
+    config = Config(model=MODEL, train=TRAIN, mesh=MESHES["fsdp8"])
+    (folder / "config.json").write_text(to_json(config))
+    checkpoints = Checkpoints(folder, 1)
+    checkpoints.save(1, state, {}, best=False)
+    checkpoints.close()
+
+
+def restored_by_default(folder):
+    """Bytes on the fullest device as `tj.load` lays the parameters out."""
+    return most_bytes_on_a_device(restore_params(folder, "latest")[0])
+
+
+def main(folder):
     steps, names = int(sys.argv[1]), sys.argv[2:]
     assert jax.device_count() == 8
     seen = {}
@@ -97,22 +115,26 @@ def main():
         devices = jax.devices()[:1] if name == "one" else None
         mesh = make_mesh(MESHES[name], devices)
         state, losses = train(mesh, steps)
-        found_on_one = found_on_one or jax.device_get(state.ema)
-        params = jax.tree.map(
-            lambda leaf, like: jax.device_put(leaf, like.sharding), found_on_one, state.params
-        )
+        if found_on_one is None:
+            found_on_one = jax.device_get(state.ema)
+            save(folder, state)
+        params, _ = restore_params(folder, "latest", mesh)
+        jax.tree.map(np.testing.assert_array_equal, params, found_on_one)
         seen[name] = {
             "losses": losses,
             "parameter_bytes": bytes_per_device(state.params),
+            "restored_bytes": most_bytes_on_a_device(params),
             "optimizer_bytes": bytes_per_device(state.opt_state),
             "average_bytes": bytes_per_device(state.ema),
             "beam": translations(params, mesh, beam_size=3),
             "sample": translations(params, mesh, method="sample"),
             "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
+    seen["by_default"] = restored_by_default(folder)
     alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, beam_size=3)
     print(json.dumps(seen | {"no mesh": {"beam": alone}}))
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as made:
+        main(Path(made))

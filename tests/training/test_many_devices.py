@@ -90,6 +90,14 @@ def test_a_mesh_of_one_device_translates_as_no_mesh(few_steps):
     assert few_steps["one"]["beam"] == few_steps["no mesh"]["beam"]
 
 
+def test_parameters_are_read_onto_the_devices_that_hold_them(few_steps):
+    one, seen = few_steps["one"], few_steps["all"]
+    assert one["restored_bytes"] == one["parameter_bytes"]
+    assert seen["restored_bytes"] == seen["parameter_bytes"] < 0.5 * one["restored_bytes"]
+    # What a run folder says, fsdp=8 here, is how it is loaded; scales and biases stay whole.
+    assert few_steps["by_default"] < 0.3 * one["restored_bytes"]
+
+
 @pytest.mark.slow
 def test_devices_that_share_sentences_only_ask_each_other_whether_all_are_done(fifty_steps):
     assert fifty_steps["data8"]["decode_collectives"] in ([], ["all-reduce"])

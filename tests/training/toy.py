@@ -49,3 +49,13 @@ def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
     while True:
         yield batch(position)
         position += 1
+
+
+class Numbers:
+    """A tokenizer: text is ids, written out."""
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(str(i) for i in ids if i > 2)

@@ -12,7 +12,7 @@ _HELP = {
     "max_length_factor": "longest translation = factor * source pieces + offset",
     "max_length_offset": "see --max_length_factor",
     "max_source_length": "longer input, in pieces, is cut and counted",
-    "batch_size": "sentences decoded together; changes speed and memory only",
+    "batch_size": "sentences a process decodes together; changes speed and memory only",
     "temperature": "sampling: below 1 sharpens, above 1 flattens",
     "top_k": "sampling: draw from the k most probable pieces; 0 = all",
     "top_p": "sampling: draw from the smallest set of pieces with this probability",

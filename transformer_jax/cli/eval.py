@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
     """The report that is printed and kept in scores.json.
 
-    Several processes translate a part each; all but the first get None.
+    Several processes translate together; all but the first get None.
 
     Raises:
       UserError: see the message.
@@ -72,7 +72,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
 
     from transformer_jax.evaluation.scores import compare, corpus_scores, make_metrics
     from transformer_jax.evaluation.translator import load_named
-    from transformer_jax.parallel.processes import gather, is_first, own_part
+    from transformer_jax.parallel.processes import is_first
     from transformer_jax.training.config import load_config
 
     # What can be wrong is found out before the model is loaded and the text translated.
@@ -86,20 +86,20 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
         )
     options = {"target_language": data.target_language, "ter": args.ter}
     make_metrics(**options)
-    translator, checkpoint = load_named(args.workdir, args.checkpoint, **decode_overrides(args))
+    translator, checkpoint = load_named(
+        args.workdir, args.checkpoint, together=True, **decode_overrides(args)
+    )
 
     direction = f"{data.source_language}-{data.target_language}"
-    first, part = own_part(sources)
     with tqdm(
-        total=len(part),
+        total=len(sources),
         desc=direction,
         unit=" sentences",
         disable=None if is_first() else True,
         leave=False,
     ) as bar:
-        decoded = translator.decode(part, first_id=first, progress=bar.update)
-    translations = gather([best[0].text for best in decoded.translations])
-    num_cut = sum(map(int, gather([str(decoded.num_cut)])))
+        decoded = translator.decode(sources, progress=bar.update)
+    translations = [best[0].text for best in decoded.translations]
     if not is_first():
         return None
     decode_seconds = max(decoded.seconds - decoded.compile_seconds, 1e-9)
@@ -113,7 +113,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
         "direction": direction,
         "checkpoint": checkpoint,
         "num_sentences": len(sources),
-        "num_cut": num_cut,
+        "num_cut": decoded.num_cut,
         "seconds": round(decoded.seconds, 3),
         "compile_seconds": round(decoded.compile_seconds, 3),
         "sentences_per_second": round(len(sources) / decode_seconds, 2),

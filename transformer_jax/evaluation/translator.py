@@ -23,9 +23,11 @@ from transformer_jax.errors import UserError
 from transformer_jax.evaluation.model_calls import Model, decode_batch, score_batch
 from transformer_jax.evaluation.text_batches import Row, batches, pad, padded_length
 from transformer_jax.parallel.mesh import (
-    batch_devices,
     batch_sharding,
-    own_mesh,
+    decoding_mesh,
+    decoding_rows,
+    lay_out,
+    num_processes,
     param_shardings,
     replicated,
 )
@@ -79,6 +81,8 @@ class Translator:
       model: the model's functions; the package's own by default.
       mesh: devices to share the sentences among; `params` are laid out on them as in training,
         and batches rounded up to a multiple of their number. None: one device, that of `params`.
+        Where they belong to several processes, each of these makes the same calls with the same
+        text, and gets all the translations.
     """
 
     def __init__(
@@ -169,7 +173,9 @@ class Translator:
             progress(len(sources) - len(rows))
 
         num_rows = self._rows(config.batch_size)
-        key = self._everywhere(jax.random.key(config.seed))
+        key = jax.random.key(config.seed)
+        if self._mesh is not None:
+            key = lay_out(key, replicated(self._mesh))
         # What is passed as an array, or not at all, must not make jit compile again.
         static = dataclasses.replace(config, seed=0, batch_size=1, max_source_length=2)
 
@@ -183,7 +189,7 @@ class Translator:
             max_lengths_B[: len(batch)] = [
                 config.max_target_length(len(row.source)) for row in batch
             ]
-            return decode_batch(
+            hypotheses = decode_batch(
                 self.params,
                 *self._split(source_BS, source_mask_BS, max_lengths_B, ids_B),
                 key,
@@ -193,6 +199,7 @@ class Translator:
                 config=static,
                 max_length=min(config.max_target_length(batch[0].length), self._model_limit()),
             )
+            return self._for_all(hypotheses)
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
             on_host = jax.tree.map(np.asarray, hypotheses)
@@ -234,13 +241,14 @@ class Translator:
             length = batch[0].length
             source_BS, source_mask_BS = pad([row.source for row in batch], num_rows(length), length)
             target_BT, target_mask_BT = pad([row.target for row in batch], num_rows(length), length)
-            return score_batch(
+            log_probs_B = score_batch(
                 self.params,
                 *self._split(source_BS, source_mask_BS, target_BT, target_mask_BT),
                 model=self._model,
                 model_config=self.model_config,
                 mesh=self._mesh,
             )
+            return self._for_all(log_probs_B)
 
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
@@ -251,18 +259,19 @@ class Translator:
         return Scored(log_probs, num_tokens, num_cut)
 
     def _rows(self, wanted: int) -> int:
-        """Rows of a batch: as many as wanted, or the next number that the devices can share."""
-        devices = 1 if self._mesh is None else batch_devices(self._mesh)
-        return max(1, -(-wanted // devices)) * devices
+        return max(1, wanted) if self._mesh is None else decoding_rows(wanted, self._mesh)
 
     def _split(self, *arrays: np.ndarray) -> Sequence[Any]:
         """The arrays, with their rows shared among the devices."""
         if self._mesh is None:
             return arrays
-        return jax.device_put(arrays, batch_sharding(self._mesh))
+        return [lay_out(array, batch_sharding(self._mesh)) for array in arrays]
 
-    def _everywhere(self, x: jax.Array) -> jax.Array:
-        return x if self._mesh is None else jax.device_put(x, replicated(self._mesh))
+    def _for_all(self, found: Any) -> Any:
+        """What was found, so that every process can read all of it."""
+        if self._mesh is None or num_processes(self._mesh) == 1:
+            return found
+        return jax.device_put(found, replicated(self._mesh))
 
     def _run(
         self,
@@ -345,15 +354,19 @@ def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Tra
 
 
 def load_named(
-    workdir: str | Path, checkpoint: str = "best", **overrides: Any
+    workdir: str | Path, checkpoint: str = "best", *, together: bool = False, **overrides: Any
 ) -> tuple[Translator, str]:
-    """As `load`, with the name of the checkpoint that was found, such as `best-step-2000`."""
+    """As `load`, with the name of the checkpoint that was found, such as `best-step-2000`.
+
+    With `together`, all processes of a job make the same calls and translate on the devices of
+    them all; else this process translates for itself, on its own.
+    """
     from transformer_jax.training.config import load_config
     from transformer_jax.training.restore import restore_params, restore_tokenizers
 
     config = load_config(workdir)
     decode_config = overridden(config.decode, overrides)
-    params, name = restore_params(workdir, checkpoint)
+    mesh = decoding_mesh(config.mesh, jax.devices() if together else jax.local_devices())
+    params, name = restore_params(workdir, checkpoint, mesh)
     tokenizers = restore_tokenizers(workdir)
-    mesh = own_mesh(config.mesh)
     return Translator(config.model, params, tokenizers, decode_config, mesh=mesh), name

@@ -1,5 +1,6 @@
 """One mesh, and the one table that maps logical axes of arrays to its axes."""
 
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -57,17 +58,26 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     )
 
 
-def own_mesh(config: MeshConfig) -> Mesh:
-    """A mesh over the devices of this process alone, to translate on.
+def decoding_mesh(config: MeshConfig, devices: list[jax.Device]) -> Mesh:
+    """A mesh to translate on: a model may have been trained on another number of devices.
 
-    As configured where that fits them, else all of them along `data`: a model may have been
-    trained on another number of devices.
+    As configured where that fits, else with parameters split over as many of the devices as
+    `tensor` and `fsdp` say and the devices divide among, and the rest along `data`.
     """
-    devices = jax.local_devices()
     try:
         return make_mesh(config, devices)
     except UserError:
-        return make_mesh(MeshConfig(), devices)
+        return make_mesh(nearest(config, len(devices)), devices)
+
+
+def nearest(config: MeshConfig, num_devices: int) -> MeshConfig:
+    """A mesh that fits so many devices and divides parameters as nearly as `config` as it can."""
+
+    def split(wanted: int, left: int) -> int:
+        return left if wanted == -1 else math.gcd(max(wanted, 1), left)
+
+    tensor = split(config.tensor, num_devices)
+    return MeshConfig(fsdp=split(config.fsdp, num_devices // tensor), tensor=tensor)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -84,6 +94,22 @@ def batch_devices(mesh: Mesh) -> int:
     """Into how many parts a batch's rows are split; B must be a multiple."""
     axes = sharding.mesh_axes(LOGICAL_TO_MESH, "batch")
     return int(np.prod([mesh.shape[axis] for axis in axes]))
+
+
+def num_processes(mesh: Mesh) -> int:
+    """How many processes its devices belong to."""
+    return len({device.process_index for device in mesh.devices.flat})
+
+
+def decoding_rows(wanted: int, mesh: Mesh) -> int:
+    """Rows of a batch to decode: as many for each process, or the next number that divides."""
+    parts = batch_devices(mesh)
+    return -(-max(1, wanted) * num_processes(mesh) // parts) * parts
+
+
+def lay_out(array: Any, sharding: NamedSharding) -> jax.Array:
+    """An array that every process has, laid out over the devices of them all."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def activations_on(mesh: Mesh) -> AbstractContextManager[None]:

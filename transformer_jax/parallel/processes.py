@@ -5,18 +5,15 @@ Orbax's barriers do), not through the devices: a slow tokenizer on one host must
 into the timeout of a collective on the others.
 """
 
-import functools
 import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 
 from transformer_jax.errors import UserError
-
-T = TypeVar("T")
 
 #: A process that has been silent for this long is taken for dead, and the others end.
 HEARTBEAT_SECONDS = 30
@@ -123,30 +120,6 @@ def gather(texts: Sequence[str]) -> list[str]:
         for process in range(jax.process_count())
         for text in json.loads(_get(f"{key}/{process}"))
     ]
-
-
-def own_part(items: Sequence[T]) -> tuple[int, Sequence[T]]:
-    """(index of the first, items): this process's contiguous part of what all process.
-
-    `gather` puts the results together again.
-    """
-    count, index = jax.process_count(), jax.process_index()
-    first, end = (len(items) * number // count for number in (index, index + 1))
-    return first, items[first:end]
-
-
-@functools.cache
-def _whole(sharding: Any) -> Any:
-    return jax.jit(lambda tree: tree, out_shardings=sharding)
-
-
-def on_this_process(tree: Any) -> Any:
-    """Arrays that lie over several processes, whole on this one's first device."""
-    if jax.process_count() == 1:
-        return tree
-    mesh = jax.tree.leaves(tree)[0].sharding.mesh
-    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return jax.tree.map(lambda x: x.addressable_data(0), _whole(everywhere)(tree))
 
 
 def stop_agreed(step: int) -> bool:

@@ -1,8 +1,8 @@
 """A recipe's plan: what its programs need on given devices, and how long they should take."""
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.plan.collectives import by_kind
@@ -31,7 +31,10 @@ class Plan:
         rows: B of the training step's batch.
         length: pieces of its sentences, on either side.
         train: the training step.
-        decode: the search of a batch; `decode_rows` sentences of `length`.
+        decode: the search of a batch of sentences of `length`, by `eval.py`.
+        evaluation: as much between training steps; its bytes count the rest of the training
+            state, which stays where it is.
+        own_param_bytes: parameters on a device where one process translates by itself.
         collectives: of a training step: kind -> (how many, bytes).
         flops: that a training step needs.
         peak_flops: a second, of all devices; None = not published here.
@@ -53,6 +56,8 @@ class Plan:
     length: int
     train: Program
     decode: Program
+    evaluation: Program
+    own_param_bytes: int
     collectives: dict[str, tuple[int, int]]
     flops: int
     peak_flops: float | None
@@ -105,8 +110,7 @@ def make_plan(
             f"train.accumulate); set it to at least {planner.row_multiple * length}"
         )
     step = planner.train_step(rows, length)
-    decode_rows = math.ceil(config.decode.batch_size / planner.batch_devices)
-    decode = planner.decode(decode_rows * planner.batch_devices, length)
+    decode = planner.decode(config.decode, length)
     module = parse(step.text) if step.text else None
     device, count = target.device, len(target.devices)
     flops = train_step_flops(config.model, rows, length)
@@ -127,6 +131,8 @@ def make_plan(
         length=length,
         train=step,
         decode=decode,
+        evaluation=evaluation(planner, length),
+        own_param_bytes=planner.param_bytes_of_one_process(),
         collectives=by_kind(module, count) if module else {},
         flops=flops,
         peak_flops=device.flops * count if device else None,
@@ -135,6 +141,15 @@ def make_plan(
         steps=train.steps,
         remat=config.model.remat,
     )
+
+
+def evaluation(planner: Planner, length: int) -> Program:
+    """The search of a batch between training steps, with the whole training state in memory."""
+    program = planner.decode(while_training(planner.config.decode), length)
+    state = planner.bytes_per_device(planner.state)
+    used = program.bytes + state - planner.bytes_per_device(planner.state.eval_params)
+    memory = planner.target.memory
+    return replace(program, bytes=used, fits=program.fits and (memory is None or used <= memory))
 
 
 def largest_rows(planner: Planner, step: Program, length: int) -> int | None:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from transformer_jax.data.tokenizer import vocabulary_sizes
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.evaluation.model_calls import decode_batch
 from transformer_jax.models import api
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
@@ -21,7 +22,10 @@ from transformer_jax.parallel.mesh import (
     MeshConfig,
     batch_devices,
     batch_sharding,
+    decoding_mesh,
+    decoding_rows,
     make_mesh,
+    param_shardings,
     replicated,
 )
 from transformer_jax.plan.topology import Target
@@ -101,9 +105,13 @@ class Planner:
         batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
         return self._compile(self._step.lower(self.state, batch), rows)  # type: ignore[attr-defined]
 
-    def decode(self, rows: int, length: int) -> Program:
-        """Compiles the search of `rows` sentences of `length` pieces: encoder and decode steps."""
-        config, model = self.config.decode, self.config.model
+    def decode(self, config: DecodeConfig, length: int) -> Program:
+        """Compiles the search of a batch of sentences of `length` pieces: encoder and decode steps.
+
+        All devices share its rows, as in `eval.py` and in the evaluations of a training.
+        """
+        model = self.config.model
+        rows = decoding_rows(config.batch_size, self.mesh)
         everywhere = replicated(self.mesh)
         key = jax.eval_shape(lambda: jax.random.key(0))
         lowered = decode_batch.lower(
@@ -126,6 +134,19 @@ class Planner:
         return sum(
             jnp.dtype(leaf.dtype).itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape))
             for leaf in jax.tree.leaves(tree)
+        )
+
+    def param_bytes_of_one_process(self) -> int:
+        """Of the parameters on each device of a process that translates for itself."""
+        mesh = decoding_mesh(self.config.mesh, self.target.process_devices)
+        params = self.state.eval_params
+        shardings = param_shardings(api.logical_axes(self.config.model), params, mesh)
+        return self.bytes_per_device(
+            jax.tree.map(
+                lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+                params,
+                shardings,
+            )
         )
 
     def state_bytes_with_fsdp(self) -> int:

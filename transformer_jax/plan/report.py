@@ -23,6 +23,12 @@ def report(plan: Plan) -> str:
         _line("  memory", _memory(plan.train.bytes, plan.memory)),
         _line("decoding", f"{plan.decode.rows:,} sentences of {plan.length} pieces"),
         _line("  memory", _memory(plan.decode.bytes, plan.memory)),
+        _line("validation", f"{plan.evaluation.rows:,} sentences, greedily, between steps"),
+        _line("  memory", f"{_memory(plan.evaluation.bytes, plan.memory)}, training state and all"),
+        _line(
+            "one process alone",
+            f"parameters of {_memory(plan.own_param_bytes, plan.memory)} (translate, score)",
+        ),
         _line("collectives", "of a training step, bytes of the arrays on each device"),
     ]
     for kind, (count, size) in plan.collectives.items():
@@ -40,14 +46,14 @@ def report(plan: Plan) -> str:
                 else "none fits",
             )
         )
-    if not plan.train.fits:
+    if not fits(plan):
         lines += _advice(plan)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def fits(plan: Plan) -> bool:
-    """Whether both programs do."""
-    return plan.train.fits and plan.decode.fits
+    """Whether all programs do."""
+    return plan.train.fits and plan.decode.fits and plan.evaluation.fits
 
 
 def _line(name: str, text: str) -> str:
@@ -95,13 +101,18 @@ def _time(plan: Plan) -> list[str]:
 
 def _advice(plan: Plan) -> list[str]:
     lines = ["what would help:"]
-    if plan.largest_rows:
+    if not plan.decode.fits:
+        lines.append(
+            "  for decoding: fewer sentences or hypotheses at a time, "
+            "--config.decode.batch_size=1 --config.decode.beam_size=1 at the least"
+        )
+    if not plan.train.fits and plan.largest_rows:
         lines.append(
             f"  a smaller batch: --config.batch.tokens={plan.largest_rows * plan.length}, or the "
             "same batch in parts: "
             f"--config.train.accumulate={-(-plan.rows // plan.largest_rows)}"
         )
-    if not plan.remat:
+    if not plan.train.fits and not plan.remat:
         lines.append(
             "  computing activations again in the backward pass: --config.model.remat=true"
         )

@@ -36,6 +36,12 @@ class Target:
         return f"{len(self.devices)} x {name}{sides}"
 
     @property
+    def process_devices(self) -> list[jax.Device]:
+        """Those of one process; on a slice it runs on each host."""
+        first = self.devices[0].process_index
+        return [device for device in self.devices if device.process_index == first]
+
+    @property
     def memory(self) -> int | None:
         """Bytes that one device has; None where it does not say."""
         if self.device and self.bounds:

@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from jax.sharding import Mesh
 
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import abstract_params
+from transformer_jax.models.api import abstract_params, logical_axes
+from transformer_jax.parallel.mesh import decoding_mesh, param_shardings
 from transformer_jax.run_folder import absolute, as_path
 from transformer_jax.training.checkpoint import checkpoint_steps
 from transformer_jax.training.config import Config, load_config
@@ -22,7 +24,9 @@ def _say(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
-def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
+def restore_params(
+    workdir: str | Path, which: str = "best", mesh: Mesh | None = None
+) -> tuple[Any, str]:
     """Parameters to translate with (the moving average where one was kept).
 
     Args:
@@ -30,9 +34,11 @@ def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
         which: `best` (by validation BLEU; the newest where there was no evaluation),
             `latest`, a step number, or `average:N` (mean of the newest N in `checkpoints/`;
             an older best one is not among them).
+        mesh: what to lay them on, each part read straight onto its devices; default: the
+            devices of this process, as the run's mesh divides them.
 
     Returns:
-        (params on the default device, a name such as `step-2000` or `average-5`).
+        (params laid out as in training, a name such as `step-2000` or `average-5`).
 
     Raises:
         UserError: no checkpoint here, or not that one, or it is damaged; says which
@@ -40,16 +46,17 @@ def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
     """
     config = load_config(workdir)
     item = "ema" if config.train.ema_decay else "params"
+    mesh = mesh or decoding_mesh(config.mesh, jax.local_devices())
     held = _held(workdir)
     if not held:
         raise UserError(f"--workdir={workdir}: no checkpoint here yet")
     steps = sorted(held)
     best = checkpoint_steps(as_path(workdir) / "best")
     if which == "best" and best:
-        return _read(held[best[-1]], item, config, which), f"best-step-{best[-1]}"
+        return _read(held[best[-1]], item, config, which, mesh), f"best-step-{best[-1]}"
     if which in ("best", "latest"):
         step = _newest_whole(workdir, held, item)
-        return _read(held[step], item, config, which), f"step-{step}"
+        return _read(held[step], item, config, which, mesh), f"step-{step}"
     kind, _, number = which.partition(":")
     listed = ", ".join(map(str, steps))
     if kind == "average" and number.isdecimal() and int(number) > 0:
@@ -62,14 +69,14 @@ def restore_params(workdir: str | Path, which: str = "best") -> tuple[Any, str]:
             )
         total = None
         for step in last[-int(number) :]:
-            params = _read(held[step], item, config, which)
+            params = _read(held[step], item, config, which, mesh)
             total = params if total is None else jax.tree.map(jnp.add, total, params)
         mean = jax.tree.map(lambda x: x / int(number), total)
         return mean, f"average-{int(number)}-to-step-{last[-1]}"
     if which.isdecimal():
         if int(which) not in held:
             raise UserError(f"--checkpoint={which}: not kept here; there are steps {listed}")
-        return _read(held[int(which)], item, config, which), f"step-{int(which)}"
+        return _read(held[int(which)], item, config, which, mesh), f"step-{int(which)}"
     raise UserError(f"--checkpoint={which}: use best, latest, a step number or average:N")
 
 
@@ -130,7 +137,7 @@ def _newest_whole(workdir: str | Path, held: dict[int, list[Path]], item: str) -
     raise UserError(f"--workdir={workdir}: no checkpoint here is whole ({'; '.join(problems)})")
 
 
-def _read(folders: list[Path], item: str, config: Config, which: str) -> Any:
+def _read(folders: list[Path], item: str, config: Config, which: str, mesh: Mesh) -> Any:
     """The item from the first of the copies that is whole."""
     problems = [_damage(folder, item) for folder in folders]
     if None not in problems:
@@ -139,10 +146,11 @@ def _read(folders: list[Path], item: str, config: Config, which: str) -> Any:
             "choose another, or --checkpoint=latest for the newest whole one"
         )
     folder = folders[problems.index(None)]
-    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    abstract = abstract_params(config.model)
     target = jax.tree.map(
-        lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=device),
-        abstract_params(config.model),
+        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+        abstract,
+        param_shardings(logical_axes(config.model), abstract, mesh),
     )
     # Each process reads for itself, so that one may do so while others do something else.
     alone = ocp.options.MultiprocessingOptions(
