@@ -75,7 +75,7 @@ def effective_attention(
 ) -> Maps:
     """How much each output depends on each input, for every mixer; see the module.
 
-    Costs L * D forward passes of a layer, in batches of D.
+    Costs L * D backward passes of a layer, in batches of D.
 
     Args:
         config: the model's.
@@ -256,14 +256,14 @@ def _jacobian_norms(
     function: Callable[[jax.Array], jax.Array], length: int, width: int
 ) -> jax.Array:
     """[T, L]: Frobenius norms of d function(x)[i] / d x[j] at x = 0, x of [L, width]."""
-    zero = jnp.zeros((length, width))
-    _, derivative = jax.linearize(function, zero)
+    # Backwards, as in training: a custom backward pass cannot be differentiated forwards.
+    y_TD, pull_back = jax.vjp(function, jnp.zeros((length, width)))
 
-    def of_input(j: jax.Array) -> jax.Array:
+    def of_output(i: jax.Array) -> jax.Array:
         def along(feature: jax.Array) -> jax.Array:
-            return derivative(zero.at[j, feature].set(1.0))
+            return pull_back(jnp.zeros_like(y_TD).at[i, feature].set(1.0))[0]
 
-        dy_DTD = jax.vmap(along)(jnp.arange(width))
-        return jnp.sqrt(jnp.square(dy_DTD).sum(axis=(0, 2)))
+        dx_DLD = jax.vmap(along)(jnp.arange(y_TD.shape[1]))
+        return jnp.sqrt(jnp.square(dx_DLD).sum(axis=(0, 2)))
 
-    return jax.lax.map(of_input, jnp.arange(length)).T
+    return jax.lax.map(of_output, jnp.arange(y_TD.shape[0]))
