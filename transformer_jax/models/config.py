@@ -6,7 +6,7 @@ from typing import Any, Literal
 from transformer_jax.config_types import Strings
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import ACTIVATIONS
-from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.base import NOT_CROSS, MixerContext
 from transformer_jax.mixers.registry import (
     CROSS_MIXERS,
     MIXERS,
@@ -150,6 +150,11 @@ def check_model_config(config: ModelConfig) -> None:
                 hooks=POSITIONS[stack.position].hooks(),
                 key=f"model.{role}.options.{name}",
             )
+    if config.cross in MIXERS and config.cross not in CROSS_MIXERS:
+        reason = MIXERS[config.cross].refuses.get("cross", NOT_CROSS)
+        raise UserError(
+            f"model.cross={config.cross}: {reason}; use {' or '.join(sorted(CROSS_MIXERS))}"
+        )
     _check_name("model.cross", config.cross, CROSS_MIXERS)
     CROSS_MIXERS[config.cross].check(
         mixer_context(config, causal=False),
