@@ -1,6 +1,6 @@
 """What `transformer_jax.inspect` shows is what the model computes with."""
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from functools import partial
 
 import jax
@@ -17,7 +17,7 @@ from transformer_jax.inspect import (
 )
 from transformer_jax.mixers.base import Mixer
 from transformer_jax.mixers.both_ways import both_ways
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS, MixerOptions
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 
@@ -164,12 +164,10 @@ def test_every_mixer_can_be_differentiated_as_the_map_needs_it(role, name):
 
 
 def test_maps_are_weights_where_there_are_any_and_effective_elsewhere(monkeypatch):
-    class Options:
-        full = MIXERS["full"].Options()
-        means = MIXERS["full"].Options()
-
+    own = [("means", Means.Options, Means.Options())]
+    options = make_dataclass("Options", own, bases=(MixerOptions,), frozen=True)()
     monkeypatch.setitem(MIXERS, "means", Means)
-    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=Options())
+    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=options)
     config = replace(CONFIG, encoder=hybrid)
     params = api.init(config, jax.random.key(0))
     maps = attention_maps(config, params, SOURCE, TARGET)
