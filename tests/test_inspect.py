@@ -1,15 +1,23 @@
 """What `transformer_jax.inspect` shows is what the model computes with."""
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.inspect import attention_maps, attention_weights, effective_attention
+from tests.contract import suite
+from transformer_jax.inspect import (
+    _jacobian_norms,
+    attention_maps,
+    attention_weights,
+    effective_attention,
+)
 from transformer_jax.mixers.base import Mixer
-from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.both_ways import both_ways
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS, MixerOptions
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 
@@ -111,13 +119,55 @@ def test_a_mixer_without_weights_needs_no_code_of_its_own(monkeypatch, cls):
     np.testing.assert_allclose(maps["encoder.0"], want, atol=1e-6)
 
 
-def test_maps_are_weights_where_there_are_any_and_effective_elsewhere(monkeypatch):
-    class Options:
-        full = MIXERS["full"].Options()
-        means = MIXERS["full"].Options()
+def test_a_mixer_that_runs_both_ways_is_seen_from_both_ends(monkeypatch):
+    # Reversing has a backward pass of its own, which cannot be differentiated forwards.
+    monkeypatch.setitem(MIXERS, "mamba", both_ways(Means))
+    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=("mamba",)))
+    params = api.init(config, jax.random.key(0))
+    maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
+    ahead = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
+    np.testing.assert_allclose(maps["encoder.0"], (ahead + ahead[::-1, ::-1]) / 2, atol=1e-6)
 
+
+def influences(name, role, x):
+    """[L, L]: what `effective_attention` asks of a mixer."""
+    context, mask = suite.context(causal=role == "decoder"), jnp.ones(x.shape[:2], bool)
+    if role == "cross":
+        mixer = CROSS_MIXERS[name](context, CROSS_MIXERS[name].Options())
+
+        def call(mixer, memory):
+            return mixer.read(x, mixer.project(memory, mask), deterministic=True)
+    else:
+        position = suite.position(causal=role == "decoder")
+        mixer = MIXERS[name](context, MIXERS[name].Options(), position)
+
+        def call(mixer, x):
+            return mixer(x, mask, deterministic=True)
+
+    variables = mixer.init(jax.random.key(0), x, method=call)
+
+    def shifted(shift_LD):
+        return mixer.apply(variables, x + shift_LD, method=call)[0]
+
+    return _jacobian_norms(shifted, *x.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("cross", name) for name in CROSS_MIXERS]
+    + [(r, n) for r in ("encoder", "decoder") for n, c in MIXERS.items() if r not in c.refuses],
+)
+def test_every_mixer_can_be_differentiated_as_the_map_needs_it(role, name):
+    """By tracing alone, which is where JAX refuses."""
+    x = jax.ShapeDtypeStruct((1, 5, suite.D), jnp.float32)
+    assert jax.eval_shape(partial(influences, name, role), x).shape == (5, 5)
+
+
+def test_maps_are_weights_where_there_are_any_and_effective_elsewhere(monkeypatch):
+    own = [("means", Means.Options, Means.Options())]
+    options = make_dataclass("Options", own, bases=(MixerOptions,), frozen=True)()
     monkeypatch.setitem(MIXERS, "means", Means)
-    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=Options())
+    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=options)
     config = replace(CONFIG, encoder=hybrid)
     params = api.init(config, jax.random.key(0))
     maps = attention_maps(config, params, SOURCE, TARGET)

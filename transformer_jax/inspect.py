@@ -11,16 +11,24 @@ calls and so needs no code for any of them:
     E[i, j] = || d y_i / d x_j ||  /  sum_j' || d y_i / d x_j' ||
 
 with y the mixer's output, x its input (for cross-attention the memory), and the
-Frobenius norm of the D x D Jacobian, which is computed exactly, in float32. It counts
-all ways in which x_j matters: through the values, and through the scores, gates and
-normalisers that choose among them. Where those choices do not hang on the input, only
-the values' way is left, and for one head E is then the weight matrix itself: an
-attention whose scores are a position bias alone shows exactly softmax(bias).
+Frobenius norm of the D x D Jacobian, which is computed exactly, in float32.
+
+It is the whole Jacobian, not the values' part of it alone: it counts all ways in which x_j
+matters, through the values, and through the scores, gates and normalisers that choose
+among them. The values' part can be cut out only where a mixer has values apart from the
+rest. A gated recurrence has none: one input is written into the state and sets the gates
+that keep or forget it, and "through the values" would depend on which of its products one
+calls so. Where the choices do not hang on the input, only the values' way is left, and for
+one head E is then the weight matrix itself: an attention whose scores are a position bias
+alone shows exactly softmax(bias).
+
+`draw` makes heat maps of a sentence pair in one call.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -30,6 +38,7 @@ from flax import linen as nn
 
 from transformer_jax.data.special_ids import EOS_ID
 from transformer_jax.errors import UserError
+from transformer_jax.evaluation.plots import plot_attention_maps
 from transformer_jax.evaluation.translator import Translator
 from transformer_jax.models.api import shift_right
 from transformer_jax.models.config import ModelConfig
@@ -75,7 +84,7 @@ def effective_attention(
 ) -> Maps:
     """How much each output depends on each input, for every mixer; see the module.
 
-    Costs L * D forward passes of a layer, in batches of D.
+    Costs L * D backward passes of a layer, in batches of D.
 
     Args:
         config: the model's.
@@ -158,6 +167,36 @@ def sentence_maps(
     if effective:
         return {name: e[None] for name, e in effective_attention(*pair).items()}, *pieces
     return attention_maps(*pair), *pieces
+
+
+def draw(
+    translator: Translator,
+    source: str,
+    target: str | None = None,
+    path: str | Path = "heat.png",
+    *,
+    effective: bool = False,
+) -> Path:
+    """Heat maps of `sentence_maps`, a row for every layer and a panel for every head.
+
+        inspect.draw(tj.load("runs/quickstart"), "The dog sleeps.", path="heat.png")
+
+    Args:
+        translator: from `transformer_jax.load`.
+        source: a sentence.
+        target: its translation; None means the translator's own.
+        path: where to write the PNG.
+        effective: the effective attention of every layer, also where there are weights.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: a sentence is longer than the model takes.
+    """
+    return plot_attention_maps(
+        *sentence_maps(translator, source, target, effective=effective), path
+    )
 
 
 def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -256,14 +295,14 @@ def _jacobian_norms(
     function: Callable[[jax.Array], jax.Array], length: int, width: int
 ) -> jax.Array:
     """[T, L]: Frobenius norms of d function(x)[i] / d x[j] at x = 0, x of [L, width]."""
-    zero = jnp.zeros((length, width))
-    _, derivative = jax.linearize(function, zero)
+    # Backwards, as in training: a custom backward pass cannot be differentiated forwards.
+    y_TD, pull_back = jax.vjp(function, jnp.zeros((length, width)))
 
-    def of_input(j: jax.Array) -> jax.Array:
+    def of_output(i: jax.Array) -> jax.Array:
         def along(feature: jax.Array) -> jax.Array:
-            return derivative(zero.at[j, feature].set(1.0))
+            return pull_back(jnp.zeros_like(y_TD).at[i, feature].set(1.0))[0]
 
-        dy_DTD = jax.vmap(along)(jnp.arange(width))
-        return jnp.sqrt(jnp.square(dy_DTD).sum(axis=(0, 2)))
+        dx_DLD = jax.vmap(along)(jnp.arange(y_TD.shape[1]))
+        return jnp.sqrt(jnp.square(dx_DLD).sum(axis=(0, 2)))
 
-    return jax.lax.map(of_input, jnp.arange(length)).T
+    return jax.lax.map(of_output, jnp.arange(y_TD.shape[0]))

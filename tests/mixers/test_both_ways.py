@@ -105,7 +105,7 @@ def test_the_decoder_has_one_direction():
 @pytest.mark.parametrize("options", [{"combine": "concat"}, {"share_weights": True}])
 def test_options_of_two_directions_are_refused_in_the_decoder(options):
     mixer = build(causal=True, **options)
-    with pytest.raises(UserError, match="one way only; set them in model.encoder.options"):
+    with pytest.raises(UserError, match="one way only; set it in model.encoder.options"):
         mixer.check(mixer.context, mixer.options, hooks=frozenset(), key="model.decoder.options.x")
 
 

@@ -1,6 +1,6 @@
 """A position scheme must reach the mixers that need it, or the config is refused."""
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer
-from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.registry import MIXERS, MixerOptions
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.positions.base import Position
@@ -46,11 +46,13 @@ def more_mixers(monkeypatch):
         monkeypatch.setitem(MIXERS, cls.__name__.lower(), cls)
 
 
-class AnyOptions:
-    """Options for the mixers that only these tests know."""
-
-    def __getattr__(self, name):
-        return MIXERS["full"].Options()
+#: Options for the mixers that only these tests know, too.
+AnyOptions = make_dataclass(
+    "AnyOptions",
+    [(cls.__name__.lower(), cls.Options, cls.Options()) for cls in (Deaf, Recurrent, Rotating)],
+    bases=(MixerOptions,),
+    frozen=True,
+)
 
 
 def config(position, *mixers, role="encoder", **options):

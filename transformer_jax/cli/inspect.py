@@ -26,15 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draws the picture and prints its path."""
-    from transformer_jax.evaluation.plots import plot_attention_maps
     from transformer_jax.evaluation.translator import load
-    from transformer_jax.inspect import sentence_maps
+    from transformer_jax.inspect import draw
 
     if not args.output.endswith(".png"):
         raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")
     translator = load(args.workdir, args.checkpoint)
-    maps, source, target = sentence_maps(
-        translator, args.source, args.target, effective=args.effective
-    )
-    print(plot_attention_maps(maps, source, target, args.output))
+    print(draw(translator, args.source, args.target, args.output, effective=args.effective))
     return 0

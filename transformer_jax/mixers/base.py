@@ -13,8 +13,12 @@ from flax import linen as nn
 
 from transformer_jax.positions.base import Position
 
-#: A role that a mixer cannot honour maps to the sentence that says why and what to use.
+#: A role that a mixer cannot honour maps to the sentence that says why and what to use
+#: (of "cross" only why: what to use is the same for all).
 Refusals = dict[str, str]
+
+#: Why a mixer without a `CrossMixer` of its name cannot read the memory, unless it says better.
+NOT_CROSS = "it mixes one sequence with itself, and has no queries that read another"
 
 State = Any
 
@@ -53,7 +57,8 @@ class Mixer(nn.Module):
         position: the stack's position scheme.
     """
 
-    #: roles in {"encoder", "decoder"} that this class refuses, with the reason
+    #: roles in {"encoder", "decoder", "cross"} that this class refuses, with the reason; what
+    #: is not in `CROSS_MIXERS` is refused as "cross" without being named here
     refuses: ClassVar[Refusals] = {}
     #: the position hooks that this class applies, of {"rotate", "bias"}
     honours: ClassVar[frozenset[str]] = frozenset()

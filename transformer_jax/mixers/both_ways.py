@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, cast
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext, State
+from transformer_jax.mixers.checks import refuse_option
 from transformer_jax.ops.reversal import reverse_prefix
 
 
@@ -46,11 +46,10 @@ class BothWays(Mixer):
     def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
         """See `Mixer`; the causal mixer's own check included."""
         cls.one_way.check(context, options, hooks=hooks, key=key)
-        if context.causal and (options.combine, options.share_weights) != ("sum", False):
-            raise UserError(
-                f"{key}.combine={options.combine} and {key}.share_weights={options.share_weights}: "
-                "a decoder reads one way only; set them in model.encoder.options"
-            )
+        if context.causal:
+            why = "a decoder reads one way only; set it in model.encoder.options"
+            refuse_option(options, key, "combine", why)
+            refuse_option(options, key, "share_weights", why)
 
     def setup(self) -> None:
         c, options = self.context, self.options

@@ -16,6 +16,20 @@ def refuse_weight_dropout(context: MixerContext, key: str) -> None:
         )
 
 
+def refuse_option(options: Any, key: str, option: str, why: str) -> None:
+    """Raises UserError where an option that this role does not read is not at its default.
+
+    Args:
+        options: the mixer's own.
+        key: where they stand in the config.
+        option: the name of one of them.
+        why: it has no effect, and what to do instead.
+    """
+    value = getattr(options, option)
+    if value != getattr(type(options)(), option):
+        raise UserError(f"{key}.{option}={value} has no effect: {why}")
+
+
 def require(options: Any, key: str, **at_least: int) -> None:
     """Raises UserError where an option of `options`, given by name, is below its least value."""
     for option, least in at_least.items():

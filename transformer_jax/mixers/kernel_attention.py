@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_weight_dropout, require
+from transformer_jax.mixers.checks import refuse_option, refuse_weight_dropout, require
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.kernel_attention import (
     KernelSums,
@@ -57,6 +57,9 @@ class KernelAttention(Mixer):
         del hooks
         refuse_weight_dropout(context, key)
         require(options, key, **cls.at_least)
+        if not context.causal:
+            why = "only a decoder's training works in chunks; set it in model.decoder.options"
+            refuse_option(options, key, "chunk", why)
 
     def feature_map(self) -> FeatureMap:
         """The map, built from the options."""

@@ -41,7 +41,7 @@ class LongformerAttention(SparseAttention):
     """Each token reads its neighbours and the global tokens, which read everything."""
 
     Options = LongformerOptions
-    refuses: ClassVar[Refusals] = {
+    refuses: ClassVar[Refusals] = SparseAttention.refuses | {
         "decoder": "a global token reads the whole sequence, the future too; use window, or "
         "bigbird, whose first blocks every later token reads"
     }

@@ -26,7 +26,7 @@ from flax import struct
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_weight_dropout, require
+from transformer_jax.mixers.checks import refuse_option, refuse_weight_dropout, require
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.token_cache import write_token
 
@@ -64,6 +64,12 @@ class MlpMixer(Mixer):
         del hooks
         refuse_weight_dropout(context, key)
         require(options, key, hidden=1)
+        if context.causal:
+            why = (
+                "a decoder's hidden units are as many as model.max_length; "
+                "set it in model.encoder.options"
+            )
+            refuse_option(options, key, "hidden", why)
 
     def setup(self) -> None:
         c = self.context

@@ -28,7 +28,7 @@ from flax import struct
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.base import Mixer, MixerContext, Refusals
 from transformer_jax.mixers.checks import require
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
@@ -90,6 +90,9 @@ class Reformer(Mixer):
     """Self-attention within hash buckets."""
 
     Options = ReformerOptions
+    refuses: ClassVar[Refusals] = {
+        "cross": "its queries are its keys, so both are of one sequence",
+    }
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
     @classmethod

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.mixers.base import Mixer
+from transformer_jax.mixers.base import Mixer, Refusals
 from transformer_jax.mixers.full_attention import KeyValueCache
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
@@ -22,6 +22,10 @@ from transformer_jax.ops.token_cache import write_token
 class SparseAttention(Mixer):
     """Multi-head attention in which a query reads only some of the keys."""
 
+    refuses: ClassVar[Refusals] = {
+        "cross": "which keys a token reads hangs on its place among them, and a target token has "
+        "no place in the source"
+    }
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
 
     def setup(self) -> None:

@@ -1,12 +1,13 @@
 """The model's shape: all that `params` depend on, and nothing of how it is run."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from transformer_jax.config_types import Strings
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import ACTIVATIONS
-from transformer_jax.mixers.base import MixerContext
+from transformer_jax.mixers.base import NOT_CROSS, MixerContext
 from transformer_jax.mixers.registry import (
     CROSS_MIXERS,
     MIXERS,
@@ -142,6 +143,11 @@ def check_model_config(config: ModelConfig) -> None:
             reason = MIXERS[name].refuses.get(role)
             if reason:
                 raise UserError(f"model.{role}.mixers={name}: {reason}")
+        mixers = f"model.{role}.mixers is {','.join(stack.mixers)}"
+        _check_unused(stack.options, f"model.{role}.options", stack.mixers, mixers)
+        position = f"model.{role}.position is {stack.position}"
+        key = f"model.{role}.position_options"
+        _check_unused(stack.position_options, key, (stack.position,), position)
         _check_position(config, role, stack)
         for name in dict.fromkeys(layer_mixers(stack)):
             MIXERS[name].check(
@@ -150,7 +156,14 @@ def check_model_config(config: ModelConfig) -> None:
                 hooks=POSITIONS[stack.position].hooks(),
                 key=f"model.{role}.options.{name}",
             )
+    if config.cross in MIXERS and config.cross not in CROSS_MIXERS:
+        reason = MIXERS[config.cross].refuses.get("cross", NOT_CROSS)
+        raise UserError(
+            f"model.cross={config.cross}: {reason}; use {' or '.join(sorted(CROSS_MIXERS))}"
+        )
     _check_name("model.cross", config.cross, CROSS_MIXERS)
+    cross = f"model.cross is {config.cross}"
+    _check_unused(config.cross_options, "model.cross_options", (config.cross,), cross)
     CROSS_MIXERS[config.cross].check(
         mixer_context(config, causal=False),
         getattr(config.cross_options, config.cross),
@@ -203,6 +216,26 @@ def _positions_for(mixer: str) -> list[str]:
     """The schemes whose every hook reaches this mixer."""
     reached = MIXERS[mixer].honours | {"embed"}
     return [name for name, cls in POSITIONS.items() if cls.hooks() and cls.hooks() <= reached]
+
+
+def _check_unused(every: Any, key: str, used: Sequence[str], chosen: str) -> None:
+    """Refuses an option of what is not used: it would change nothing.
+
+    Args:
+        every: a dataclass with the options of each mixer, or of each position scheme.
+        key: where it stands in the config.
+        used: the names whose options count.
+        chosen: what says so, as "model.encoder.mixers is full".
+    """
+    for name in (one.name for one in fields(every) if one.name not in used):
+        options = getattr(every, name)
+        for option in fields(options):
+            value, default = (getattr(o, option.name) for o in (options, type(options)()))
+            if value != default:
+                raise UserError(
+                    f"{key}.{name}.{option.name}={value} has no effect: {chosen}; name {name} "
+                    f"there, or leave the option at {default}"
+                )
 
 
 def _check_name(key: str, name: str, registry: dict[str, Any]) -> None:

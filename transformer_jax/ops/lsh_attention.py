@@ -5,9 +5,14 @@ arXiv:2001.04451, section 2).
     y_i = sum_r softmax_r(z_i^r) sum_{j in P_i^r} exp(q_i k_j - z_i^r) v_j
     z_i^r = log sum_{j in P_i^r} exp(q_i k_j)
 
-P_i^r holds keys of query i's bucket in hashing round r. The tokens are sorted by
-(bucket, position) and cut into chunks of C. Without a causal mask P_i is what the
-paper's batching gives: the same bucket's keys of i's chunk and of the chunk before.
+P_i^r holds keys of query i's bucket in hashing round r. A key found in several rounds counts
+once in each; the paper (appendix A) takes the union of the rounds, dividing exp(q_i k_j) by
+the number N_ij of rounds in which j is found. With one round, or one bucket, the two are
+the same.
+
+The tokens are sorted by (bucket, position) and cut into chunks of C. Without a causal mask
+P_i is what the paper's batching gives: the same bucket's keys of i's chunk and of the chunk
+before.
 
 With a causal mask the paper's chunks let the future in: a later token that sorts
 before i moves the border of i's chunk. Here a causal P_i is i and the C keys before it
