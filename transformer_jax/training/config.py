@@ -92,6 +92,23 @@ def check_train_config(train: TrainConfig) -> None:
         if not 0.0 <= getattr(optimizer, key) < 1.0:
             value = getattr(optimizer, key)
             raise UserError(f"train.optimizer.{key}={value}: must lie in [0, 1)")
+    check_optimizer_config(optimizer)
+
+
+def check_optimizer_config(optimizer: OptimizerConfig) -> None:
+    """Refuses keys that do not go together.
+
+    Raises:
+        UserError: names them.
+    """
+    if not optimizer.learning_rate and optimizer.schedule != "rsqrt":
+        raise UserError(
+            f"train.optimizer.learning_rate must be set with schedule={optimizer.schedule}"
+        )
+    if optimizer.weight_decay and optimizer.name in ("adam", "sgd"):
+        raise UserError(
+            f"train.optimizer.weight_decay has no effect with name={optimizer.name}; use adamw"
+        )
 
 
 def load_recipe(path: str) -> Config:

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from transformer_jax.errors import UserError
-from transformer_jax.training.config import OptimizerConfig
+from transformer_jax.training.config import OptimizerConfig, check_optimizer_config
 
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
@@ -17,13 +16,8 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     d_model^-0.5 * warmup_steps^-0.5.
     """
     warmup = max(1, config.warmup_steps)
-    peak = config.learning_rate
-    if not peak:
-        if config.schedule != "rsqrt":
-            raise UserError(
-                f"train.optimizer.learning_rate must be set with schedule={config.schedule}"
-            )
-        peak = (d_model * warmup) ** -0.5
+    check_optimizer_config(config)
+    peak = config.learning_rate or (d_model * warmup) ** -0.5
 
     def schedule(count: ArrayLike) -> jax.Array:
         step = jnp.asarray(count, jnp.float32) + 1.0
@@ -55,10 +49,6 @@ def make_optimizer(
         "lion": lambda: optax.lion(rate, weight_decay=config.weight_decay, **betas),
         "sgd": lambda: optax.sgd(rate, momentum=config.b1),
     }[config.name]()
-    if config.weight_decay and config.name in ("adam", "sgd"):
-        raise UserError(
-            f"train.optimizer.weight_decay has no effect with name={config.name}; use adamw"
-        )
     if config.clip_norm:
         optimizer = optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
     return optimizer
