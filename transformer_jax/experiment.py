@@ -15,7 +15,12 @@ import jax
 import numpy as np
 
 from transformer_jax.data.batching import BatchPlan
-from transformer_jax.data.corpora import corpus_fingerprint, has_split, read_pairs
+from transformer_jax.data.corpora import (
+    check_splits,
+    corpus_fingerprint,
+    has_split,
+    read_pairs,
+)
 from transformer_jax.data.id_cache import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.special_ids import EOS_ID
@@ -23,7 +28,7 @@ from transformer_jax.data.subword_sampling import SubwordSampler
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.plots import plot_cross_attention, plot_training
-from transformer_jax.evaluation.scores import corpus_scores
+from transformer_jax.evaluation.scores import corpus_scores, make_metrics
 from transformer_jax.evaluation.translator import Translation, Translator, load
 from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
@@ -53,6 +58,7 @@ from transformer_jax.training.settle import settle
 from transformer_jax.user_cache import user_cache
 
 Say = Callable[[str], None]
+Pair = tuple[str, str]
 
 
 def run(
@@ -115,6 +121,7 @@ def _run(
     if not config.batch.row_multiple:
         batch = dataclasses.replace(config.batch, row_multiple=rows)
         config = dataclasses.replace(config, batch=batch)
+    validation = _validation(config)
     tokenizers = _tokenizers(config, workdir, is_new, say)
     config = _with_vocabulary(config, tokenizers)
     check_model_config(config.model)
@@ -138,7 +145,7 @@ def _run(
         f"{jax.devices()[0].platform} device(s)"
     )  # fmt: skip
 
-    if not has_split(config.data, "validation"):
+    if not validation:
         say("no validation set: no BLEU while training, and `best` will mean the newest")
 
     share, num_shares = process_share(mesh)
@@ -155,7 +162,7 @@ def _run(
         batches_from,
         workdir=workdir,
         mesh=config.mesh,
-        evaluate=_evaluation(config, tokenizers),
+        evaluate=_evaluation(config, tokenizers, validation),
         files=_tokenizer_files(tokenizers),
         meta={
             "identity": {"training data": plan.fingerprint, "tokenizer": _digest(tokenizers)},
@@ -255,15 +262,41 @@ def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path, is_new: bo
     return b""
 
 
-def _validation_pairs(config: Config, count: int) -> list[tuple[str, str]]:
-    return list(itertools.islice(read_pairs(config.data, "validation"), count))
+def _validation(config: Config) -> list[Pair]:
+    """The pairs that BLEU is measured on while training; [] where there is no validation set.
+
+    Raises:
+        UserError: what would be found wrong with validation and test only after training.
+    """
+
+    def look() -> bytes:
+        check_splits(config.data)
+        return b"+" * has_split(config.data, "validation")
+
+    if not from_first(look):
+        if config.train.early_stopping:
+            raise UserError(
+                f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
+                "data.validation_source and data.validation_target, or "
+                "data.validation_from_train; or set train.early_stopping=0"
+            )
+        return []
+    make_metrics(target_language=config.data.target_language)
+
+    def read() -> list[Pair]:
+        pairs = read_pairs(config.data, "validation")
+        first = list(itertools.islice(pairs, config.train.evaluate_sentences))
+        for _ in pairs:  # files of unequal length are found out at their end
+            pass
+        return first
+
+    return list(one_host_at_a_time(read))
 
 
-def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
+def _evaluation(config: Config, tokenizers: Tokenizers, pairs: list[Pair]) -> Evaluate | None:
     """Greedy BLEU on the first sentences of the validation set."""
-    if not has_split(config.data, "validation"):
+    if not pairs:
         return None
-    pairs = one_host_at_a_time(lambda: _validation_pairs(config, config.train.evaluate_sentences))
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     decode = dataclasses.replace(config.decode, method="greedy", batch_size=64)
     mesh = own_mesh(config.mesh)
@@ -294,7 +327,7 @@ def report(workdir: str | Path, *, samples: int = 4, say: Say = print) -> list[P
     drawn = [plot_training(workdir)]
     if has_split(config.data, "validation"):
         translator = load(workdir, "best")
-        pairs = _validation_pairs(config, 40)
+        pairs = list(itertools.islice(read_pairs(config.data, "validation"), 40))
         sources = [source for source, _ in pairs]
         translations = translator.n_best(sources, 1)
         examples = list(zip(pairs, translations, strict=True))[:samples]
