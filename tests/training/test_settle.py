@@ -75,6 +75,14 @@ def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     found = settle(Config(data=TEXT), "run", pytest.fail)
     assert found.data.train_source == (os.path.join(os.getcwd(), "a.en"),)
+    home = dataclasses.replace(
+        TEXT, tfds_data_dir="tfds", cache_dir="~/ids", validation_source=("~/v.en",)
+    )
+    found = settle(Config(data=home), "run", pytest.fail)
+    assert found.data.tfds_data_dir == os.path.join(os.getcwd(), "tfds")
+    assert found.data.cache_dir == os.path.expanduser("~/ids")
+    assert found.data.validation_source == (os.path.expanduser("~/v.en"),)
+    assert settle(Config(data=TEXT), "run", pytest.fail).data.tfds_data_dir == ""
     remote = dataclasses.replace(TEXT, train_source=("gs://bucket/a.en",))
     assert settle(Config(data=remote), "run", pytest.fail).data.train_source[0].startswith("gs://")
 

@@ -106,10 +106,10 @@ def _absolute(group: Any) -> Any:
         value = getattr(group, field.name)
         if isinstance(value, tuple):
             found[field.name] = tuple(map(_absolute_path, value))
-        elif field.name.endswith("_model") and value:
+        elif field.name.endswith(("_model", "_dir")) and value:
             found[field.name] = _absolute_path(value)
     return dataclasses.replace(group, **found)
 
 
 def _absolute_path(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
