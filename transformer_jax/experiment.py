@@ -50,11 +50,12 @@ from transformer_jax.training.config import (
     load_config,
     to_json,
 )
+from transformer_jax.training.identity import check_run_folder
 from transformer_jax.training.loop import Evaluate, fit
 from transformer_jax.training.restore import restore_tokenizers
 from transformer_jax.training.run_lock import only_run
 from transformer_jax.training.run_log import RunLog
-from transformer_jax.training.settle import settle
+from transformer_jax.training.settle import settle, starts_anew
 from transformer_jax.user_cache import user_cache
 
 Say = Callable[[str], None]
@@ -113,9 +114,15 @@ def _run(
     config = from_json(settled.decode(), "config")
     check_model_config(config.model)
     check_train_config(config.train)
-    is_new = not from_first(lambda: b"+" * (workdir / "config.json").exists())
-    if not is_new:  # a new folder is made when all that can be refused has been
-        _hold(stack, workdir, log)
+    there = bool(from_first(lambda: b"+" * (workdir / "config.json").exists()))
+    is_new = bool(from_first(lambda: b"+" * starts_anew(config, workdir)))
+    if there:  # a new folder is made when all that can be refused has been
+
+        def hold() -> bytes:
+            stack.enter_context(only_run(workdir, say))
+            return b""
+
+        from_first(hold)
     mesh = make_mesh(config.mesh)
     rows = batch_devices(mesh) * config.train.accumulate
     if not config.batch.row_multiple:
@@ -132,8 +139,21 @@ def _run(
         config.batch,
         row_multiple=config.batch.row_multiple,
     )
-    _hold(stack, workdir, log)
-    from_first(lambda: _write_run(config, tokenizers, workdir, is_new))
+    identity = {
+        "training data": plan.fingerprint,
+        "training text": corpus.fingerprint,
+        "tokenizer": _digest(tokenizers),
+    }
+
+    def begin() -> bytes:
+        check_run_folder(workdir, identity)  # what is refused is left as it is, its log too
+        stack.enter_context(only_run(workdir, say))
+        log.open(workdir)
+        if not there and (workdir / "config.json").exists():
+            raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
+        return _write_run(config, tokenizers, workdir)
+
+    from_first(begin)
     say(
         f"{config.data.source_language} -> {config.data.target_language}: "
         f"{plan.num_pairs:,} training pairs"
@@ -164,25 +184,11 @@ def _run(
         mesh=config.mesh,
         evaluate=_evaluation(config, tokenizers, validation),
         files=_tokenizer_files(tokenizers),
-        meta={
-            "identity": {"training data": plan.fingerprint, "tokenizer": _digest(tokenizers)},
-            "config": dataclasses.asdict(config),
-        },
+        meta={"identity": identity, "config": dataclasses.asdict(config)},
         should_stop=should_stop,
         progress=progress,
         say=say,
     )
-
-
-def _hold(stack: contextlib.ExitStack, workdir: Path, log: RunLog) -> None:
-    """Locks the folder, once for all processes, and opens its log."""
-
-    def hold() -> bytes:
-        stack.enter_context(only_run(workdir, log.say))
-        log.open(workdir)
-        return b""
-
-    from_first(hold)
 
 
 def _tokenizers(config: Config, workdir: Path, is_new: bool, say: Say) -> Tokenizers:
@@ -250,10 +256,8 @@ def _sampler(config: Config, tokenizers: Tokenizers) -> Any:
     return SubwordSampler(tokenizers, config.tokenizer.sampling_alpha, seed=config.batch.seed)
 
 
-def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path, is_new: bool) -> bytes:
+def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path) -> bytes:
     path = workdir / "config.json"
-    if is_new and path.exists():
-        raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
     tokenizers.save(workdir / "tokenizer")
     try:
         write_whole(path, to_json(config).encode())
