@@ -4,20 +4,19 @@ import contextvars
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from transformer_jax.cli.main import main
 from transformer_jax.data.grammar import generate
 from transformer_jax.data.tokenizer import load_tokenizers
 from transformer_jax.errors import UserError
+from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.restore import restore_params
 from transformer_jax.training.run_lock import only_run
-
-ROOT = Path(__file__).parents[2]
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -215,18 +214,24 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_pat
     assert len(started) == 3
 
 
-def test_sigterm_saves_and_the_same_command_continues(place, tmp_path):
-    command = [sys.executable, str(ROOT / "train.py")] + arguments(
-        place, tmp_path / "run", "--config.train.steps=100000",
-        "--config.train.evaluate_every=100000", "--config.train.checkpoint_every=100000",
-    )[1:]  # fmt: skip
-    process = subprocess.Popen(command, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    deadline = time.monotonic() + 180
-    while not (metrics.exists() and '"loss"' in metrics.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 143
-    steps = [int(p.name) for p in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert len(steps) == 1 and steps[0] > 0
+def test_sigterm_saves_and_the_same_command_continues(place, trained, tmp_path, monkeypatch):
+    """A real signal, after the third step; then to the end of the run that had none."""
+    log = Reporter.log
+
+    def log_and_signal(self, step, metrics):
+        log(self, step, metrics)
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reporter, "log", log_and_signal)
+            assert main(arguments(place, tmp_path / "run")) == 143
+        assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
+        assert main(arguments(place, tmp_path / "run")) == 0
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    continued, undisturbed = (restore_params(at, "8")[0] for at in (tmp_path / "run", trained))
+    jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
