@@ -17,7 +17,7 @@ On devices with little memory cut each batch with --config.train.accumulate=4.
 
 Parameters: 63,073,280 with 37,000 pieces, counting biases and layer norms; the paper says 65 M.
 It does not break that number down and gives the vocabulary only as "about 37,000", so the
-difference (2.9 %) cannot be traced from the paper alone: 1,000 pieces are 0.51 M parameters. It
+difference (3.0 %) cannot be traced from the paper alone: 1,000 pieces are 0.51 M parameters. It
 is not the vocabulary alone, since no one size gives both 65 M here and 213 M for the big model.
 model.norm=pre ends each stack with one layer norm more: 63,075,328.
 """

@@ -15,7 +15,12 @@ import jax
 import numpy as np
 
 from transformer_jax.data.batching import BatchPlan
-from transformer_jax.data.corpora import corpus_fingerprint, has_split, read_pairs
+from transformer_jax.data.corpora import (
+    check_splits,
+    corpus_fingerprint,
+    has_split,
+    read_pairs,
+)
 from transformer_jax.data.id_cache import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.special_ids import EOS_ID
@@ -24,7 +29,7 @@ from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokeni
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.evaluation.plots import plot_cross_attention, plot_training
-from transformer_jax.evaluation.scores import corpus_scores
+from transformer_jax.evaluation.scores import corpus_scores, make_metrics
 from transformer_jax.evaluation.translator import Translation, Translator, load
 from transformer_jax.inspect import attention_weights
 from transformer_jax.models import api
@@ -43,14 +48,16 @@ from transformer_jax.training.config import (
     load_config,
     to_json,
 )
+from transformer_jax.training.identity import check_run_folder
 from transformer_jax.training.loop import Evaluate, fit
 from transformer_jax.training.restore import restore_tokenizers
 from transformer_jax.training.run_lock import only_run
 from transformer_jax.training.run_log import RunLog
-from transformer_jax.training.settle import settle
+from transformer_jax.training.settle import settle, starts_anew
 from transformer_jax.user_cache import user_cache
 
 Say = Callable[[str], None]
+Pair = tuple[str, str]
 
 
 def run(
@@ -105,14 +112,21 @@ def _run(
     config = from_json(settled.decode(), "config")
     check_model_config(config.model)
     check_train_config(config.train)
-    is_new = not from_first(lambda: b"+" * (workdir / "config.json").exists())
-    if not is_new:  # a new folder is made when all that can be refused has been
-        _hold(stack, workdir, log)
+    there = bool(from_first(lambda: b"+" * (workdir / "config.json").exists()))
+    is_new = bool(from_first(lambda: b"+" * starts_anew(config, workdir)))
+    if there:  # a new folder is made when all that can be refused has been
+
+        def hold() -> bytes:
+            stack.enter_context(only_run(workdir, say))
+            return b""
+
+        from_first(hold)
     mesh = make_mesh(config.mesh)
     rows = batch_devices(mesh) * config.train.accumulate
     if not config.batch.row_multiple:
         batch = dataclasses.replace(config.batch, row_multiple=rows)
         config = dataclasses.replace(config, batch=batch)
+    validation = _validation(config)
     tokenizers = _tokenizers(config, workdir, is_new, say)
     config = _with_vocabulary(config, tokenizers)
     check_model_config(config.model)
@@ -123,8 +137,21 @@ def _run(
         config.batch,
         row_multiple=config.batch.row_multiple,
     )
-    _hold(stack, workdir, log)
-    from_first(lambda: _write_run(config, tokenizers, workdir, is_new))
+    identity = {
+        "training data": plan.fingerprint,
+        "training text": corpus.fingerprint,
+        "tokenizer": _digest(tokenizers),
+    }
+
+    def begin() -> bytes:
+        check_run_folder(workdir, identity)  # what is refused is left as it is, its log too
+        stack.enter_context(only_run(workdir, say))
+        log.open(workdir)
+        if not there and (workdir / "config.json").exists():
+            raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
+        return _write_run(config, tokenizers, workdir)
+
+    from_first(begin)
     say(
         f"{config.data.source_language} -> {config.data.target_language}: "
         f"{plan.num_pairs:,} training pairs"
@@ -136,7 +163,7 @@ def _run(
         f"{jax.devices()[0].platform} device(s)"
     )  # fmt: skip
 
-    if not has_split(config.data, "validation"):
+    if not validation:
         say("no validation set: no BLEU while training, and `best` will mean the newest")
 
     share, num_shares = process_share(mesh)
@@ -153,27 +180,13 @@ def _run(
         batches_from,
         workdir=workdir,
         mesh=config.mesh,
-        evaluate=_evaluation(config, tokenizers),
+        evaluate=_evaluation(config, tokenizers, validation),
         files=_tokenizer_files(tokenizers),
-        meta={
-            "identity": {"training data": plan.fingerprint, "tokenizer": _digest(tokenizers)},
-            "config": dataclasses.asdict(config),
-        },
+        meta={"identity": identity, "config": dataclasses.asdict(config)},
         should_stop=should_stop,
         progress=progress,
         say=say,
     )
-
-
-def _hold(stack: contextlib.ExitStack, workdir: Path, log: RunLog) -> None:
-    """Locks the folder, once for all processes, and opens its log."""
-
-    def hold() -> bytes:
-        stack.enter_context(only_run(workdir, log.say))
-        log.open(workdir)
-        return b""
-
-    from_first(hold)
 
 
 def _tokenizers(config: Config, workdir: Path, is_new: bool, say: Say) -> Tokenizers:
@@ -241,10 +254,8 @@ def _sampler(config: Config, tokenizers: Tokenizers) -> Any:
     return SubwordSampler(tokenizers, config.tokenizer.sampling_alpha, seed=config.batch.seed)
 
 
-def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path, is_new: bool) -> bytes:
+def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path) -> bytes:
     path = workdir / "config.json"
-    if is_new and path.exists():
-        raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
     tokenizers.save(workdir / "tokenizer")
     try:
         write_whole(path, to_json(config).encode())
@@ -253,19 +264,45 @@ def _write_run(config: Config, tokenizers: Tokenizers, workdir: Path, is_new: bo
     return b""
 
 
-def _validation_pairs(config: Config, count: int) -> list[tuple[str, str]]:
-    return list(itertools.islice(read_pairs(config.data, "validation"), count))
+def _validation(config: Config) -> list[Pair]:
+    """The pairs that BLEU is measured on while training; [] where there is no validation set.
+
+    Raises:
+        UserError: what would be found wrong with validation and test only after training.
+    """
+
+    def look() -> bytes:
+        check_splits(config.data)
+        return b"+" * has_split(config.data, "validation")
+
+    if not from_first(look):
+        if config.train.early_stopping:
+            raise UserError(
+                f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
+                "data.validation_source and data.validation_target, or "
+                "data.validation_from_train; or set train.early_stopping=0"
+            )
+        return []
+    make_metrics(target_language=config.data.target_language)
+
+    def read() -> list[Pair]:
+        pairs = read_pairs(config.data, "validation")
+        first = list(itertools.islice(pairs, config.train.evaluate_sentences))
+        for _ in pairs:  # files of unequal length are found out at their end
+            pass
+        return first
+
+    return list(one_host_at_a_time(read))
 
 
-def _evaluation(config: Config, tokenizers: Tokenizers) -> Evaluate | None:
+def _evaluation(config: Config, tokenizers: Tokenizers, pairs: list[Pair]) -> Evaluate | None:
     """Greedy BLEU on the first sentences of the validation set.
 
     All devices translate together, with the parameters where training has them: no process
     needs more of them than it holds.
     """
-    if not has_split(config.data, "validation"):
+    if not pairs:
         return None
-    pairs = one_host_at_a_time(lambda: _validation_pairs(config, config.train.evaluate_sentences))
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     decode = while_training(config.decode)
     mesh = make_mesh(config.mesh)
@@ -294,7 +331,7 @@ def report(workdir: str | Path, *, samples: int = 4, say: Say = print) -> list[P
     drawn = [plot_training(workdir)]
     if has_split(config.data, "validation"):
         translator = load(workdir, "best")
-        pairs = _validation_pairs(config, 40)
+        pairs = list(itertools.islice(read_pairs(config.data, "validation"), 40))
         sources = [source for source, _ in pairs]
         translations = translator.n_best(sources, 1)
         examples = list(zip(pairs, translations, strict=True))[:samples]

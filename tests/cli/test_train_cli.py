@@ -4,18 +4,19 @@ import contextvars
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from transformer_jax.cli.main import main
 from transformer_jax.data.grammar import generate
+from transformer_jax.data.tokenizer import load_tokenizers
+from transformer_jax.errors import UserError
+from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.restore import restore_params
 from transformer_jax.training.run_lock import only_run
-
-ROOT = Path(__file__).parents[2]
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -119,6 +120,23 @@ def test_another_config_is_refused_and_nothing_touched(place, trained, capsys):
     assert content() == before
 
 
+def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path, capsys):
+    def content():  # the lock says who held it last, not what was trained
+        return {p: p.read_bytes() for p in trained.rglob("*") if p.is_file() and p.name != ".lock"}
+
+    lines = (place / "train.en").read_text(encoding="utf-8").splitlines()
+    words = lines[7].split()
+    words[1], words[2] = words[2], words[1]  # as long as before, in letters and in pieces
+    assert lines[7] != " ".join(words)
+    lines[7] = " ".join(words)
+    changed = tmp_path / "changed.en"
+    changed.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    before = content()
+    assert main(arguments(place, trained, f"--config.data.train_source={changed}")) == 2
+    assert "the training text changed since this run was saved" in capsys.readouterr().err
+    assert content() == before
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -129,6 +147,14 @@ def test_another_config_is_refused_and_nothing_touched(place, trained, capsys):
         (["--config.data.train_source=/nonexistent.en"], "/nonexistent.en"),
         (["--config.mesh.data=3"], "does not fit 1 devices"),
         (["--bogus=1"], "--bogus=1"),
+        (["--config.train.optimizer.schedule=cosine"], "learning_rate must be set with schedule"),
+        (["--config.train.optimizer.weight_decay=0.1"], "no effect with name=adam"),
+        (["--config.data.validation_source=v.en"], "give data.validation_target"),
+        (["--config.data.test_source=t.tsv"], "t.tsv: no such file (data.test_source)"),
+        (
+            ["--config.data.validation_from_train=0", "--config.train.early_stopping=3"],
+            "train.early_stopping=3 needs a validation set",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_run(place, tmp_path, capsys, more, words):
@@ -147,18 +173,65 @@ def test_unequal_files_are_refused_with_both_counts(place, tmp_path, capsys):
     assert "300" in error and "2" in error
 
 
-def test_sigterm_saves_and_the_same_command_continues(place, tmp_path):
-    command = [sys.executable, str(ROOT / "train.py")] + arguments(
-        place, tmp_path / "run", "--config.train.steps=100000",
-        "--config.train.evaluate_every=100000", "--config.train.checkpoint_every=100000",
-    )[1:]  # fmt: skip
-    process = subprocess.Popen(command, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    deadline = time.monotonic() + 180
-    while not (metrics.exists() and '"loss"' in metrics.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 143
-    steps = [int(p.name) for p in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert len(steps) == 1 and steps[0] > 0
+def test_validation_files_of_unequal_length_leave_no_run(place, tmp_path, capsys):
+    for name, lines in (("v.en", 12), ("v.de", 11)):  # more than are used
+        (tmp_path / name).write_text("one\n" * lines)
+    sets = [f"--config.data.validation_{side}={tmp_path / name}"
+            for side, name in (("source", "v.en"), ("target", "v.de"))]  # fmt: skip
+    assert main(arguments(place, tmp_path / "run", *sets)) == 2
+    error = capsys.readouterr().err
+    assert "v.en has 12 lines" in error and "learning" not in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_language_without_its_tokenizer_is_refused_first(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", False)
+    assert main(arguments(place, tmp_path / "run", "--config.data.target_language=ja")) == 2
+    error = capsys.readouterr().err
+    assert "sacrebleu[ja]" in error and "learning" not in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_path, monkeypatch):
+    started = []
+
+    def fail(model, *args, **kwargs):
+        started.append(model)
+        raise UserError("no memory")
+
+    monkeypatch.setattr("transformer_jax.experiment.fit", fail)
+    run = tmp_path / "run"
+    other = ["--config.tokenizer.vocab_size=420", "--config.tokenizer.joint=false"]
+    for more in ([], other, []):
+        assert main(arguments(place, run, *more)) == 2
+        size = json.loads((run / "config.json").read_text())["model"]["source_vocab_size"]
+        assert size == started[-1].source_vocab_size == (420 if more else 400)
+        names = {"source.model", "target.model"} if more else {"joint.model"}
+        assert {p.name for p in (run / "tokenizer").iterdir()} == names
+        tokenizers = load_tokenizers(run / "tokenizer")
+        assert tokenizers.source.vocab_size == size and tokenizers.joint == (not more)
+    assert len(started) == 3
+
+
+def test_sigterm_saves_and_the_same_command_continues(place, trained, tmp_path, monkeypatch):
+    """A real signal, after the third step; then to the end of the run that had none."""
+    log = Reporter.log
+
+    def log_and_signal(self, step, metrics):
+        log(self, step, metrics)
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reporter, "log", log_and_signal)
+            assert main(arguments(place, tmp_path / "run")) == 143
+        assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
+        assert main(arguments(place, tmp_path / "run")) == 0
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    continued, undisturbed = (restore_params(at, "8")[0] for at in (tmp_path / "run", trained))
+    jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)

@@ -13,6 +13,7 @@ from transformer_jax.data import grammar
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.corpora import (
     Split,
+    check_splits,
     corpus_fingerprint,
     has_split,
     read_pairs,
@@ -85,6 +86,23 @@ def test_missing_references_name_the_key(files: DataConfig) -> None:
     with pytest.raises(UserError, match=r"data\.test_target"):
         corpus_fingerprint(config, "test")
     assert "data.test_source" in failure(replace(files, test_source=()), "test")
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_splits_that_could_not_be_read_later(files: DataConfig, split: str) -> None:
+    check_splits(files)
+    source, target = f"{split}_source", f"{split}_target"
+    both = {source: files.train_source, target: files.train_target}
+    check_splits(replace(files, **both))  # type: ignore[arg-type]
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({target: ()}, rf"has no references; give data\.{target}"),
+        ({source: ()}, rf"data\.{target} is given without data\.{source}"),
+        ({source: ("nope.en",)}, rf"nope\.en: no such file \(data\.{source}\)"),
+        ({target: ("nope.de",)}, rf"nope\.de: no such file \(data\.{target}\)"),
+    ]
+    for change, words in changes:
+        with pytest.raises(UserError, match=words):
+            check_splits(replace(files, validation_from_train=2, **{**both, **change}))
 
 
 def test_pair_file_needs_no_target(files: DataConfig, tmp_path: Path) -> None:
@@ -169,7 +187,11 @@ def test_embedded_corpus_through_tfds(embedded: DataConfig) -> None:
     assert list(read_pairs(embedded, "validation")) == expected[2500:2520]
     assert list(read_pairs(embedded, "test")) == expected[2520:]
     assert has_split(embedded, "validation")
-    assert not has_split(replace(embedded, validation_split="dev"), "validation")
+    with pytest.raises(UserError, match='no split "dev"; it has test, train, validation'):
+        has_split(replace(embedded, validation_split="dev"), "validation")
+    with pytest.raises(UserError, match='no split "tst"'):
+        check_splits(replace(embedded, test_split="tst[:50%]"))
+    check_splits(embedded)
     assert not has_split(replace(embedded, validation_split=""), "validation")
 
 
@@ -254,7 +276,7 @@ def test_translate_folder(embedded: DataConfig, tmp_path: Path) -> None:
         (tmp_path / f"{language}.train.txt").write_text(f"{greeting}\n{greeting} 2\n")
     config = replace(embedded, tfds_name="TranslateFolder", tfds_data_dir=str(tmp_path))
     assert list(read_pairs(config, "train")) == [("hello", "hallo"), ("hello 2", "hallo 2")]
-    assert not has_split(config, "test")
+    assert not has_split(config, "test")  # named by nobody: it is the default
     before = corpus_fingerprint(config, "train")
     assert "it has de, en" in failure(replace(config, target_language="fr"))
     (tmp_path / "de.train.txt").write_text("hallo\nhallo 3\n")

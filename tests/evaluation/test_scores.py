@@ -1,7 +1,9 @@
+import sys
+
 import pytest
 
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.scores import compare, corpus_scores
+from transformer_jax.evaluation.scores import compare, corpus_scores, make_metrics
 
 HYPOTHESIS = "a b c d e"
 REFERENCE = "a b c d f"
@@ -36,6 +38,26 @@ def test_chinese_is_cut_into_characters():
     scores = corpus_scores(["这是一句话"], ["这是两句话"], target_language="zh")
     assert "tok:zh" in scores["bleu"].signature
     assert scores["bleu"].score > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "tokenizer"),
+    [
+        ("zh_CN", "zh"), ("zh-TW", "zh"), ("ZH_hk", "zh"), ("cmn", "zh"), ("zho", "zh"),
+        ("chi", "zh"), ("ja_JP", "ja"), ("jpn", "ja"), ("ko-KR", "ko"), ("kor", "ko"),
+        ("de_DE", "13a"), ("kok", "13a"), ("", "13a"),
+    ],
+)  # fmt: skip
+def test_the_tokenizer_follows_the_language_not_the_region(monkeypatch, code, tokenizer):
+    for package in ("MeCab", "mecab_ko"):  # as where the extras are not installed
+        monkeypatch.setitem(sys.modules, package, None)
+        monkeypatch.delitem(sys.modules, f"sacrebleu.tokenizers.tokenizer_{tokenizer}_mecab", False)
+    if tokenizer in ("ja", "ko"):
+        with pytest.raises(UserError, match=rf"{code} needs .* 'sacrebleu\[{tokenizer}\]'"):
+            make_metrics(target_language=code)
+    else:
+        scores = corpus_scores(["一二三四五"], ["一二三四五"], target_language=code)
+        assert f"tok:{tokenizer}|" in scores["bleu"].signature
 
 
 def test_unequal_and_empty_input():

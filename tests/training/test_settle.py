@@ -13,7 +13,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.parallel.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig, override, to_json
-from transformer_jax.training.settle import settle
+from transformer_jax.training.settle import settle, starts_anew
 
 TEXT = DataConfig(train_source=("a.en",), train_target=("a.de",))
 
@@ -25,6 +25,7 @@ def run_in(folder: Path, config: Config) -> Config:
     found = dataclasses.replace(found, model=model)
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(to_json(found))
+    (folder / "last_checkpoint.json").write_text('{"step": 1}')
     return found
 
 
@@ -47,6 +48,26 @@ def test_what_decides_the_parameters_is_refused(tmp_path):
     )
     assert "log_every" not in str(caught.value)
     assert (tmp_path / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("trained", ["last_checkpoint.json", "checkpoints/1", "best/1"])
+def test_a_start_that_trained_nothing_binds_nobody(tmp_path, trained):
+    config = Config(data=TEXT)
+    assert starts_anew(settle(config, tmp_path, pytest.fail), tmp_path)
+    run_in(tmp_path, config)
+    (tmp_path / "last_checkpoint.json").unlink()
+    for name in ("checkpoints", "best"):  # as the loop makes them before its first step
+        (tmp_path / name).mkdir()
+    assert not starts_anew(settle(config, tmp_path, pytest.fail), tmp_path)
+    said = []
+    other = override(config, {"model.d_model": "64"})
+    found = settle(other, tmp_path, said.append)
+    assert found.model.d_model == 64 and found.model.source_vocab_size == 0
+    assert starts_anew(found, tmp_path)
+    assert said == [f"nothing was trained in {tmp_path} yet: starting anew"]
+    (tmp_path / trained).mkdir()
+    with pytest.raises(UserError, match="d_model: 512 -> 64"):
+        settle(other, tmp_path, pytest.fail)
 
 
 def test_what_does_not_decide_them_may_change(tmp_path):
@@ -76,6 +97,14 @@ def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     found = settle(Config(data=TEXT), "run", pytest.fail)
     assert found.data.train_source == (os.path.join(os.getcwd(), "a.en"),)
+    home = dataclasses.replace(
+        TEXT, tfds_data_dir="tfds", cache_dir="~/ids", validation_source=("~/v.en",)
+    )
+    found = settle(Config(data=home), "run", pytest.fail)
+    assert found.data.tfds_data_dir == os.path.join(os.getcwd(), "tfds")
+    assert found.data.cache_dir == os.path.expanduser("~/ids")
+    assert found.data.validation_source == (os.path.expanduser("~/v.en"),)
+    assert settle(Config(data=TEXT), "run", pytest.fail).data.tfds_data_dir == ""
     remote = dataclasses.replace(TEXT, train_source=("gs://bucket/a.en",))
     assert settle(Config(data=remote), "run", pytest.fail).data.train_source[0].startswith("gs://")
 

@@ -128,7 +128,7 @@ def test_schedules_that_end_at_zero(name):
 
 def test_settings_without_effect_are_refused():
     with pytest.raises(UserError, match="learning_rate"):
-        make_schedule(OptimizerConfig(schedule="cosine"), 512, 100)
+        make_optimizer(OptimizerConfig(schedule="cosine"), 512, 100)
     with pytest.raises(UserError, match="adamw"):
         make_optimizer(OptimizerConfig(name="adam", weight_decay=0.1), 512, 100)
     for name, key in [

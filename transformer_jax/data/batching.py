@@ -159,7 +159,7 @@ class BatchPlan:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that decides the batches; differs if a resumed run has other data."""
+        """Hash of which pairs stand in which batch; what they say is in the corpus's."""
         content = hashlib.sha256(repr((self.seed, self.shapes, self._moves, self.shuffle)).encode())
         for members in self._members:
             content.update(np.ascontiguousarray(members, dtype="<i8").tobytes())

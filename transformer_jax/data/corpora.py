@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -68,6 +69,10 @@ def has_split(config: DataConfig, split: Split) -> bool:
     """Whether `read_pairs` can read the split; False also where references are missing.
 
     For a TFDS set the answer may need it prepared.
+
+    Raises:
+      UserError: the TFDS set has no such split and its name is not the default, or the config
+        contradicts itself.
     """
     _check(config)
     if split == "validation" and num_held_out(config):
@@ -80,7 +85,29 @@ def has_split(config: DataConfig, split: Split) -> bool:
     from transformer_jax.data.tfds_corpora import has_tfds_split
 
     name = _tfds_split(config, split)
-    return bool(name) and has_tfds_split(config.tfds_name, name, config.tfds_data_dir)
+    if not name:
+        return False
+    asked_for = name != getattr(DataConfig, f"{split}_split")
+    return has_tfds_split(config.tfds_name, name, config.tfds_data_dir, required=asked_for)
+
+
+def check_splits(config: DataConfig) -> None:
+    """Refuses splits that could not be read once the model is trained.
+
+    Raises:
+      UserError: source without target, or the other way round; a file is missing; the TFDS set
+        lacks a split that is named.
+    """
+    _check(config)
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    for split in splits:
+        _require_references(config, split)
+        for side, paths in zip(("source", "target"), _files(config, split), strict=True):
+            for path in paths:
+                if not os.path.exists(path):
+                    raise UserError(f"{path}: no such file (data.{split}_{side})")
+        if split != "train":
+            has_split(config, split)
 
 
 def corpus_fingerprint(config: DataConfig, split: Split) -> str:

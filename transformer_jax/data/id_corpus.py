@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,6 +60,15 @@ class IdCorpus:
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that training reads of the corpus: every id, in its order."""
+        content = hashlib.sha256()
+        for name, values in sorted(self._arrays.items()):
+            content.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
+            content.update(np.ascontiguousarray(values).data)
+        return content.hexdigest()[:32]
 
     def source(self, i: int) -> np.ndarray:
         """Ids of source sentence i, [length] int32, no EOS."""

@@ -74,11 +74,19 @@ def read_tfds_pairs(
             yield source.decode("utf-8"), target.decode("utf-8")
 
 
-def has_tfds_split(name: str, split: str, data_dir: str = "") -> bool:
-    """Whether every split named in `split` exists; prepares the set where needed."""
+def has_tfds_split(name: str, split: str, data_dir: str = "", *, required: bool = False) -> bool:
+    """Whether every split named in `split` exists; prepares the set where needed.
+
+    Raises:
+      UserError: one is missing and `required`; says which there are.
+    """
     builder = _builder(name, data_dir)
     _prepare(builder, name)
-    return set(_names_in_split(split)) <= set(_split_names(builder))
+    known = _split_names(builder)
+    missing = [part for part in _names_in_split(split) if part not in known]
+    if missing and required:
+        raise UserError(f'{name} has no split "{missing[0]}"; it has {", ".join(known)}')
+    return not missing
 
 
 def tfds_fingerprint(

@@ -154,14 +154,16 @@ class Tokenizers:
         return self.source is self.target or self.source.model == self.target.model
 
     def save(self, folder: Path) -> None:
-        """Writes joint.model, or source.model and target.model, each atomically."""
+        """Writes joint.model, or source.model and target.model, each atomically, and no other."""
+        models = {"source": self.source.model, "target": self.target.model}
+        if self.joint:
+            models = {"joint": self.source.model}
         try:
             make_folder(folder)
-            if self.joint:
-                write_whole(folder / "joint.model", self.source.model)
-            else:
-                write_whole(folder / "source.model", self.source.model)
-                write_whole(folder / "target.model", self.target.model)
+            for name, model in models.items():
+                write_whole(folder / f"{name}.model", model)
+            for name in {"joint", "source", "target"} - models.keys():  # of a start that failed
+                (folder / f"{name}.model").unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror}; "

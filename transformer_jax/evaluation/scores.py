@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,23 +34,34 @@ class Comparison:
     signature: str
 
 
+#: sacreBLEU's names for the languages that it does not cut at spaces and punctuation.
+_OWN_TOKENIZER = {
+    "zh": "zh", "zho": "zh", "chi": "zh", "cmn": "zh",
+    "ja": "ja", "jpn": "ja",
+    "ko": "ko", "kor": "ko",
+}  # fmt: skip
+
+
 def make_metrics(*, target_language: str = "", ter: bool = False) -> dict[str, Any]:
     """Sacrebleu's metrics by key: bleu, chrf (chrF++, that is word order 2) and, on request, ter.
 
     BLEU is cased and on detokenised text, tokenised as sacrebleu does by default for the
-    target language ("13a", but by characters in Chinese, by MeCab in Japanese and Korean).
+    target language ("13a", but by characters in Chinese, by MeCab in Japanese and Korean). What
+    follows the language in its code (zh_CN, zh-TW) does not matter, nor whether two letters
+    stand for it or three.
 
     Raises:
       UserError: the language's tokenizer is not installed.
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
+    language = _OWN_TOKENIZER.get(re.split("[-_]", target_language.lower())[0], "")
     try:
-        bleu = BLEU(trg_lang=target_language if target_language in ("zh", "ja", "ko") else "")
+        bleu = BLEU(trg_lang=language)
     except (ImportError, RuntimeError) as error:
         raise UserError(
-            f"BLEU for target language {target_language} needs its tokenizer: "
-            f"pip install 'sacrebleu[{target_language}]'"
+            f"BLEU for target language {target_language} needs its tokenizer: ./run setup "
+            f"{language}, or pip install 'sacrebleu[{language}]'"
         ) from error
     metrics = {"bleu": bleu, "chrf": CHRF(word_order=2)}
     if ter:

@@ -43,6 +43,13 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in _numbered(folder) if _is_sealed(path))
 
 
+def has_trained(workdir: str | Path) -> bool:
+    """Whether anything was ever saved in the run folder."""
+    folder = as_path(workdir)
+    held = (checkpoint_steps(folder / name) for name in ("checkpoints", "best"))
+    return any(held) or (folder / _LAST).exists()
+
+
 def _numbered(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.isdigit()]
 

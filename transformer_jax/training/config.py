@@ -37,6 +37,16 @@ class OptimizerConfig:
     clip_norm: float = 0.0  #: 0 = no clipping
 
 
+#: What each optimizer does not read.
+_NOT_READ = {
+    "adam": ("weight_decay",),
+    "adamw": (),
+    "adafactor": ("b1", "b2", "eps"),
+    "lion": ("eps",),
+    "sgd": ("b2", "eps", "weight_decay"),
+}
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How long to train, and what to do on the way."""
@@ -95,6 +105,26 @@ def check_train_config(train: TrainConfig) -> None:
         if not 0.0 <= getattr(optimizer, key) < 1.0:
             value = getattr(optimizer, key)
             raise UserError(f"train.optimizer.{key}={value}: must lie in [0, 1)")
+    check_optimizer_config(optimizer)
+
+
+def check_optimizer_config(optimizer: OptimizerConfig) -> None:
+    """Refuses keys that do not go together, and those that the optimizer does not read.
+
+    Raises:
+        UserError: names them.
+    """
+    if not optimizer.learning_rate and optimizer.schedule != "rsqrt":
+        raise UserError(
+            f"train.optimizer.learning_rate must be set with schedule={optimizer.schedule}"
+        )
+    for key in _NOT_READ[optimizer.name]:
+        value, default = getattr(optimizer, key), getattr(OptimizerConfig, key)
+        if value != default:
+            raise UserError(
+                f"train.optimizer.{key}={value} has no effect with name={optimizer.name}: "
+                f"leave it at {default}, or use name=adamw"
+            )
 
 
 def load_recipe(path: str) -> Config:

@@ -29,6 +29,7 @@ from transformer_jax.parallel.mesh import (
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.training.checkpoint import Checkpoints
 from transformer_jax.training.config import TrainConfig, check_train_config
+from transformer_jax.training.identity import check_identity
 from transformer_jax.training.optimizer import make_optimizer, make_schedule
 from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.run_lock import only_run
@@ -225,7 +226,7 @@ class _Saver:
         if not checkpoints or not checkpoints.newest:
             return 0, None, Record()
         state, saved = checkpoints.restore(abstract)
-        _check_identity(saved.get("identity"), self._meta.get("identity"), self._workdir)
+        check_identity(saved.get("identity"), self._meta.get("identity"), self._workdir)
         record = Record(**saved["record"])
         name, start = checkpoints.newest
         self._say(f"continuing after step {start}")
@@ -252,17 +253,6 @@ class _Saver:
         if checkpoints and jax.process_count() == 1:
             with contextlib.suppress(UserError):
                 checkpoints.close()
-
-
-def _check_identity(
-    saved: dict[str, str] | None, now: dict[str, str] | None, workdir: str | Path | None
-) -> None:
-    for key, value in (now or {}).items():
-        if (saved or {}).get(key, value) != value:
-            raise UserError(
-                f"--workdir={workdir}: the {key} changed since this run was saved, so it cannot be "
-                "continued exactly: restore what it was, or use another folder"
-            )
 
 
 def _stopped_early(train: TrainConfig, record: Record) -> bool:

@@ -5,17 +5,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from transformer_jax.errors import UserError
-from transformer_jax.training.config import OptimizerConfig
-
-#: What each optimizer does not read.
-_NOT_READ = {
-    "adam": ("weight_decay",),
-    "adamw": (),
-    "adafactor": ("b1", "b2", "eps"),
-    "lion": ("eps",),
-    "sgd": ("b2", "eps", "weight_decay"),
-}
+from transformer_jax.training.config import OptimizerConfig, check_optimizer_config
 
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:
@@ -26,13 +16,7 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
     d_model^-0.5 * warmup_steps^-0.5.
     """
     warmup = max(1, config.warmup_steps)
-    peak = config.learning_rate
-    if not peak:
-        if config.schedule != "rsqrt":
-            raise UserError(
-                f"train.optimizer.learning_rate must be set with schedule={config.schedule}"
-            )
-        peak = (d_model * warmup) ** -0.5
+    peak = config.learning_rate or (d_model * warmup) ** -0.5
 
     def schedule(count: ArrayLike) -> jax.Array:
         step = jnp.asarray(count, jnp.float32) + 1.0
@@ -52,18 +36,8 @@ def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Sc
 def make_optimizer(
     config: OptimizerConfig, d_model: int, steps: int
 ) -> optax.GradientTransformation:
-    """The named optimizer behind optional clipping of the global gradient norm.
-
-    Raises:
-        UserError: a setting was changed that this optimizer does not read.
-    """
-    for key in _NOT_READ[config.name]:
-        value, default = getattr(config, key), getattr(OptimizerConfig, key)
-        if value != default:
-            raise UserError(
-                f"train.optimizer.{key}={value} has no effect with name={config.name}: "
-                f"leave it at {default}, or use name=adamw"
-            )
+    """The named optimizer behind optional clipping of the global gradient norm."""
+    check_optimizer_config(config)
     rate = make_schedule(config, d_model, steps)
     betas = {"b1": config.b1, "b2": config.b2}
     optimizer = {

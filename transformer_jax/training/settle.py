@@ -11,7 +11,8 @@ from transformer_jax.data.corpora import with_languages
 from transformer_jax.data.tokenizer import settled_vocab_size
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
-from transformer_jax.run_folder import as_path
+from transformer_jax.run_folder import as_path, in_bucket
+from transformer_jax.training.checkpoint import has_trained
 from transformer_jax.training.config import Config, differences, from_json, load_config, to_json
 
 #: Values that mean "as the run finds it": once found, they are the run's.
@@ -39,7 +40,8 @@ _FREE = (
 def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> Config:
     """`config` with nothing left open, to start a run in `workdir` or continue the one there.
 
-    File names become absolute, so that the run folder can be used from anywhere.
+    File names become absolute, so that the run folder can be used from anywhere. The config of
+    a start that failed before anything was saved holds nobody to it.
 
     Args:
         config: as the recipe and the command line give it.
@@ -57,20 +59,25 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
             f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
         )
     data = with_languages(config.data)
-    config = dataclasses.replace(
-        config, data=_absolute(data), tokenizer=_absolute(config.tokenizer)
-    )
-    if is_new:
-        vocab_size = functools.partial(settled_vocab_size, config.tokenizer)
+    given = dataclasses.replace(config, data=_absolute(data), tokenizer=_absolute(config.tokenizer))
+
+    def fresh() -> Config:
+        vocab_size = functools.partial(settled_vocab_size, given.tokenizer)
         return _fill(
-            config,
-            {"model.matmul_dtype": fast_matmul_dtype, "tokenizer.vocab_size": vocab_size},
+            given, {"model.matmul_dtype": fast_matmul_dtype, "tokenizer.vocab_size": vocab_size}
         )
+
+    if is_new:
+        return fresh()
     old = load_config(workdir)
     # Through JSON, so that lists and tuples compare alike.
-    config = from_json(to_json(_fill(config, {key: _getter(old, key) for key in _OPEN})), "config")
+    config = from_json(to_json(_fill(given, {key: _getter(old, key) for key in _OPEN})), "config")
     changed = differences(old, config)
-    refused = [change for change in changed if not _may_change(change.split(":")[0], config)]
+    refused = _refused(changed, config)
+    # In a bucket no lock would tell a start that failed from a run that goes on.
+    if refused and not in_bucket(folder) and not has_trained(folder):
+        say(f"nothing was trained in {workdir} yet: starting anew")
+        return fresh()
     if refused:
         hint = ""
         if any(change.startswith("train.steps:") for change in refused):
@@ -82,6 +89,17 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
     if changed:
         say(f"continuing with {'; '.join(changed)}")
     return config
+
+
+def starts_anew(config: Config, workdir: str | Path) -> bool:
+    """Whether a settled config begins a run: the folder has none, or one of a start that failed."""
+    if not (as_path(workdir) / "config.json").exists():
+        return True
+    return bool(_refused(differences(load_config(workdir), config), config))
+
+
+def _refused(changed: list[str], config: Config) -> list[str]:
+    return [change for change in changed if not _may_change(change.split(":")[0], config)]
 
 
 def _may_change(key: str, config: Config) -> bool:
@@ -113,10 +131,10 @@ def _absolute(group: Any) -> Any:
         value = getattr(group, field.name)
         if isinstance(value, tuple):
             found[field.name] = tuple(map(_absolute_path, value))
-        elif field.name.endswith("_model") and value:
+        elif field.name.endswith(("_model", "_dir")) and value:
             found[field.name] = _absolute_path(value)
     return dataclasses.replace(group, **found)
 
 
 def _absolute_path(path: str) -> str:
-    return path if "://" in path else os.path.abspath(path)
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
