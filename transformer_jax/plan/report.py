@@ -1,6 +1,8 @@
 """A plan in words."""
 
 from transformer_jax.plan.plan import Plan
+from transformer_jax.plan.programs import Program
+from transformer_jax.plan.search import guess_from
 
 _GIB = 1 << 30
 
@@ -20,9 +22,9 @@ def report(plan: Plan) -> str:
             f"{plan.rows:,} pairs of {plan.length} + {plan.length} pieces, {plan.tokens:,} tokens; "
             f"{plan.flops:.3e} FLOPs",
         ),
-        _line("  memory", _memory(plan.train.bytes, plan.memory)),
+        _line("  memory", _memory(plan.train, plan.memory)),
         _line("decoding", f"{plan.decode.rows:,} sentences of {plan.length} pieces"),
-        _line("  memory", _memory(plan.decode.bytes, plan.memory)),
+        _line("  memory", _memory(plan.decode, plan.memory)),
         _line("collectives", "of a training step, bytes of the arrays on each device"),
     ]
     for kind, (count, size) in plan.collectives.items():
@@ -40,8 +42,12 @@ def report(plan: Plan) -> str:
                 else "none fits",
             )
         )
+    if not fits(plan):
+        lines.append("what would help:")
     if not plan.train.fits:
         lines += _advice(plan)
+    if not plan.decode.fits:
+        lines.append(_decoding_advice(plan))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -60,15 +66,17 @@ def _size(count: int) -> str:
     return f"{count / (1 << 20):.1f} MiB"
 
 
-def _memory(needed: int, available: int | None) -> str:
-    if available is None:
-        return f"{_size(needed)} a device (it does not say how much it has)"
-    if needed > available:
-        return (
-            f"{_size(needed)} of {_size(available)} a device: DOES NOT FIT, "
-            f"{_size(needed - available)} too much"
-        )
-    return f"{_size(needed)} of {_size(available)} a device"
+def _memory(program: Program, available: int | None) -> str:
+    needed = _size(program.bytes)
+    if program.fits:
+        if available is None:
+            return f"{needed} a device (it does not say how much it has)"
+        return f"{needed} of {_size(available)} a device"
+    limit = program.limit or available
+    if limit is None:
+        return f"{needed} a device: DOES NOT FIT"
+    by = max(0, program.bytes - limit)
+    return f"{needed} of {_size(limit)} a device: DOES NOT FIT, {_size(by)} too much"
 
 
 def _time(plan: Plan) -> list[str]:
@@ -94,7 +102,7 @@ def _time(plan: Plan) -> list[str]:
 
 
 def _advice(plan: Plan) -> list[str]:
-    lines = ["what would help:"]
+    lines = []
     if plan.largest_rows:
         lines.append(
             f"  a smaller batch: --config.batch.tokens={plan.largest_rows * plan.length}, or the "
@@ -111,6 +119,18 @@ def _advice(plan: Plan) -> list[str]:
             f"  splitting the state: --config.mesh.data=1 --config.mesh.fsdp={plan.num_devices} "
             f"frees {_size(saved)} a device"
         )
-    if len(lines) == 1:
+    if not lines:
         lines.append("  more devices, or a smaller model")
     return lines
+
+
+def _decoding_advice(plan: Plan) -> str:
+    beam = "a smaller --config.decode.beam_size, or a smaller --config.decode.max_source_length"
+    devices = plan.mesh.get("data", 1) * plan.mesh.get("fsdp", 1)
+    limit = plan.decode.limit or plan.memory
+    if limit is None or limit <= plan.param_bytes or plan.decode.rows <= devices:
+        return f"  for decoding: {beam}"
+    # All but the parameters grows with the sentences.
+    rows = guess_from(plan.decode.rows, plan.decode.bytes, plan.param_bytes, limit)
+    rows = max(devices, min(rows, plan.decode.rows - 1) // devices * devices)
+    return f"  for decoding: about --config.decode.batch_size={rows}, or {beam}"
