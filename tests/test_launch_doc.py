@@ -1,7 +1,11 @@
 """Every command of ours in docs/launch.md and docs/scale.md is one that the code accepts."""
 
+import math
+import os
 import re
 import shlex
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,11 +19,20 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = re.compile(r"\bpython (train|eval)\.py (.*)|^transformer-jax (\w+) (.*)")
 
 
+#: How many sides a slice of each generation has; those of two sides are powers of two up to 16.
+NUM_SIDES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
+
+
+def blocks(page: str) -> list[str]:
+    """The page's fenced blocks of shell and YAML."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(?:sh|yaml)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
 def commands(page: str) -> list[list[str]]:
     """The arguments of `transformer-jax` in the page's fenced blocks, however it is called."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     found = []
-    for block in re.findall(r"^```(?:sh|yaml)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    for block in blocks(page):
         # A line that ends in a backslash goes on, and so does one of YAML's `>-`.
         lines = re.sub(r"\\?\n\s+(?=--)", " ", block).splitlines()
         for line in lines:
@@ -43,9 +56,62 @@ def test_command_lines_parse(page, arguments):
         assert args.plan or args.workdir
         assert args.plan or not args.plan_topology
         if args.plan_topology:
-            assert args.plan_topology.split(":")[0] in GENERATIONS
+            assert_is_a_slice(args.plan_topology)
     else:
         assert rest == []
+
+
+def assert_is_a_slice(topology: str) -> None:
+    assert tuple(NUM_SIDES) == GENERATIONS
+    generation, _, text = topology.partition(":")
+    sides = [int(side) for side in text.split("x")]
+    assert len(sides) == NUM_SIDES[generation], topology
+    if len(sides) == 2:
+        assert all(side <= 16 and math.log2(side).is_integer() for side in sides), topology
+        assert sides[0] <= sides[1] <= 2 * sides[0], topology
+
+
+@pytest.mark.parametrize("page", ["docs/launch.md", "docs/scale.md", "README.md"])
+def test_what_is_set_up_can_be(page):
+    """Each extra named after `./run setup`, there and in the script's own help, is one."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = [lst.split() for lst in re.findall(r"\./run setup((?: [a-z0-9]+)+)", text)]
+    if page == "docs/launch.md":
+        assert len(named) >= 5
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    assert {extra for extras_of_one in named for extra in extras_of_one} <= extras
+    usage = re.search(r"extras: ([a-z0-9 ]+)", (ROOT / "run").read_text(encoding="utf-8"))
+    assert set(usage[1].split()) == extras
+
+
+@pytest.fixture
+def slurm_script():
+    (script,) = [block for block in blocks("launch.md") if "#SBATCH" in block]
+    return script
+
+
+def test_slurm_starts_a_task_for_each_gpu(slurm_script):
+    """JAX gives a task under SLURM one GPU (tests/parallel/test_detection.py)."""
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", slurm_script, re.MULTILINE))
+    assert asked["ntasks-per-node"] == asked["gpus-per-node"]
+
+
+@pytest.mark.parametrize(("status", "requeued"), [(0, 0), (143, 1), (2, 0)])
+def test_slurm_asks_for_another_turn_after_a_preemption_alone(
+    tmp_path, slurm_script, status, requeued
+):
+    for name, line in {"srun": f"exit {status}", "scontrol": f"echo $* >>{tmp_path}/asked"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    done = subprocess.run(
+        ["sh", "-c", slurm_script], env={**environment, "SLURM_SUBMIT_DIR": str(tmp_path)},
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == status
+    asked = tmp_path / "asked"
+    assert (asked.read_text() if asked.exists() else "") == "requeue 7\n" * requeued
 
 
 def test_every_way_to_launch_has_its_command():

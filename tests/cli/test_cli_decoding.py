@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.cli import eval as evaluation
 from transformer_jax.cli.main import main
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.tokenizer import prepare_tokenizers
@@ -288,6 +291,20 @@ def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command,
     assert os.strerror(errno.ENOSPC) in error and "Traceback" not in error
     assert [path.read_bytes() for path in kept] == before
     assert not [p for p in (folder / "translations").iterdir() if p.name.startswith(".")]
+
+
+def test_scores_of_evals_that_end_together_are_all_kept(tmp_path, monkeypatch):
+    write = evaluation.write_whole
+
+    def write_slowly(path, content):
+        time.sleep(0.05)  # each has read what is there by then
+        write(path, content)
+
+    monkeypatch.setattr(evaluation, "write_whole", write_slowly)
+    path, names = tmp_path / "scores.json", ["one", "two", "three"]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: evaluation.add_to_scores(path, name, {}), names))
+    assert set(json.loads(path.read_text())) == set(names)
 
 
 def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_path):

@@ -1,5 +1,6 @@
 """The corpus of a config: files or TFDS, hold-out, fingerprints, and what contradicts."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -230,11 +231,30 @@ def test_grammar_is_registered_with_tfds(embedded: DataConfig) -> None:
         ({"tfds_name": "wmt14_trnslate/de-en"}, "did you mean wmt14_translate"),
         ({"tfds_name": "wmt14_translate/de-xx"}, 'no configuration "de-xx"; it has de-en'),
         ({"tfds_name": "wmt14_translate"}, "it has cs, en (other configurations: wmt14_translate/"),
+        ({"tfds_name": "huggingface:wmt14"}, "data.tfds_name=huggingface:wmt14: expected set"),
+        ({"tfds_name": "kaggle:pairs/de-en:1.0.0"}, "code of their own"),
+        ({"tfds_name": "opus/data_dir=x"}, "arguments are not taken"),
         ({"tfds_name": "mnist"}, "not a set of sentence pairs; its features are image, label"),
     ],
 )
 def test_tfds_mistakes(embedded: DataConfig, change: dict[str, str], expected: str) -> None:
     assert expected in failure(replace(embedded, **change))  # type: ignore[arg-type]
+
+
+def test_a_data_folder_names_no_class_to_import(
+    embedded: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pairs" / "1.0.0"
+    folder.mkdir(parents=True)
+    info = {"name": "pairs", "version": "1.0.0", "fileFormat": "tfrecord"}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    (folder / "features.json").write_text(json.dumps({"pythonClassName": "of_the_file.Features"}))
+    (tmp_path / "of_the_file.py").write_text("raise SystemExit('this was run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = replace(embedded, tfds_name="pairs", tfds_data_dir=str(tmp_path))
+    assert "features.json names of_the_file.Features" in failure(config)
+    # The embedded set is found as before, and so are the community's elsewhere.
+    assert next(read_pairs(embedded, "train"))
 
 
 def test_set_that_cannot_be_prepared(

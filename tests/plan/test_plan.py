@@ -18,7 +18,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.plan import largest_rows, make_plan
-from transformer_jax.plan.programs import Planner, needed_bytes, settled
+from transformer_jax.plan.programs import Planner, refusal, settled
 from transformer_jax.plan.report import fits, report
 from transformer_jax.plan.timeline import Estimate
 from transformer_jax.plan.topology import Target, this_machine, tpu_slice
@@ -143,21 +143,71 @@ def test_names_of_slices_that_are_none(name):
         tpu_slice(name)
 
 
+def test_what_the_compiler_refuses_never_reads_as_if_it_fitted(made):
+    """libtpu has 15.75 of v5e's 16 GiB: what lies between does not fit."""
+    gib = 1 << 30
+    between = dataclasses.replace(
+        made.train, bytes=int(15.9 * gib), fits=False, limit=int(15.75 * gib)
+    )
+    text = report(dataclasses.replace(made, train=between, memory=16 * gib))
+    assert "15.90 GiB of 15.75 GiB a device: DOES NOT FIT, 153.6 MiB too much" in text
+    nameless = dataclasses.replace(between, limit=None)
+    assert "DOES NOT FIT" in report(dataclasses.replace(made, train=nameless, memory=16 * gib))
+    assert "DOES NOT FIT" in report(dataclasses.replace(made, train=nameless, memory=None))
+
+
+def test_a_search_that_does_not_fit_has_advice_of_its_own(made):
+    gib = 1 << 30
+    decode = dataclasses.replace(made.decode, rows=32, bytes=24 * gib, fits=False, limit=16 * gib)
+    plan = dataclasses.replace(made, decode=decode, memory=16 * gib, param_bytes=0)
+    text = report(dataclasses.replace(plan, mesh={"data": 2, "fsdp": 2, "tensor": 1}))
+    assert text.count("DOES NOT FIT") == 1 and not fits(plan)
+    helpful = text.split("what would help:\n")[1]
+    assert "about --config.decode.batch_size=20," in helpful
+    assert "--config.decode.beam_size" in helpful and "batch.tokens" not in helpful
+    one_each = dataclasses.replace(plan, mesh={"data": 32, "fsdp": 1, "tensor": 1})
+    assert "decode.batch_size" not in report(one_each) and "beam_size" in report(one_each)
+
+
 @pytest.mark.parametrize(
-    ("message", "count"),
+    ("message", "expected"),
     [
-        ("RESOURCE_EXHAUSTED: ... Used 20.50G of 15.75G hbm. Exceeded hbm capacity", 20.5 * 2**30),
-        ("Used 512.0M of 15.75G hbm", 2**29),
+        (
+            "RESOURCE_EXHAUSTED: ... Used 20.50G of 15.75G hbm. Exceeded hbm capacity",
+            (20.5 * 2**30, 15.75 * 2**30),
+        ),
+        ("Used 512.0M of 15.75G hbm", (2**29, 15.75 * 2**30)),
         (
             "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total "
             "memory required for HLO temporaries (19.50G) exceeds available HBM (15.75G).",
-            19.5 * 2**30,
+            (22.5 * 2**30, 15.75 * 2**30),  # the arguments stand beside the temporaries
+        ),
+        (
+            "the total memory required for HLO temporaries (19.50G) exceeds available HBM.",
+            (22.5 * 2**30, None),
         ),
         ("INTERNAL: something else", None),
     ],
 )
-def test_what_the_tpus_compiler_says_it_would_need(message, count):
-    assert needed_bytes(message) == count
+def test_what_the_tpus_compiler_says_it_would_need(message, expected):
+    assert refusal(message, 3 * 2**30) == expected
+
+
+def test_a_refused_program_holds_what_the_compiler_said(made):
+    planner = Planner(CONFIG, Target(jax.devices()[:1], (), None))
+    state = planner.bytes_per_device(planner.state)
+
+    class Refused:
+        def compile(self):
+            raise jax.errors.JaxRuntimeError(
+                "the total memory required for HLO temporaries (2.0G) exceeds available HBM (1.0G)"
+            )
+
+    planner._step = type("Step", (), {"lower": lambda self, state, batch: Refused()})()
+    program = planner.train_step(4, 16)
+    batch = 2 * 4 * 16 * (4 + 1)  # two sides of ids and masks
+    assert program.bytes == (2 << 30) + state + batch
+    assert (program.limit, program.fits) == (1 << 30, False)
 
 
 def test_flags_of_plans_belong_to_plans(tmp_path, capsys):

@@ -23,6 +23,7 @@ from transformer_jax.cli.decode_flags import (
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
 from transformer_jax.run_folder import as_path, make_folder, write_whole
+from transformer_jax.training.run_lock import one_at_a_time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +87,8 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
         )
     options = {"target_language": data.target_language, "ter": args.ter}
     make_metrics(**options)
+    scores_path = as_path(args.workdir) / "scores.json"
+    read_scores(scores_path)
     translator, checkpoint = load_named(
         args.workdir, args.checkpoint, together=True, **decode_overrides(args)
     )
@@ -133,7 +136,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
     try:
         make_folder(path.parent)
         write_whole(path, "".join(line + "\n" for line in translations).encode())
-        _add_to_scores(as_path(args.workdir) / "scores.json", name, report)
+        add_to_scores(scores_path, name, report)
     except OSError as error:
         raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
     return report
@@ -170,12 +173,26 @@ def _read(path: str) -> list[str]:
     return list(read_lines(path))
 
 
-def _add_to_scores(path: Path, name: str, report: dict[str, Any]) -> None:
+def read_scores(path: Path) -> dict[str, Any]:
+    """What scores.json holds; {} where there is none.
+
+    Raises:
+      UserError: it is not the JSON object that eval writes.
+    """
     try:
         scores = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON: repair it or move it away") from error
-    write_whole(path, (json.dumps(scores | {name: report}, indent=2) + "\n").encode())
+    if not isinstance(scores, dict):
+        raise UserError(f"{path} is not a JSON object of scores: repair it or move it away")
+    return scores
+
+
+def add_to_scores(path: Path, name: str, report: dict[str, Any]) -> None:
+    """Adds an entry to scores.json, which another eval may be doing too."""
+    with one_at_a_time(path):
+        scores = read_scores(path) | {name: report}
+        write_whole(path, (json.dumps(scores, indent=2) + "\n").encode())
 
 
 def _as_text(report: dict[str, Any]) -> str:

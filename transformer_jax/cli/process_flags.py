@@ -12,7 +12,7 @@ def add_process_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--distributed",
         action="store_true",
-        help="join the other processes, as TPU, SLURM, Kubernetes or MPI says",
+        help="join the other processes, as TPU, SLURM, Kubernetes or Open MPI says",
     )
     group.add_argument("--coordinator_address", metavar="HOST:PORT", help="where process 0 listens")
     group.add_argument("--num_processes", type=int, metavar="N", help="how many there are")

@@ -5,8 +5,8 @@ r"""Trains a model from a recipe; the same command again continues a run that wa
 
 Any field of the recipe can be set as --config.<part>.<key>=<value>; docs/configuration.md
 lists them all. Ctrl-C and SIGTERM save and stop. Several processes run the same command,
-each with --distributed on a cluster that JAX can detect (TPU, SLURM, Kubernetes, MPI), or
-with --coordinator_address=HOST:PORT --num_processes=N --process_id=I.
+each with --distributed on a cluster that JAX can detect (TPU, SLURM, Kubernetes, Open MPI),
+or with --coordinator_address=HOST:PORT --num_processes=N --process_id=I.
 
 With --plan nothing is trained, read or written: the training step and the decoding are compiled
 for this machine, or for a TPU slice that need not be there (--plan_topology=v5e:2x4), and what

@@ -215,11 +215,18 @@ def _folder_builder(name: str, data_dir: str) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _named_builder(name: str, data_dir: str) -> Any:
+    if not re.fullmatch(r"[^:/=]+(/[^:/=]+)?(:[\d*.]+)?", name):
+        raise UserError(
+            f"data.tfds_name={name}: expected set, set/config or set/config:version; sets of a "
+            "namespace (of the community, of Hugging Face) come with code of their own, and "
+            "arguments are not taken"
+        )
     tfds = _import_tfds()
     register_grammar()
     set_name, _, config = name.partition(":")[0].partition("/")
     try:
-        return tfds.builder(name, data_dir=data_dir or None)
+        with _only_code_of_tfds(tfds):
+            return tfds.builder(name, data_dir=data_dir or None)
     except tfds.core.DatasetNotFoundError:
         names = tfds.list_builders(with_community_datasets=False)
         translations = [known for known in names if "transl" in known or known == "opus"]
@@ -238,6 +245,29 @@ def _named_builder(name: str, data_dir: str) -> Any:
                 f"it has {', '.join(some)}{more}"
             ) from None
         raise UserError(f"data.tfds_name={name}: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _only_code_of_tfds(tfds: Any) -> Iterator[None]:
+    """Keeps TFDS from importing what a name or a data folder's features.json asks for.
+
+    A file may name a class of any module, which TFDS would import to read the set.
+    """
+    connector = tfds.features.FeatureConnector
+    find = connector.__dict__["cls_from_name"]
+
+    def find_own(cls: Any, name: str) -> Any:
+        if not name.startswith("tensorflow_datasets."):
+            raise ValueError(f"its features.json names {name[:80]}, a class that is not of TFDS")
+        return find.__func__(cls, name)
+
+    connector.cls_from_name = classmethod(find_own)
+    try:
+        public = tfds.core.visibility.DatasetType.TFDS_PUBLIC
+        with tfds.core.visibility.set_availables_tmp([public]):
+            yield
+    finally:
+        connector.cls_from_name = find
 
 
 def _configs(set_name: str) -> list[str]:

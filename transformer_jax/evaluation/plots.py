@@ -1,6 +1,7 @@
 """Pictures of a run: its loss curve, and what its cross-attention looks at."""
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ def _pyplot() -> Any:
 def plot_training(workdir: str | Path) -> Path | None:
     """Loss and validation BLEU against the step, as `plots/training.png`.
 
+    A record of which a number is missing, or is none, is left out, and a line says so.
+
     Returns:
         The path, or None where the run has not logged anything yet.
     """
     records = read_metrics(workdir)
-    losses = [(r["step"], r["loss"], r["nll"]) for r in records if "loss" in r]
-    bleus = [(r["step"], r["validation.bleu"]) for r in records if "validation.bleu" in r]
+    losses = _points(workdir, records, "loss", "nll")
+    bleus = _points(workdir, records, "validation.bleu")
     if not losses:
         return None
     plt = _pyplot()
@@ -49,6 +52,25 @@ def plot_training(workdir: str | Path) -> Path | None:
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
     axes.set_title(f"Training of {as_path(workdir).name}")
     return _save(figure, as_path(workdir) / "plots" / "training.png")
+
+
+def _points(
+    workdir: str | Path, records: list[dict[str, Any]], *keys: str
+) -> list[tuple[float, ...]]:
+    """(step, numbers under the keys) of each record that has the first key."""
+    points = []
+    for record in records:
+        if keys[0] in record:
+            try:
+                points.append(tuple(float(record[key]) for key in ("step", *keys)))
+            except (KeyError, TypeError, ValueError, OverflowError):
+                print(
+                    f"note: {as_path(workdir) / 'metrics.jsonl'}: the record of step "
+                    f"{str(record['step'])[:20]} has no number under {' and '.join(keys)}; it is "
+                    "not drawn",
+                    file=sys.stderr,
+                )
+    return points
 
 
 def plot_cross_attention(

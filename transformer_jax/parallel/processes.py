@@ -37,7 +37,7 @@ def start(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> None:
-    """Joins the other processes; what is not given is detected (TPU, SLURM, Kubernetes, MPI).
+    """Joins the other processes; what is not given is detected (TPU, SLURM, Kubernetes, Open MPI).
 
     Call it before anything asks for devices.
 

@@ -46,6 +46,8 @@ class Program:
         text: HLO, as compiled; "" where it does not fit.
         fits: whether the compiler found room, and the device has it.
         accessed: bytes that one run reads and writes on a device, loop bodies counted once.
+        limit: bytes that the compiler lets a program have, where it refused this one; None = it
+            named none. (Of v5e's 16 GiB it is 15.75.)
     """
 
     rows: int
@@ -54,6 +56,7 @@ class Program:
     text: str
     fits: bool
     accessed: float = 0.0
+    limit: int | None = None
 
 
 def settled(config: Config, device: jax.Device) -> Config:
@@ -103,7 +106,8 @@ class Planner:
         ids = self._array((rows, length), jnp.int32)
         mask = self._array((rows, length), jnp.bool_)
         batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-        return self._compile(self._step.lower(self.state, batch), rows)  # type: ignore[attr-defined]
+        lowered = self._step.lower(self.state, batch)  # type: ignore[attr-defined]
+        return self._compile(lowered, rows, self.bytes_per_device((self.state, batch)))
 
     def decode(self, config: DecodeConfig, length: int) -> Program:
         """Compiles the search of a batch of sentences of `length` pieces: encoder and decode steps.
@@ -127,7 +131,7 @@ class Planner:
             max_length=min(config.max_target_length(length), model.max_length),
             mesh=self.mesh,
         )
-        return self._compile(lowered, rows)
+        return self._compile(lowered, rows, self.bytes_per_device(self.state.eval_params))
 
     def bytes_per_device(self, tree: Any) -> int:
         """Of the arrays of a tree of shapes with shardings, on the fullest device."""
@@ -162,14 +166,15 @@ class Planner:
         sharding: NamedSharding = batch_sharding(self.mesh)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-    def _compile(self, lowered: Any, rows: int) -> Program:
+    def _compile(self, lowered: Any, rows: int, arguments: int) -> Program:
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError as error:
-            used = needed_bytes(str(error))
-            if used is None:
+            refused = refusal(str(error), arguments)
+            if refused is None:
                 raise
-            return Program(rows, used, 0, "", False)
+            needed, limit = refused
+            return Program(rows, needed, arguments, "", False, limit=limit)
         memory = compiled.memory_analysis()
         arguments = memory.argument_size_in_bytes
         total = (
@@ -185,18 +190,33 @@ class Planner:
         return Program(rows, total, arguments, compiled.as_text(), fits, accessed)
 
 
-#: How the TPU's compiler says it. The second names the temporaries alone, where those already
-#: are too much.
+#: How the TPU's compiler says it: what the program needs, and what there is. The second form
+#: names the temporaries alone, where those already are too much.
 _REFUSALS = (
-    r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm",
-    r"total memory required for [\w ]+ \(([\d.]+)([KMGT]?)\) exceeds available HBM",
+    r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm",
+    r"total memory required for [\w ]+ \(([\d.]+)([KMGT]?)\) exceeds available HBM"
+    r"(?: \(([\d.]+)([KMGT]?)\))?",
 )
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def needed_bytes(message: str) -> int | None:
-    """What a program needed that the compiler refused for want of memory; None: another error."""
-    for form in _REFUSALS:
+def refusal(message: str, arguments: int) -> tuple[int, int | None] | None:
+    """(what a program needed, what there is) where it was refused for want of memory.
+
+    Args:
+        message: the compiler's.
+        arguments: bytes of the program's arguments, which stand beside its temporaries.
+
+    Returns:
+        Bytes; None for another error. What there is may be None: not every form names it.
+    """
+    for form, besides in zip(_REFUSALS, (0, arguments), strict=True):
         if match := re.search(form, message):
-            return int(float(match[1]) * _UNITS[match[2]])
+            needed, unit, limit, limit_unit = match.groups()
+            available = _bytes(limit, limit_unit) if limit else None
+            return _bytes(needed, unit) + besides, available
     return None
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(float(number) * _UNITS[unit])

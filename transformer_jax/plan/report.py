@@ -1,12 +1,15 @@
 """A plan in words."""
 
 from transformer_jax.plan.plan import Plan
+from transformer_jax.plan.programs import Program
+from transformer_jax.plan.search import guess_from
 
 _GIB = 1 << 30
 
 
 def report(plan: Plan) -> str:
     """The plan as lines of text for a terminal."""
+    own = plan.own_param_bytes
     mesh = " x ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [
         f"plan for {plan.target}; mesh {mesh}",
@@ -20,14 +23,15 @@ def report(plan: Plan) -> str:
             f"{plan.rows:,} pairs of {plan.length} + {plan.length} pieces, {plan.tokens:,} tokens; "
             f"{plan.flops:.3e} FLOPs",
         ),
-        _line("  memory", _memory(plan.train.bytes, plan.memory)),
+        _line("  memory", _memory(plan.train, plan.memory)),
         _line("decoding", f"{plan.decode.rows:,} sentences of {plan.length} pieces"),
-        _line("  memory", _memory(plan.decode.bytes, plan.memory)),
+        _line("  memory", _memory(plan.decode, plan.memory)),
         _line("validation", f"{plan.evaluation.rows:,} sentences, greedily, between steps"),
-        _line("  memory", f"{_memory(plan.evaluation.bytes, plan.memory)}, training state and all"),
+        _line("  memory", f"{_memory(plan.evaluation, plan.memory)}, training state and all"),
         _line(
             "one process alone",
-            f"parameters of {_memory(plan.own_param_bytes, plan.memory)} (translate, score)",
+            f"parameters of {_against(own, plan.memory, own <= (plan.memory or own))} "
+            "(translate, score)",
         ),
         _line("collectives", "of a training step, bytes of the arrays on each device"),
     ]
@@ -47,7 +51,11 @@ def report(plan: Plan) -> str:
             )
         )
     if not fits(plan):
+        lines.append("what would help:")
+    if not (plan.train.fits and plan.evaluation.fits):
         lines += _advice(plan)
+    if not plan.decode.fits:
+        lines.append(_decoding_advice(plan))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -66,15 +74,16 @@ def _size(count: int) -> str:
     return f"{count / (1 << 20):.1f} MiB"
 
 
-def _memory(needed: int, available: int | None) -> str:
-    if available is None:
-        return f"{_size(needed)} a device (it does not say how much it has)"
-    if needed > available:
-        return (
-            f"{_size(needed)} of {_size(available)} a device: DOES NOT FIT, "
-            f"{_size(needed - available)} too much"
-        )
-    return f"{_size(needed)} of {_size(available)} a device"
+def _memory(program: Program, available: int | None) -> str:
+    return _against(program.bytes, program.limit or available, program.fits)
+
+
+def _against(needed: int, limit: int | None, fits: bool) -> str:
+    if limit is None:
+        what = "it does not say how much it has" if fits else "DOES NOT FIT"
+        return f"{_size(needed)} a device ({what})"
+    too_much = "" if fits else f": DOES NOT FIT, {_size(max(0, needed - limit))} too much"
+    return f"{_size(needed)} of {_size(limit)} a device{too_much}"
 
 
 def _time(plan: Plan) -> list[str]:
@@ -100,12 +109,7 @@ def _time(plan: Plan) -> list[str]:
 
 
 def _advice(plan: Plan) -> list[str]:
-    lines = ["what would help:"]
-    if not plan.decode.fits:
-        lines.append(
-            "  for decoding: fewer sentences or hypotheses at a time, "
-            "--config.decode.batch_size=1 --config.decode.beam_size=1 at the least"
-        )
+    lines = []
     if not plan.train.fits and plan.largest_rows:
         lines.append(
             f"  a smaller batch: --config.batch.tokens={plan.largest_rows * plan.length}, or the "
@@ -122,6 +126,18 @@ def _advice(plan: Plan) -> list[str]:
             f"  splitting the state: --config.mesh.data=1 --config.mesh.fsdp={plan.num_devices} "
             f"frees {_size(saved)} a device"
         )
-    if len(lines) == 1:
+    if not lines:
         lines.append("  more devices, or a smaller model")
     return lines
+
+
+def _decoding_advice(plan: Plan) -> str:
+    beam = "a smaller --config.decode.beam_size, or a smaller --config.decode.max_source_length"
+    devices = plan.mesh.get("data", 1) * plan.mesh.get("fsdp", 1)
+    limit = plan.decode.limit or plan.memory
+    if limit is None or limit <= plan.param_bytes or plan.decode.rows <= devices:
+        return f"  for decoding: {beam}"
+    # All but the parameters grows with the sentences.
+    rows = guess_from(plan.decode.rows, plan.decode.bytes, plan.param_bytes, limit)
+    rows = max(devices, min(rows, plan.decode.rows - 1) // devices * devices)
+    return f"  for decoding: about --config.decode.batch_size={rows}, or {beam}"

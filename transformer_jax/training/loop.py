@@ -9,7 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -226,9 +226,9 @@ class _Saver:
         if not checkpoints or not checkpoints.newest:
             return 0, None, Record()
         state, saved = checkpoints.restore(abstract)
-        check_identity(saved.get("identity"), self._meta.get("identity"), self._workdir)
-        record = Record(**saved["record"])
         name, start = checkpoints.newest
+        record = _read_record(saved, f"{self._workdir}/{name}/{start}/meta")
+        check_identity(saved.get("identity"), self._meta.get("identity"), self._workdir)
         self._say(f"continuing after step {start}")
         # A kill may have come between the two copies of the best checkpoint.
         if name == "best" or (record.best_step == start and not checkpoints.has_best(start)):
@@ -253,6 +253,30 @@ class _Saver:
         if checkpoints and jax.process_count() == 1:
             with contextlib.suppress(UserError):
                 checkpoints.close()
+
+
+def _read_record(saved: Any, where: str) -> Record:
+    """The record of evaluations in a checkpoint's meta.
+
+    Raises:
+        UserError: it holds none that fits, or what it holds beside it does not.
+    """
+    meta: dict[str, Any] = saved if isinstance(saved, dict) else {}
+    record: Any = meta.get("record")
+    keys = [field.name for field in fields(Record)]
+    fitting = isinstance(record, dict) and sorted(record) == sorted(keys)
+    if not isinstance(saved, dict):
+        problem = "it is no JSON object"
+    elif not isinstance(meta.get("identity") or {}, dict):
+        problem = 'key "identity": expected an object'
+    elif not fitting or not all(type(value) in (int, float) for value in record.values()):
+        problem = f'key "record": expected numbers {", ".join(keys)}'
+    else:
+        return Record(**record)
+    raise UserError(
+        f"{where}: {problem}; another version or a change by hand wrote it: put it back, "
+        "remove that checkpoint, or use another folder"
+    )
 
 
 def _stopped_early(train: TrainConfig, record: Record) -> bool:

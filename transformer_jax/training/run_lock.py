@@ -53,6 +53,25 @@ def only_run(workdir: str | Path, say: Callable[[str], None] = lambda text: None
         yield
 
 
+@contextlib.contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Waits until no other process is between here and the context's end for this file.
+
+    For reading a file and writing it again. A folder of a file system that has no locks, or
+    of a bucket, has none here either.
+    """
+    with contextlib.ExitStack() as stack:
+        if not in_bucket(path):
+            flags = os.O_RDWR | os.O_CREAT
+            descriptor = os.open(path.with_name(f".{path.name}.lock"), flags, 0o644)
+            stack.callback(os.close, descriptor)
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def _lock(descriptor: int, workdir: str | Path, say: Callable[[str], None]) -> None:
     try:
         import fcntl
