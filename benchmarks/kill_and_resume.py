@@ -7,7 +7,8 @@ fall into the start (imports, tokenizer, restore), the others into training, whi
 every ten steps. In the end it compares the parameters bit by bit, and the loss of
 every step, which depends on the parameters and on the data of that step: equal losses at
 every step, each step once, say that no data was skipped or seen twice. Prints JSON; exit
-status 1 where anything differs.
+status 1 where anything differs, where there were fewer kills than asked for (the run came to its
+end), or where of twenty or more none fell into a save.
 """
 
 import argparse
@@ -23,6 +24,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: Of so many kills one at least must fall into a save; about a third of them does.
+ENOUGH = 20
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -162,8 +165,10 @@ def main() -> int:
         assert process.wait() == 0, "the undisturbed run failed"
         kills: list[dict] = []
         while len(kills) < args.kills:
-            # Such that all the kills fit: on average the lives take half of the steps.
+            # Such that all the kills fit: on average the lives take half of the steps, and none
+            # comes so near the end that it could be over before its kill.
             far = max(1, int(1.5 * args.steps / args.kills))
+            far = max(1, min(far, args.steps - 50 - newest(folder / "killed")))
             done = kill_once(recipe, folder / "killed", draw, startup, far)
             if done["moment"] == "finished":
                 break
@@ -176,6 +181,8 @@ def main() -> int:
         "kills": len(kills),
         **{f"kills while {m}": moments.count(m) for m in ("start", "training", "saving")},
         "steps": one["step"],
+        "as many kills as asked for": len(kills) == args.kills,
+        "a kill in a save": "saving" in moments or len(kills) < ENOUGH,
         "last exit status": status,
         "parameters, average and moments bit-identical": one["leaves"] == other["leaves"],
         "every step once": [s for s, _, _ in other["losses"]] == list(range(1, one["step"] + 1)),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -101,14 +100,50 @@ def test_one_two_one_processes(tmp_path, alone):
 
 
 @pytest.mark.slow
-def test_when_one_of_four_is_killed_the_others_end_and_the_job_continues(tmp_path, alone):
-    processes = start(tmp_path, 4, 12, "die")
-    assert processes[-1].wait(timeout=400) == -signal.SIGKILL
+@pytest.mark.parametrize("killed", [3, 0], ids=["the last", "the coordinator"])
+def test_when_one_of_four_is_killed_the_others_end_and_the_job_continues(tmp_path, alone, killed):
+    processes = start(tmp_path, 4, 12, f"kill {killed}")
+    others = [process for process in processes if process is not processes[killed]]
+    assert processes[killed].wait(timeout=400) == -signal.SIGKILL
     died = time.monotonic()
-    for process in processes[:-1]:
-        assert process.wait(timeout=90) != 0
+    for process in others:
+        assert process.wait(timeout=died + 90 - time.monotonic()) != 0
     print(f"the others ended {time.monotonic() - died:.1f} s after the one that was killed")
     for process in processes:
-        process.communicate()
-    shutil.copytree(tmp_path, tmp_path.parent / "left")
+        _, error = process.communicate()
+        assert process is processes[killed] or error.strip(), "it ended without a word"
+        print(process.returncode, *error.strip().splitlines()[-1:])
     assert_same_training(tmp_path, run(tmp_path, 4, 12), alone)
+
+
+# Steps of 20 ms, after each of which Orbax saves: it asks too, for the step of the whole run.
+STOPPING = """
+import json, os, signal, sys, time
+from jax.experimental import multihost_utils
+from transformer_jax.parallel import processes
+
+processes.start(sys.argv[1], 2, int(sys.argv[2]))
+for call in range(1, 1500):
+    time.sleep(0.02)
+    if processes.stop_agreed(call):
+        break
+    assert not multihost_utils.reached_preemption_sync_point(10_000 + call)
+    if call == 50 and sys.argv[2] == "1":
+        os.kill(os.getpid(), signal.SIGTERM)
+print(json.dumps(call), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_after_a_resume_all_stop_soon_and_at_the_same_step():
+    address = free_address()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", STOPPING, address, index],
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(SCRIPT.parents[2])},
+            stdout=subprocess.PIPE, text=True,
+        )
+        for index in "01"
+    ]  # fmt: skip
+    first, second = (json.loads(each.communicate(timeout=200)[0]) for each in processes)
+    assert first == second and 50 < first < 1000

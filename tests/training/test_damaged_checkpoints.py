@@ -179,6 +179,20 @@ def test_a_run_without_its_checkpoints_does_not_start_over(run, emptied):
         Checkpoints(run, 5)
 
 
+@pytest.mark.parametrize("note", ["", "{}", "[4]", '{"step": null}'])
+def test_nor_where_the_note_of_them_is_damaged(tmp_path, note):
+    (tmp_path / "last_checkpoint.json").write_text(note)
+    with pytest.raises(UserError, match=r"none is there, and last_checkpoint\.json is damaged"):
+        Checkpoints(tmp_path, 5)
+
+
+def test_a_damaged_note_does_not_matter_where_a_checkpoint_is_whole(run):
+    (run / "last_checkpoint.json").write_text("{")
+    assert reopened(run) == (12, [])
+    save(run, 16)
+    assert (run / "last_checkpoint.json").read_text() == '{"step": 16}\n'
+
+
 def test_a_run_killed_before_its_first_checkpoint_starts(tmp_path):
     unfinished = tmp_path / "checkpoints" / "4.orbax-checkpoint-tmp"
     unfinished.mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import os
 import resource
@@ -80,6 +81,38 @@ def test_a_checkpoint_on_a_full_file_system(small_disk):
 
     text = refuses_then_recovers(small_disk / "run", filled())
     assert os.strerror(errno.ENOSPC) in text
+
+
+def test_a_folder_that_may_no_longer_be_written(tmp_path, monkeypatch):
+    """During a save; the kernel lets root write anywhere, so its refusal is played."""
+    open_file, refused = io.open, []
+
+    def refuse(path, mode="r", *args, **kwargs):
+        if set(mode) & set("wax+") and str(path).startswith(str(tmp_path / "checkpoints")):
+            refused.append(path)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_file(path, mode, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def unwritable():
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "open", refuse)
+            yield
+
+    text = refuses_then_recovers(tmp_path, unwritable())
+    assert os.strerror(errno.EACCES) in text and refused
+
+
+def test_a_note_that_cannot_be_written_is_one_line(tmp_path):
+    checkpoints = Checkpoints(tmp_path, 5)
+    (tmp_path / "last_checkpoint.json").mkdir()  # a folder where the file should be
+    checkpoints.save(4, state(4), {"position": 4}, best=False)
+    with pytest.raises(UserError, match=r"cannot write .*last_checkpoint\.json") as error:
+        checkpoints.wait()
+    assert "\n" not in str(error.value) and "the checkpoints are whole" in str(error.value)
+    (tmp_path / "last_checkpoint.json").rmdir()
+    checkpoints.close()
+    assert reopened(tmp_path) == (4, [])
 
 
 def test_a_folder_that_may_not_be_written(tmp_path):

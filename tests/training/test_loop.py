@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.training.checkpoint import checkpoint_steps
 from transformer_jax.training.config import Config, to_json
 from transformer_jax.training.loop import fit
-from transformer_jax.training.metrics import read_metrics
+from transformer_jax.training.metrics import MetricsLog, read_metrics
 from transformer_jax.training.restore import restore_params
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
@@ -173,3 +174,35 @@ def test_batches_that_end_early_lose_nothing(tmp_path):
         with pytest.raises(UserError, match=r"ended at position 6, before train.steps=12.*steps=6"):
             fit(toy.MODEL, TRAIN, finite, workdir=tmp_path, progress=False)
     assert checkpoint_steps(tmp_path / "checkpoints") == [4, 6]
+
+
+def test_a_checkpoint_is_noted_as_soon_as_it_is_sealed(tmp_path):
+    """So a kill after the first one leaves a folder that is known to have held a run."""
+    seen = []
+
+    def batches(position):
+        for batch in toy.batches_from(position):
+            if position == 5:  # after step 5; the save began after step 4
+                for thread in threading.enumerate():
+                    if thread.name == "save_finalize":
+                        thread.join()
+            if position == 6:
+                seen.append((tmp_path / "last_checkpoint.json").read_text())
+            yield batch
+            position += 1
+
+    fit(toy.MODEL, TRAIN, batches, workdir=tmp_path, progress=False, should_stop=lambda: bool(seen))
+    assert seen == ['{"step": 4}\n']
+
+
+def test_a_run_that_starts_over_says_so(tmp_path):
+    said = []
+    log = MetricsLog(tmp_path, 0, said.append)
+    log.write(3, {"loss": 2.0})
+    log.close()
+    MetricsLog(tmp_path, 3, said.append).close()
+    assert said == []
+    MetricsLog(tmp_path, 0, said.append).close()
+    (line,) = said
+    assert "starting over at step 0" in line and "got to step 3" in line and "\n" not in line
+    assert read_metrics(tmp_path) == []

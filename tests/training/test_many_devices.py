@@ -11,13 +11,17 @@ import pytest
 
 HERE = Path(__file__).parent
 
-# Saved with 8 devices after 4 steps, then continued with fewer.
+# Saved with 8 devices after 4 steps, then continued with fewer, on batches of a real plan.
 FEWER = """
-import json, sys
+import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])
-import jax, shutil, toy
+import jax, numpy as np, shutil, toy
 from dataclasses import replace
-from transformer_jax.parallel.mesh import MeshConfig
+from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.id_corpus import IdCorpus
+from transformer_jax.data.pipeline import batches
+from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit
 from transformer_jax.training.metrics import read_metrics
 
@@ -26,14 +30,42 @@ model = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16)
 train = replace(toy.TRAIN, steps=4, log_every=1, ema_decay=0.9)
 mesh = {8: MeshConfig(data=2, fsdp=2, tensor=2), 4: MeshConfig(data=1, fsdp=4),
         2: MeshConfig(), 1: MeshConfig()}
-fit(model, train, toy.batches_from, mesh=mesh[8], workdir=folder, progress=False)
+rng = np.random.default_rng(0)
+source = [rng.integers(4, 16, rng.integers(1, 6)).tolist() for _ in range(43)]
+corpus = IdCorpus.from_lists(source, [ids[::-1] for ids in source])
+plan = BatchPlan(corpus.source_lengths, corpus.target_lengths,
+                 BatchConfig(tokens=48, max_length=6, num_buckets=1), row_multiple=4)
+assert plan.batches_per_epoch == 6  # the continued run comes into the second epoch
+seen = []
+
+def batches_from(position, mesh):
+    rows = batch_devices(make_mesh(mesh))
+    for batch in batches(corpus, plan, position, row_multiple=rows, engine="python"):
+        content = b"".join(batch[key].tobytes() for key in sorted(batch))
+        seen.append((position, hashlib.sha256(content).hexdigest()))
+        yield batch
+        position += 1
+
+def go_on(steps, mesh, folder):
+    state = fit(model, replace(train, steps=steps), lambda position: batches_from(position, mesh),
+                mesh=mesh, workdir=folder, progress=False)
+    return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(state)))
+
+saved = go_on(4, mesh[8], folder).hexdigest()
 out = {}
 for count in mesh:
     shutil.copytree(folder, f"{folder}-{count}")
     jax.devices = lambda *a: devices[:count]
-    fit(model, replace(train, steps=8), toy.batches_from, mesh=mesh[count],
-        workdir=f"{folder}-{count}", progress=False)
-    out[count] = [(r["step"], r["loss"]) for r in read_metrics(f"{folder}-{count}") if "loss" in r]
+    del seen[:]
+    restored = go_on(4, mesh[count], f"{folder}-{count}").hexdigest()  # nothing to train
+    assert not seen
+    go_on(8, mesh[count], f"{folder}-{count}")
+    out[count] = {
+        "state": [saved, restored],
+        "batches": list(seen),
+        "losses": [(r["step"], r["loss"]) for r in read_metrics(f"{folder}-{count}")
+                   if "loss" in r],
+    }
 print(json.dumps(out))
 """
 
@@ -124,9 +156,13 @@ def test_a_device_holds_less_as_fsdp_grows(fifty_steps, part):
 @pytest.mark.slow
 def test_saved_on_eight_devices_and_continued_on_one_two_and_four(tmp_path):
     runs = with_eight_devices("-c", FEWER, str(HERE), str(tmp_path / "run"))
-    steps, expected = zip(*runs["8"], strict=True)
+    steps, expected = zip(*runs["8"]["losses"], strict=True)
     assert list(steps) == list(range(1, 9))
-    for count in ("4", "2", "1"):
-        found_steps, found = zip(*runs[count], strict=True)
+    assert [position for position, _ in runs["8"]["batches"]] == [4, 5, 6, 7]
+    for count in ("8", "4", "2", "1"):
+        saved, restored = runs[count]["state"]
+        assert restored == saved, "the parameters, moments or the average are not those saved"
+        assert runs[count]["batches"] == runs["8"]["batches"]
+        found_steps, found = zip(*runs[count]["losses"], strict=True)
         assert found_steps == steps
         np.testing.assert_allclose(found, expected, atol=1e-5)

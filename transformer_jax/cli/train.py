@@ -14,6 +14,7 @@ they need and take is printed. The exit status is 3 where they do not fit.
 """
 
 import argparse
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -137,11 +138,18 @@ def _report(workdir: str, log: "RunLog") -> None:
 
 
 class _StopAgreed:
-    """Whether a SIGTERM to one of several processes stops them all after this step."""
+    """Whether a SIGTERM or Ctrl-C to one of several processes stops them all after this step."""
 
     def __init__(self) -> None:
         self._calls = 0
         self.answer = False  # the last one given
+        signal.signal(signal.SIGINT, self._as_sigterm)
+
+    @staticmethod
+    def _as_sigterm(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        os.kill(os.getpid(), signal.SIGTERM)  # what the processes agree upon knows this one alone
 
     def __call__(self) -> bool:
         from transformer_jax.parallel.processes import stop_agreed

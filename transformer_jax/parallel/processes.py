@@ -70,6 +70,7 @@ def start(
         advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"cannot start several processes: {line}{advice}") from error
+    _keep_stopping_to_ourselves()
 
 
 def from_first(make: Callable[[], bytes]) -> bytes:
@@ -122,25 +123,55 @@ def gather(texts: Sequence[str]) -> list[str]:
     ]
 
 
+class _Stopping:
+    """Stands in the place of JAX's preemption service, which `stop_agreed` alone may ask.
+
+    The service takes whoever asks to be at the step that he names, and lets all stop at one
+    step past the farthest. Orbax asks in every save, from another thread too, for steps that
+    are long over: a process would miss the step at which the others stop.
+    """
+
+    def __init__(self, service: Any) -> None:
+        self.service = service
+
+    def reached_sync_point(self, step: int) -> bool:
+        """What Orbax is told."""
+        del step
+        return False
+
+    def shutdown(self) -> None:
+        """Called before the distributed runtime ends."""
+        self.service.shutdown()
+
+
+def _keep_stopping_to_ourselves() -> None:
+    state = _state()
+    if state.preemption_sync_manager is not None:  # None: JAX was told to have no such service
+        state.preemption_sync_manager = _Stopping(state.preemption_sync_manager)
+
+
 def stop_agreed(step: int) -> bool:
     """Whether all processes save and stop after this step, since one of them got a SIGTERM.
 
     JAX's preemption service decides: the answer is the same in every process. Call it once
-    after each step, with numbers that rise.
+    after each step, with numbers that rise by one, the same in every process.
     """
-    from jax.experimental import multihost_utils
-
-    return bool(multihost_utils.reached_preemption_sync_point(step))
+    stopping = _state().preemption_sync_manager
+    return isinstance(stopping, _Stopping) and bool(stopping.service.reached_sync_point(step))
 
 
 def _next_key() -> str:
     return f"transformer_jax/{next(_counter)}"  # every process makes the same calls in order
 
 
-def _client() -> Any:
+def _state() -> Any:
     from jax._src import distributed  # no public name; Orbax's barriers use the same client
 
-    return distributed.global_state.client
+    return distributed.global_state
+
+
+def _client() -> Any:
+    return _state().client
 
 
 def _set(key: str, value: bytes) -> None:

@@ -31,7 +31,7 @@ from transformer_jax.run_folder import (
 from transformer_jax.training.integrity import find_damage, write_manifest
 from transformer_jax.training.state import TrainState
 
-#: Newest step known to have been saved: how a folder whose checkpoints are gone is told
+#: Newest step known to have been sealed: how a folder whose checkpoints are gone is told
 #: from one that never had any.
 _LAST = "last_checkpoint.json"
 
@@ -102,6 +102,7 @@ class Checkpoints:
         self.newest: tuple[str, int] | None = tuple(found["newest"]) if found["newest"] else None
         self._damaged: list[tuple[str, int]] = [tuple(each) for each in found["damaged"]]
         self._saving: int | None = None
+        self._to_note: int | None = None  # the same, until `last_checkpoint.json` names it
         self._managers = {
             name: ocp.CheckpointManager(
                 self._folders[name],
@@ -122,7 +123,7 @@ class Checkpoints:
 
     def _look(self, say: Callable[[str], None]) -> dict[str, Any]:
         """The newest whole checkpoint, and the damaged ones that are newer."""
-        last = _read_last(self._workdir)
+        last, unreadable = _read_last(self._workdir)
         candidates = sorted(
             (
                 (step, name)
@@ -141,8 +142,8 @@ class Checkpoints:
                 break
             damaged.append((name, step))
             problems.append(f"{name}/{step}: {problem}")
-        if newest is None and (problems or last is not None):
-            reason = "; ".join(problems) or f"the one of step {last} is gone"
+        if newest is None and (problems or unreadable or last is not None):
+            reason = "; ".join(problems) or unreadable or f"the one of step {last} is gone"
             raise UserError(
                 f"--workdir={self._workdir}: this folder held a run, and none of its checkpoints "
                 f"is whole ({reason}); nothing was touched: put one back, or use another folder"
@@ -181,7 +182,7 @@ class Checkpoints:
         if state.ema:
             items["ema"] = ocp.args.StandardSave(state.ema)
         self.wait()
-        self._saving = step
+        self._saving = self._to_note = step
         try:
             for name in ["best"] * best + ["checkpoints"]:
                 if step not in self._managers[name].all_steps():
@@ -252,12 +253,29 @@ class Checkpoints:
                 manager.wait_until_finished()
         except Exception as error:
             raise self._cannot_save(error) from error
-        if self._saving is not None and is_first():
-            _write_last(self._workdir, self._saving)
+        self._note()
         self._saving = None
 
+    def look(self) -> None:
+        """Notes a checkpoint that is sealed by now; waits for none. Called after each step.
+
+        Raises:
+            CannotSave: the note could not be written; the checkpoints are whole.
+        """
+        if self._to_note is None or not is_first():
+            return
+        if any(manager.is_saving_in_progress() for manager in self._managers.values()):
+            return
+        if self._to_note in checkpoint_steps(self._folders["checkpoints"]):  # it may have failed
+            self._note()
+
+    def _note(self) -> None:
+        if self._to_note is not None and is_first():
+            _write_last(self._workdir, self._to_note)
+        self._to_note = None
+
     def _cannot_save(self, error: Exception) -> CannotSave:
-        step, self._saving = self._saving, None
+        step, self._saving, self._to_note = self._saving, None, None
         self._remove_half_saved()
         folders = self._folders.values()
         try:
@@ -298,15 +316,27 @@ def _trainer(state: TrainState) -> dict[str, Any]:
     }
 
 
-def _read_last(workdir: Path) -> int | None:
+def _read_last(workdir: Path) -> tuple[int | None, str]:
+    """(the step noted, what is wrong with the note); (None, "") where there is none."""
+    path = workdir / _LAST
+    if not path.exists():
+        return None, ""
     try:
-        return int(json.loads((workdir / _LAST).read_text(encoding="utf-8"))["step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        step = json.loads(path.read_bytes())["step"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        step = None
+    return (step, "") if isinstance(step, int) else (None, f"none is there, and {_LAST} is damaged")
 
 
 def _write_last(workdir: Path, step: int) -> None:
-    write_whole(workdir / _LAST, (json.dumps({"step": step}) + "\n").encode())
+    path = workdir / _LAST
+    try:
+        write_whole(path, (json.dumps({"step": step}) + "\n").encode())
+    except OSError as error:
+        raise CannotSave(
+            f"cannot write {path}: {error.strerror}; stopped, the checkpoints are whole: make room "
+            "there and start the same command again"
+        ) from error
 
 
 def _first(error: BaseException) -> str:

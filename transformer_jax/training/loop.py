@@ -145,6 +145,7 @@ def fit(
                 )
             state, metrics = step_fn(state, to_device(batch))
             report.log(step, metrics)
+            saver.look()
             evaluated_best = False
             if evaluate and (step % train.evaluate_every == 0 or step == train.steps):
                 with report.pause():
@@ -239,6 +240,11 @@ class _Saver:
         if self._checkpoints:
             meta = {**self._meta, "position": step, "record": asdict(record)}
             self._checkpoints.save(step, state, meta, best=best)
+
+    def look(self) -> None:
+        """Has a checkpoint noted that was sealed since the last step."""
+        if self._checkpoints:
+            self._checkpoints.look()
 
     def finish(self) -> None:
         """Returns when all is on disk."""

@@ -34,7 +34,13 @@ class MetricsLog:
         folder = as_path(workdir)
         self._path = folder / "metrics.jsonl"
         self._say = say
-        kept = [r for r in read_metrics(workdir) if r["step"] <= start_step]
+        records = read_metrics(workdir)
+        kept = [r for r in records if r["step"] <= start_step]
+        if records and not start_step:
+            say(
+                f"starting over at step 0: a run here got to step {records[-1]['step']}, but ended "
+                "before its first checkpoint"
+            )
         text = "".join(json.dumps(record) + "\n" for record in kept)
         with self._stopping_if_it_fails():
             write_whole(self._path, text.encode())

@@ -1,0 +1,159 @@
+"""train.py and eval.py in two real processes: what one process does, and stopping together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_processes import free_address, losses
+
+from transformer_jax.data.grammar import generate
+from transformer_jax.training.metrics import read_metrics
+
+ROOT = Path(__file__).parents[2]
+
+RECIPE = """
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.training.config import Config, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="en", target_language="de", train_source=("{folder}/train.en",),
+                    train_target=("{folder}/train.de",), validation_from_train=9,
+                    cache_dir="{folder}/cache"),
+    tokenizer=TokenizerConfig(vocab_size=400),
+    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1, row_multiple=2),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
+                      decoder=StackConfig(num_layers=1), max_length=64, dropout_rate=0.1),
+    train=TrainConfig(steps=12, evaluate_every=6, evaluate_sentences=9, checkpoint_every=5,
+                      log_every=1),
+    decode=DecodeConfig(beam_size=2, max_length_factor=0.5, max_length_offset=4),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a recipe, two text files and nothing else."""
+    folder = tmp_path_factory.mktemp("place")
+    pairs = generate(5, 320)
+    for side, language in ((0, "en"), (1, "de")):
+        lines = [pair[side] + "\n" for pair in pairs]
+        (folder / f"train.{language}").write_text("".join(lines[:300]), encoding="utf-8")
+        (folder / f"test.{language}").write_text("".join(lines[300:]), encoding="utf-8")
+    (folder / "recipe.py").write_text(RECIPE.format(folder=folder))
+    return folder
+
+
+@pytest.fixture
+def start():
+    """Starts a command in so many processes; what is left of them ends with the test."""
+    started = []
+
+    def start(count, script, *arguments):
+        address = free_address()
+        flags = [[]] if count == 1 else [
+            [f"--coordinator_address={address}", f"--num_processes={count}", f"--process_id={i}"]
+            for i in range(count)
+        ]  # fmt: skip
+        processes = [
+            subprocess.Popen(
+                [sys.executable, ROOT / script, *arguments, *each],
+                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for each in flags
+        ]  # fmt: skip
+        started.extend(processes)
+        return processes
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def train(place, workdir, *more):
+    return ["train.py", f"--config={place / 'recipe.py'}", f"--workdir={workdir}", "--no_progress",
+            *more]  # fmt: skip
+
+
+def finish(processes, status=0):
+    """What each wrote to standard output, once all have ended with the status."""
+    deadline = time.monotonic() + 900
+    results = [each.communicate(timeout=deadline - time.monotonic()) for each in processes]
+    for process, (_, error) in zip(processes, results, strict=True):
+        assert process.returncode == status, error[-3000:]
+    return [output for output, _ in results]
+
+
+@pytest.mark.slow
+def test_two_processes_train_and_score_as_one_does(place, tmp_path, start):
+    reports = {}
+    for count in (1, 2):
+        workdir = tmp_path / str(count)
+        finish(start(count, *train(place, workdir)))
+        files = (f"--source={place / 'test.en'}", f"--reference={place / 'test.de'}")
+        first, *others = finish(
+            start(count, "eval.py", f"--workdir={workdir}", "--checkpoint=latest", "--json", *files)
+        )
+        assert others == [""] * (count - 1), "only the first process reports"
+        reports[count] = json.loads(first)
+    one, two = tmp_path / "1", tmp_path / "2"
+
+    assert list(losses(two)) == list(losses(one)) == list(range(1, 13))
+    np.testing.assert_allclose(list(losses(two).values()), list(losses(one).values()), atol=1e-5)
+    bleu = [[r["validation.bleu"] for r in read_metrics(w) if "validation.bleu" in r]
+            for w in (one, two)]  # fmt: skip
+    assert bleu[0] == bleu[1] and len(bleu[0]) == 2
+    counted = [
+        [line.split(maxsplit=2)[2] for line in (w / "log.txt").read_text().splitlines()
+         if "learning the vocabulary" in line or "first step done" in line or "BLEU" in line]
+        for w in (one, two)
+    ]  # fmt: skip
+    assert len(counted[1]) == len(counted[0]) == 4, counted
+
+    model = "tokenizer/joint.model"
+    assert (two / model).read_bytes() == (one / model).read_bytes()
+    assert reports[2]["num_sentences"] == 20
+    assert reports[2]["scores"] == reports[1]["scores"]
+    texts = [Path(reports[count]["translations"]).read_text() for count in (1, 2)]
+    assert texts[0] == texts[1] and len(texts[0].splitlines()) == 20
+
+
+def wait_for_step(processes, workdir, step):
+    deadline = time.monotonic() + 600
+    while max(losses(workdir), default=0) < step:
+        assert time.monotonic() < deadline
+        assert [each.poll() for each in processes] == [None] * len(processes)
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_of_two_stops_both_and_they_continue_exactly(place, tmp_path, start):
+    """Also after a resume, and with checkpoints all the time. (Ctrl-C is a SIGTERM to itself.)"""
+    workdir = tmp_path / "run"
+    long = ("--config.train.steps=100000", "--config.train.evaluate_every=100000")
+    last = 0
+    for number, to in ((signal.SIGTERM, 1), (signal.SIGINT, 0)):
+        processes = start(2, *train(place, workdir, *long))
+        wait_for_step(processes, workdir, last + 12)
+        processes[to].send_signal(number)
+        asked = time.monotonic()
+        for process in processes:
+            assert process.wait(timeout=asked + 120 - time.monotonic()) == 143
+        print(f"both had saved and ended {time.monotonic() - asked:.1f} s after the signal")
+        newest = max(int(path.name) for path in (workdir / "checkpoints").iterdir())
+        assert newest == max(losses(workdir)) > last
+        last = newest
+    short = (f"--config.train.steps={last + 2}", "--config.train.evaluate_every=100000")
+    finish(start(2, *train(place, workdir, *short)))
+    finish(start(2, *train(place, tmp_path / "undisturbed", *short)))
+    assert losses(workdir) == losses(tmp_path / "undisturbed")
+    assert list(losses(workdir)) == list(range(1, last + 3)), "a step is missing or stands twice"
