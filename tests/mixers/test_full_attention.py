@@ -286,6 +286,7 @@ def test_what_cannot_work_fails_at_build_with_advice(options, position, words):
             check_model_config(replace(config, encoder=StackConfig(), cross_options=cross))
 
 
+@pytest.mark.slow
 def test_a_whole_model_with_fused_attention_under_remat():
     options = replace(StackConfig().options, full=FullAttentionOptions(implementation="fused"))
     stack = StackConfig(num_layers=1, options=options, position="t5")

@@ -77,6 +77,7 @@ def test_the_report_of_a_machine_that_says_little(made):
     assert "DOES NOT FIT" not in text and "what would help" not in text
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_found_by_compiling(made):
     """A device that is said to have 1.5 times what the recipe's batch takes."""
     device = Device("made up", int(1.5 * made.train.bytes), 1e12, 1e11)
