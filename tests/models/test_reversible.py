@@ -98,6 +98,7 @@ def growth_in_streams(residual):
     return (temporary_bytes(residual, 3) - temporary_bytes(residual, 1)) / (16 * 64 * 16 * 4)
 
 
+@pytest.mark.slow
 def test_activation_memory_does_not_grow_with_depth():
     assert growth_in_streams("reversible") < 2
 

@@ -222,6 +222,7 @@ def test_flags_of_plans_belong_to_plans(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_command_on_eight_devices(tmp_path):
     """Prints a plan with its collectives, and writes nothing."""
     command = [

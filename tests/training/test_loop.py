@@ -91,6 +91,7 @@ def test_killed_and_continued_is_bit_identical(tmp_path, undisturbed):
     assert steps == sorted(set(steps)), "a step stands twice in the record"
 
 
+@pytest.mark.slow
 def test_what_was_lost_of_the_checkpoints_does_not_change_the_end(tmp_path, undisturbed):
     run(tmp_path, replace(TRAIN, steps=4))
     shutil.rmtree(tmp_path / "best" / "4")  # as if killed between the two copies
