@@ -11,7 +11,9 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Translates, scores, writes and reports; of several processes the first one does."""
     from transformer_jax.parallel.processes import gather
 
-    # Whatever a library prints goes to standard error: the report is alone on the output.
-    with contextlib.redirect_stdout(sys.stderr):
+    with _all_output_on_standard_error():
         start_processes(args)
         report = evaluate(args)
         gather([])  # they end together
@@ -59,6 +60,23 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(report) if args.json else _as_text(report))
     sys.stdout.flush()
     return 0
+
+
+@contextlib.contextmanager
+def _all_output_on_standard_error() -> Iterator[None]:
+    """Whatever a library prints meanwhile: the report is alone on the output.
+
+    That of C++ too: Gloo, the collectives of CPU processes, says whom it has found.
+    """
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
