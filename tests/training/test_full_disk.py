@@ -8,6 +8,8 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from test_damaged_checkpoints import reopened, save, state
@@ -67,6 +69,29 @@ def refuses_then_recovers(folder, full):
 def test_a_checkpoint_that_does_not_fit(tmp_path):
     text = refuses_then_recovers(tmp_path, files_end_at(100))
     assert os.strerror(errno.EFBIG) in text
+
+
+def test_what_the_threads_of_a_failed_save_write_late_is_removed_too(tmp_path):
+    save(tmp_path, 4)
+    checkpoints = Checkpoints(tmp_path, 5)
+    with files_end_at(100), pytest.raises(UserError):
+        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.wait()
+
+    def late():
+        for _ in range(12):
+            with contextlib.suppress(OSError):
+                half = tmp_path / "checkpoints" / "8.orbax-checkpoint-tmp"
+                half.mkdir(exist_ok=True)
+                (half / "late").write_text("late")
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    with contextlib.suppress(UserError):
+        checkpoints.close()
+    thread.join()
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["4"]
 
 
 def test_a_checkpoint_on_a_full_file_system(small_disk):

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ class Checkpoints:
         self.newest: tuple[str, int] | None = tuple(found["newest"]) if found["newest"] else None
         self._damaged: list[tuple[str, int]] = [tuple(each) for each in found["damaged"]]
         self._saving: int | None = None
+        self._failed = False  # a save
         self._to_note: int | None = None  # the same, until `last_checkpoint.json` names it
         self._managers = {
             name: ocp.CheckpointManager(
@@ -276,6 +278,7 @@ class Checkpoints:
 
     def _cannot_save(self, error: Exception) -> CannotSave:
         step, self._saving, self._to_note = self._saving, None, None
+        self._failed = True
         self._remove_half_saved()
         folders = self._folders.values()
         try:
@@ -288,13 +291,16 @@ class Checkpoints:
             f"of earlier ones {kept}: make room there and start the same command again"
         )
 
-    def _remove_half_saved(self) -> None:
-        """Half a checkpoint only takes space that is needed."""
+    def _remove_half_saved(self) -> bool:
+        """Half a checkpoint only takes space that is needed. Returns whether none was there."""
+        none = True
         if is_first():
             with contextlib.suppress(Exception):  # a bucket does not answer: at the next start
                 for folder in self._folders.values():
                     for path in _half_saved(folder):
+                        none = False
                         remove_folder(path)
+        return none
 
     def close(self) -> None:
         """Waits, then lets go of the folders."""
@@ -304,7 +310,12 @@ class Checkpoints:
             for manager in self._managers.values():
                 with contextlib.suppress(Exception):  # after a failed save it is raised again
                     manager.close()
-            self._remove_half_saved()  # of a failed save, what its threads wrote till now
+            if self._failed:
+                # Its threads still write, and make folders that were removed anew.
+                for _ in range(50):
+                    time.sleep(0.1)
+                    if self._remove_half_saved():
+                        break
 
 
 def _trainer(state: TrainState) -> dict[str, Any]:
