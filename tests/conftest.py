@@ -32,6 +32,20 @@ def pytest_unconfigure(config):
         shutil.rmtree(compiled, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    """A folder with 300 lines of train.en and train.de, and 20 of test.en and test.de."""
+    from transformer_jax.data.grammar import generate  # not before pytest_configure
+
+    folder = tmp_path_factory.mktemp("place")
+    pairs = generate(5, 320)
+    for side, language in ((0, "en"), (1, "de")):
+        lines = [pair[side] + "\n" for pair in pairs]
+        (folder / f"train.{language}").write_text("".join(lines[:300]), encoding="utf-8")
+        (folder / f"test.{language}").write_text("".join(lines[300:]), encoding="utf-8")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real text beside the checkout; its sentences never enter the repository."""

@@ -114,12 +114,12 @@ def _run(
     check_train_config(config.train)
     there = bool(from_first(lambda: b"+" * (workdir / "config.json").exists()))
     is_new = bool(from_first(lambda: b"+" * starts_anew(config, workdir)))
+
+    def hold() -> bytes:
+        stack.enter_context(only_run(workdir, say))
+        return b""
+
     if there:  # a new folder is made when all that can be refused has been
-
-        def hold() -> bytes:
-            stack.enter_context(only_run(workdir, say))
-            return b""
-
         from_first(hold)
     mesh = make_mesh(config.mesh)
     rows = batch_devices(mesh) * config.train.accumulate
@@ -145,7 +145,7 @@ def _run(
 
     def begin() -> bytes:
         check_run_folder(workdir, identity)  # what is refused is left as it is, its log too
-        stack.enter_context(only_run(workdir, say))
+        hold()
         log.open(workdir)
         if not there and (workdir / "config.json").exists():
             raise UserError(f"--workdir={workdir}: another run was started here meanwhile")

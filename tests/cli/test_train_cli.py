@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from transformer_jax.cli.main import main
-from transformer_jax.data.grammar import generate
 from transformer_jax.data.tokenizer import load_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.training.reporter import Reporter
@@ -38,16 +37,10 @@ config = Config(
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(texts):
     """A folder with a recipe, two text files and nothing else."""
-    folder = tmp_path_factory.mktemp("place")
-    pairs = generate(5, 320)
-    for side, language in ((0, "en"), (1, "de")):
-        lines = [pair[side] for pair in pairs]
-        (folder / f"train.{language}").write_text("\n".join(lines[:300]) + "\n", encoding="utf-8")
-        (folder / f"test.{language}").write_text("\n".join(lines[300:]) + "\n", encoding="utf-8")
-    (folder / "recipe.py").write_text(RECIPE)
-    return folder
+    (texts / "recipe.py").write_text(RECIPE)
+    return texts
 
 
 def arguments(place, workdir, *more):

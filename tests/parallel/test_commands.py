@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from test_processes import free_address, losses
 
-from transformer_jax.data.grammar import generate
 from transformer_jax.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -39,16 +38,10 @@ config = Config(
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(texts):
     """A folder with a recipe, two text files and nothing else."""
-    folder = tmp_path_factory.mktemp("place")
-    pairs = generate(5, 320)
-    for side, language in ((0, "en"), (1, "de")):
-        lines = [pair[side] + "\n" for pair in pairs]
-        (folder / f"train.{language}").write_text("".join(lines[:300]), encoding="utf-8")
-        (folder / f"test.{language}").write_text("".join(lines[300:]), encoding="utf-8")
-    (folder / "recipe.py").write_text(RECIPE.format(folder=folder))
-    return folder
+    (texts / "recipe.py").write_text(RECIPE.format(folder=texts))
+    return texts
 
 
 @pytest.fixture

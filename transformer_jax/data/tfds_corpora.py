@@ -82,11 +82,9 @@ def has_tfds_split(name: str, split: str, data_dir: str = "", *, required: bool 
     """
     builder = _builder(name, data_dir)
     _prepare(builder, name)
-    known = _split_names(builder)
-    missing = [part for part in _names_in_split(split) if part not in known]
-    if missing and required:
-        raise UserError(f'{name} has no split "{missing[0]}"; it has {", ".join(known)}')
-    return not missing
+    if required:
+        _check_split(builder, name, split)
+    return set(_names_in_split(split)) <= set(_split_names(builder))
 
 
 def tfds_fingerprint(

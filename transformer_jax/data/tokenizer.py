@@ -234,10 +234,10 @@ def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
 
 def settled_vocab_size(config: TokenizerConfig) -> int:
     """What `tokenizer.vocab_size` is once it is known; 0 where two given models differ in it."""
-    if not all(_given(config)):
+    source, target = _given(config)
+    if not (source and target):
         return config.trained_vocab_size
-    source, target = vocabulary_sizes(config)
-    return source if source == target else 0
+    return source.vocab_size if source.vocab_size == target.vocab_size else 0
 
 
 def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:

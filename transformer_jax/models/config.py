@@ -8,6 +8,7 @@ from transformer_jax.config_types import Strings
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import ACTIVATIONS
 from transformer_jax.mixers.base import NOT_CROSS, MixerContext
+from transformer_jax.mixers.checks import refuse_option
 from transformer_jax.mixers.registry import (
     CROSS_MIXERS,
     MIXERS,
@@ -229,13 +230,11 @@ def _check_unused(every: Any, key: str, used: Sequence[str], chosen: str) -> Non
     """
     for name in (one.name for one in fields(every) if one.name not in used):
         options = getattr(every, name)
+        defaults = type(options)()
         for option in fields(options):
-            value, default = (getattr(o, option.name) for o in (options, type(options)()))
-            if value != default:
-                raise UserError(
-                    f"{key}.{name}.{option.name}={value} has no effect: {chosen}; name {name} "
-                    f"there, or leave the option at {default}"
-                )
+            default = getattr(defaults, option.name)
+            why = f"{chosen}; name {name} there, or leave the option at {default}"
+            refuse_option(options, f"{key}.{name}", option.name, why)
 
 
 def _check_name(key: str, name: str, registry: dict[str, Any]) -> None:

@@ -137,6 +137,15 @@ def process_share(mesh: Mesh) -> tuple[int, int]:
     return first // size, rows // size
 
 
+def shapes_on(shapes: Any, shardings: Any) -> Any:
+    """A tree of shapes with its shardings: what is to be restored or planned, not yet there."""
+    return jax.tree.map(
+        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+        shapes,
+        shardings,
+    )
+
+
 def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
     """A NamedSharding for every parameter.
 

@@ -27,6 +27,7 @@ from transformer_jax.parallel.mesh import (
     make_mesh,
     param_shardings,
     replicated,
+    shapes_on,
 )
 from transformer_jax.plan.topology import Target
 from transformer_jax.training.config import Config
@@ -145,13 +146,7 @@ class Planner:
         mesh = decoding_mesh(self.config.mesh, self.target.process_devices)
         params = self.state.eval_params
         shardings = param_shardings(api.logical_axes(self.config.model), params, mesh)
-        return self.bytes_per_device(
-            jax.tree.map(
-                lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-                params,
-                shardings,
-            )
-        )
+        return self.bytes_per_device(shapes_on(params, shardings))
 
     def state_bytes_with_fsdp(self) -> int:
         """What `bytes_per_device(state)` would be with all devices along `fsdp`."""

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params, logical_axes
-from transformer_jax.parallel.mesh import decoding_mesh, param_shardings
+from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.run_folder import absolute, as_path
 from transformer_jax.training.checkpoint import checkpoint_steps
 from transformer_jax.training.config import Config, load_config
@@ -147,11 +147,7 @@ def _read(folders: list[Path], item: str, config: Config, which: str, mesh: Mesh
         )
     folder = folders[problems.index(None)]
     abstract = abstract_params(config.model)
-    target = jax.tree.map(
-        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-        abstract,
-        param_shardings(logical_axes(config.model), abstract, mesh),
-    )
+    target = shapes_on(abstract, param_shardings(logical_axes(config.model), abstract, mesh))
     # Each process reads for itself, so that one may do so while others do something else.
     alone = ocp.options.MultiprocessingOptions(
         primary_host=jax.process_index(),

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import param_shardings, replicated
+from transformer_jax.parallel.mesh import param_shardings, replicated, shapes_on
 
 
 @struct.dataclass
@@ -100,8 +100,4 @@ def abstract_state(
 ) -> TrainState:
     """Shapes, dtypes and shardings, for restoring without allocating first."""
     shapes = jax.eval_shape(lambda: _init(model, optimizer, ema, 0))
-    return jax.tree.map(
-        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-        shapes,
-        shardings,
-    )
+    return shapes_on(shapes, shardings)
