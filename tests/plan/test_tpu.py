@@ -55,6 +55,18 @@ def test_the_recipe_compiles_and_fits(recipe, topology, more):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "devices"),
+    [("v4:2x2x1", "4 x TPU v4"), ("v5p:2x2x1", "4 x TPU v5p"), ("v6e:2x4", "8 x TPU v6e")],
+)
+def test_the_other_generations_are_planned_for(topology, devices):
+    text = plan("quickstart", topology, "--plan_no_search")
+    assert f"plan for {devices} in a slice" in text  # one device a chip, on v4 too
+    assert "all-reduce" in text
+    assert 0 < float(re.search(r"utilisation\s+([\d.]+) %", text)[1]) < 100
+
+
+@pytest.mark.slow
 def test_what_is_too_large_is_refused_with_advice():
     done = subprocess.run(
         [PYTHON, "train.py", "--config=configs/wmt14_en_de_base.py", "--plan",

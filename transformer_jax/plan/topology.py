@@ -78,10 +78,17 @@ def tpu_slice(topology: str) -> Target:
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    # Where nothing says which host this is, libtpu prints lines of warnings, for nothing: the
+    # slice is described by its name alone.
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")
     from jax.experimental import topologies
 
+    # A v4 chip has two cores. Cloud TPUs run it as one device, which libtpu calls megacore and
+    # JAX asks for; libtpu's default is a device for each core. Later chips are one device anyhow.
+    options = {"chip_config_name": "megacore"} if generation == "v4" else {}
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
     except Exception as error:
         if not has_libtpu():
             raise UserError(
