@@ -1,0 +1,51 @@
+"""A place with a recipe and texts, and a trained run to damage."""
+
+import shutil
+
+import jax.numpy as jnp
+import pytest
+
+from tests.malformed.harness import RECIPE, TEXT, command, training
+from transformer_jax.data import pipeline
+from transformer_jax.training import loop
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a recipe and two texts."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "recipe.py").write_text(RECIPE)
+    for name in ("text.en", "text.de"):
+        (folder / name).write_text("\n".join(TEXT) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    """A run folder as training writes it, of one step that changes nothing.
+
+    Compiling a real one, and importing TensorFlow to feed it, would take most of this file's time.
+    """
+
+    def step(state, batch):
+        zero, one = jnp.float32(0), jnp.float32(1)
+        metrics = {"loss_sum": one, "nll_sum": one, "tokens": one, "grad_norm": one}
+        return state, metrics | {"finite": True, "skipped": zero, "skipped_in_a_row": zero}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "has_tensorflow", lambda: False)
+        patch.setattr(loop, "make_train_step", lambda *_: step)
+        assert command(*training(place, place / "run"))[0] == 0
+    return place / "run"
+
+
+@pytest.fixture
+def copy_of(trained, tmp_path_factory):
+    """copy_of() -> a copy of the run folder, for a test to damage."""
+
+    def copy():
+        folder = tmp_path_factory.mktemp("copy") / "run"
+        shutil.copytree(trained, folder)
+        return folder
+
+    return copy

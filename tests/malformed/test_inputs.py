@@ -1,0 +1,124 @@
+"""Flags, texts and tokenizer models that are wrong: one line, status 2, nothing written.
+
+Nothing is written anywhere but in the cache, and no malformed input makes a traceback.
+"""
+
+import json
+import string
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.malformed.harness import TEXT, few, fewer, is_refused, training
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.errors import UserError
+from transformer_jax.training.config import Config, check_train_config, from_json, override, to_json
+
+KEYS = [
+    f"{group}.{key}" if not isinstance(value, dict) else f"{group}.{key}.{inner}"
+    for group, keys in asdict(Config()).items()
+    for key, value in keys.items()
+    for inner in (value if isinstance(value, dict) else [""])
+]
+VALUES = st.one_of(
+    st.text(string.printable, max_size=8),
+    st.integers(-(10**20), 10**20).map(str),
+    st.floats().map(str),
+    st.sampled_from(["", "nan", "inf", "-1", "0", "true", "None", "[1]", "../../x", "\0", "é"]),
+)
+
+
+@few
+@given(
+    key=st.sampled_from(KEYS) | st.text(string.ascii_letters + "._", min_size=1, max_size=12),
+    value=VALUES,
+)
+def test_an_override_is_taken_or_refused_in_one_line(place, tmp_path_factory, key, value):
+    try:
+        config = override(Config(), {key: value})
+    except UserError as error:
+        folder = tmp_path_factory.mktemp("override")
+        line = is_refused(folder, *training(place, folder / "run", f"--config.{key}={value}"))
+        assert line.split() == f"error: {error}".split()
+        assert key.split(".")[0] in line
+        return
+    try:
+        check_train_config(config.train)
+    except UserError as error:
+        assert "\n" not in str(error).replace(value, "") and str(error)
+    else:
+        assert from_json(to_json(config), "here") is not None
+
+
+@few
+@given(
+    st.sampled_from(["--bogus", "--config.train.steps", "--config.train.stops=1", "--config"])
+    | st.text(string.printable, min_size=1, max_size=10).filter(
+        lambda word: word != "--" and not word.startswith("-h")
+    )
+)
+def test_a_word_that_is_no_flag_is_named(place, tmp_path_factory, word):
+    folder = tmp_path_factory.mktemp("word")
+    line = is_refused(folder, *training(place, folder / "run", word))
+    named = word.split("=")[0].removeprefix("--config.") if "stops" in word else word
+    assert " ".join(named.split()) in " ".join(line.split())
+
+
+BAD_LINES = {
+    "txt": [b"\xff", b"the \xc3\x28 dog"],
+    "tsv": [b"no tab", b"one\ttwo\tthree", b"\xff\tdog"],
+    "jsonl": [b"{", b"[]", b'{"en": "the dog"}', b'{"en": "the dog", "de": 1}', b"\xff"],
+}
+
+
+@fewer
+@given(data=st.data(), number=st.integers(1, len(TEXT)))
+def test_a_bad_line_of_a_text_is_named(place, tmp_path_factory, data, number):
+    """The rest of the text could be trained on, as `trained` shows."""
+    suffix = data.draw(st.sampled_from(sorted(BAD_LINES)))
+    bad = data.draw(st.sampled_from(BAD_LINES[suffix]))
+    folder = tmp_path_factory.mktemp("text")
+    good = {
+        "txt": TEXT,
+        "tsv": [f"{line}\t{line}" for line in TEXT],
+        "jsonl": [json.dumps({"en": line, "de": line}) for line in TEXT],
+    }
+    lines = [line.encode() for line in good[suffix]]
+    lines[number - 1] = bad
+    text = folder / f"text.{suffix}"
+    text.write_bytes(b"\n".join(lines) + b"\n")
+    target = place / "text.de" if suffix == "txt" else ""
+    line = is_refused(
+        folder,
+        *training(place, folder / "run", f"--config.data.train_source={text}"),
+        f"--config.data.train_target={target}",
+    )
+    assert f"{text}:{number}:" in line
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    from transformer_jax.data.config import TokenizerConfig
+    from transformer_jax.data.tokenizer import train_tokenizer
+
+    text = ["the dog sees a cat", "an old man reads", "his long book here today"] * 20
+    config = TokenizerConfig(vocab_size=28, byte_fallback=False)
+    return train_tokenizer(config, text).model
+
+
+@few
+@given(data=st.data())
+def test_a_damaged_tokenizer_works_or_is_one_line(model_file, data):
+    kind = data.draw(st.sampled_from(["random", "cut"]))
+    if kind == "random":
+        content = data.draw(st.binary(max_size=50))
+    else:
+        content = model_file[: data.draw(st.integers(0, len(model_file)))]
+    try:
+        tokenizer = Tokenizer(content, "tokenizer/joint.model")
+    except UserError as error:
+        assert "tokenizer/joint.model" in str(error) and "\n" not in str(error)
+    else:
+        assert tokenizer.decode(tokenizer.encode("the dog")) is not None
