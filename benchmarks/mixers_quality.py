@@ -182,21 +182,36 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     done = [r for r in results.values() if "error" not in r]
     if done:
         cores = " or ".join(str(n) for n in sorted({r["cores"] for r in done}))
-        lines += ["", f"{done[0]['steps']:,} steps each, on {cores} cores; {done[0]['signature']}"]
+        word = "core" if cores == "1" else "cores"
+        lines += ["", f"{done[0]['steps']:,} steps each, on {cores} {word}; {done[0]['signature']}"]
     return "\n".join(lines) + "\n"
 
 
 def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """Horizontal bars, one a variant."""
+    """A point for each variant, beside a line at full attention's score."""
     from matplotlib.figure import Figure
 
     done = {name: r["bleu"] for name, r in results.items() if "error" not in r}
-    figure = Figure(figsize=(7, 0.3 * len(done) + 1), layout="constrained")
+    figure = Figure(figsize=(7, 0.22 * len(done) + 1), layout="constrained")
     axes = figure.subplots()
-    axes.barh(list(done), list(done.values()), color="steelblue")
+    # From the lowest score to the highest, not from 0: most lie within a few points of each other.
+    axes.scatter(list(done.values()), list(done), color="steelblue", zorder=2)
+    for name, bleu in done.items():
+        axes.annotate(
+            f"{bleu:.1f}",
+            (bleu, name),
+            (7, -3),
+            textcoords="offset points",
+            fontsize=8,
+            bbox={"color": "white", "pad": 0.5},
+        )
+    if "full" in done:
+        axes.axvline(done["full"], color="gray", linestyle="--", zorder=1, label="full attention")
+        figure.legend(loc="outside lower right")
+    axes.margins(x=0.12, y=0.02)
+    axes.grid(axis="y", alpha=0.3)
     axes.invert_yaxis()
     axes.set_xlabel("BLEU")
-    axes.bar_label(axes.containers[0], fmt="%.1f", padding=2)
     figure.savefig(path, dpi=120)
 
 
