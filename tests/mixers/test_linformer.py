@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from tests.contract import suite
 from tests.reference.naive_linformer import naive_linformer
@@ -70,6 +71,16 @@ def test_projected_by_the_identity_it_is_full_attention():
     )
     want = suite.parallel(full, {"params": {"heads": params["heads"]}}, suite.inputs(), everything)
     np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_it_begins_with_the_same_tokens_in_a_row_of_keys_and_of_values():
+    """At the size that sums of max_length / R keys of their own size would have."""
+    mixer, _ = build(max_length=12, rank=4)
+    variables = mixer.init(jax.random.key(0), suite.inputs(), suite.MASK, deterministic=True)
+    for matrix in nn.unbox(variables)["params"]["length_projection"].values():
+        np.testing.assert_array_equal(matrix[0].argmax(axis=-1), np.arange(12) % 4)
+        np.testing.assert_allclose(np.linalg.norm(matrix[0], axis=0), 1, atol=0.2)
+        assert len(np.unique(matrix[0], axis=0)) == 12  # no two positions look the same
 
 
 def test_the_length_of_the_padding_is_invisible():

@@ -6,6 +6,10 @@ with learned E, F of [R, max_length] that project the *length* of keys and value
 to R rows. O(L R) time and memory. A padded token is zero before the projection and so
 is not in it, however much padding there is.
 
+Ours: both begin as position m in row m mod R, with a little noise, and not as two independent
+random matrices. So row r of the keys stands for the same tokens as row r of the values from the
+first step on, and a model learns to look things up in far fewer steps.
+
 It is defined up to max_length, as its parameters are; a position beyond those seen in
 training has columns of E and F that were never trained. All R rows are attended even
 where a short sentence fills them poorly. It cannot be causal: each row of E K mixes
@@ -45,6 +49,15 @@ class ProjectedMemory:
     value: jax.Array
 
 
+def _folded(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """[H, max_length, R]: position m in row m mod R, and noise that tells m from m + R."""
+    _, max_length, rank = shape
+    rows_MR = jnp.arange(max_length)[:, None] % rank == jnp.arange(rank)
+    # Keeps the size of the keys: max_length / R terms in a row, and max_length of noise.
+    fold = rows_MR * (rank / max_length) ** 0.5
+    return (fold + 0.1 * max_length**-0.5 * jax.random.normal(key, shape)).astype(dtype)
+
+
 class LengthProjection(nn.Module):
     """E and F: keys and values [B, M, H, K] -> [B, R, H, K]."""
 
@@ -54,10 +67,8 @@ class LengthProjection(nn.Module):
     def setup(self) -> None:
         c, options = self.context, self.options
         heads = c.num_heads if options.sharing == "none" else 1
-        # Keeps the size of the keys: R x max_length terms of variance 1 / max_length.
-        init = nn.initializers.normal(stddev=c.max_length**-0.5)
         shape = (heads, c.max_length, min(options.rank, c.max_length))
-        named = nn.with_logical_partitioning(init, ("heads", None, None))
+        named = nn.with_logical_partitioning(_folded, ("heads", None, None))
         param_dtype = c.dtypes["param_dtype"]
         self.key_projection = self.param("key_projection", named, shape, param_dtype)
         self.value_projection = (
