@@ -129,6 +129,7 @@ def test_time_and_utilisation(made):
     plan = dataclasses.replace(
         made, estimate=time, flops=100 * 10**12, peak_flops=400e12, steps=7200,
         collectives={"all-reduce": (3, 1 << 20)},
+        breakdown={"mixers": {"products": 0.2, "copies": 0.05, "other": 0.05}},
     )  # fmt: skip
     assert plan.utilisation == pytest.approx(0.5)
     text = report(plan)
@@ -136,6 +137,8 @@ def test_time_and_utilisation(made):
     assert "1,024 tokens a second" in text
     assert "7,200 steps, 3.686e+06 tokens (padding counted), 1.00 hours" in text
     assert "all-reduce        3 with 1.0 MiB" in text
+    (row,) = [line.split() for line in text.splitlines() if "  mixers" in line]
+    assert row == ["mixers", "200.00", "ms", "50.00", "ms", "50.00", "ms", "75.0", "%"]
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5e:", "v3:2x2", "v5e:2xa", "v5e:0x4", "2x4"])

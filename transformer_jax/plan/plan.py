@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
+from transformer_jax.plan.breakdown import breakdown
 from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.flops import train_step_flops
 from transformer_jax.plan.hlo import parse
@@ -39,6 +40,7 @@ class Plan:
         flops: that a training step needs.
         peak_flops: a second, of all devices; None = not published here.
         estimate: of a training step's time; None = nothing is known of the device.
+        breakdown: of its computing, in seconds: part of the model -> kind of work; {} = unknown.
         largest_rows: of the batches that fit; None = not looked for.
         steps: of the recipe.
         remat: whether the recipe has it.
@@ -62,6 +64,7 @@ class Plan:
     flops: int
     peak_flops: float | None
     estimate: Estimate | None
+    breakdown: dict[str, dict[str, float]]
     largest_rows: int | None
     steps: int
     remat: bool
@@ -137,6 +140,7 @@ def make_plan(
         flops=flops,
         peak_flops=device.flops * count if device else None,
         estimate=time,
+        breakdown=breakdown(module, device) if module and device else {},
         largest_rows=largest_rows(planner, step, length) if largest_batch else None,
         steps=train.steps,
         remat=config.model.remat,

@@ -1,5 +1,6 @@
 """A plan in words."""
 
+from transformer_jax.plan.breakdown import KINDS
 from transformer_jax.plan.plan import Plan
 from transformer_jax.plan.programs import Program
 from transformer_jax.plan.search import guess_from
@@ -105,6 +106,12 @@ def _time(plan: Plan) -> list[str]:
         _line("  speed", f"{per_second:,.0f} tokens a second"),
         _line("the recipe", f"{whole}, {time.seconds * plan.steps / 3600:.2f} hours"),
     ]
+    if plan.breakdown:
+        lines.append(_line("computing", "".join(f"{kind:>16}" for kind in (*KINDS, "share"))))
+    for part, kinds in plan.breakdown.items():
+        times = "".join(f"{1e3 * kinds[kind]:13.2f} ms" for kind in KINDS)
+        share = sum(kinds.values()) / time.computing
+        lines.append(_line(f"  {part}", f"{times}{100 * share:14.1f} %"))
     return lines
 
 
