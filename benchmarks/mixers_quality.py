@@ -192,7 +192,7 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     done = {name: r["bleu"] for name, r in results.items() if "error" not in r}
-    figure = Figure(figsize=(7, 0.22 * len(done) + 1), layout="constrained")
+    figure = Figure(figsize=(8, 0.22 * len(done) + 1), layout="constrained")
     axes = figure.subplots()
     # From the lowest score to the highest, not from 0: most lie within a few points of each other.
     axes.scatter(list(done.values()), list(done), color="steelblue", zorder=2)
@@ -208,7 +208,7 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
     if "full" in done:
         axes.axvline(done["full"], color="gray", linestyle="--", zorder=1, label="full attention")
         figure.legend(loc="outside lower right")
-    axes.margins(x=0.12, y=0.02)
+    axes.margins(x=0.15, y=0.02)
     axes.grid(axis="y", alpha=0.3)
     axes.invert_yaxis()
     axes.set_xlabel("BLEU")

@@ -1,0 +1,67 @@
+"""The benchmark of translation scores leaves nothing out, and compares what its rows say."""
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.config import check_model_config
+from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.training.config import load_recipe, override
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("q", ROOT / "benchmarks" / "mixers_quality.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def model_of(keys):
+    model = override(load_recipe(str(ROOT / "configs" / "quickstart.py")), keys).model
+    return dataclasses.replace(
+        model, source_vocab_size=500, target_vocab_size=500, matmul_dtype="float32"
+    )
+
+
+def test_every_mixer_in_every_role_every_position_and_three_hybrids(benchmark):
+    models = {name: model_of(keys) for name, keys in benchmark.variants().items()}
+    for model in models.values():
+        check_model_config(model)
+    alone = {name: model for name, model in models.items() if not name.startswith("hybrid")}
+    assert len(models) - len(alone) == 3
+    for role in ("encoder", "decoder"):
+        playable = {name for name, mixer in MIXERS.items() if role not in mixer.refuses}
+        assert {m for model in alone.values() for m in getattr(model, role).mixers} == playable
+        places = {getattr(model, role).position for model in alone.values()}
+        assert places == set(POSITIONS)
+    assert {model.cross for model in alone.values()} == set(CROSS_MIXERS)
+    assert len(set(models.values())) == len(models) - 1  # sinusoidal positions are the recipe's
+
+
+def test_a_row_differs_from_the_recipe_only_where_it_says(benchmark):
+    found = benchmark.variants()
+    assert found["full"] == {}
+    assert found["linformer cross"] == {
+        "model.cross": "linformer", "model.cross_options.linformer.rank": "16",
+    }  # fmt: skip
+    assert found["hybrid: window, full (encoder)"] == {
+        "model.encoder.mixers": "window,full", "model.encoder.options.window.window": "4",
+    }  # fmt: skip
+
+
+def test_the_table_shows_options_and_errors(benchmark):
+    row = {
+        "keys": {"model.cross": "x", "model.cross_options.x.rank": "16"}, "bleu": 12.345,
+        "signature": "nrefs:1", "parameters": 1234567, "steps": 450, "steps_per_second": 2.0,
+        "sentences_per_second": 3.0, "cores": 1,
+    }  # fmt: skip
+    text = benchmark.table({"x cross": row, "y": {"error": "train.py: no"}})
+    assert "| x cross | rank 16 | 12.3 | 1,234,567 | 2.00 | 3.0 |" in text
+    assert "| y | | train.py: no | | | |" in text
+    assert "450 steps each, on 1 core; nrefs:1" in text
