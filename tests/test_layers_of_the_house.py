@@ -32,6 +32,7 @@ FLOORS = {
     "evaluation": 6,
     "inspect": 7,
     "plan": 7,
+    "report": 8,
     "experiment": 8,
     "cli": 9,
 }

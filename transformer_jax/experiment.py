@@ -23,15 +23,12 @@ from transformer_jax.data.corpora import (
 )
 from transformer_jax.data.id_cache import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
-from transformer_jax.data.special_ids import EOS_ID
 from transformer_jax.data.subword_sampling import SubwordSampler
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokenizers
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
-from transformer_jax.evaluation.plots import plot_cross_attention, plot_training
 from transformer_jax.evaluation.scores import corpus_scores, make_metrics
-from transformer_jax.evaluation.translator import Translation, Translator, load
-from transformer_jax.inspect import attention_weights
+from transformer_jax.evaluation.translator import Translator
 from transformer_jax.models import api
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import batch_devices, make_mesh, process_share
@@ -45,7 +42,6 @@ from transformer_jax.training.config import (
     Config,
     check_train_config,
     from_json,
-    load_config,
     to_json,
 )
 from transformer_jax.training.identity import check_run_folder
@@ -315,67 +311,3 @@ def _evaluation(config: Config, tokenizers: Tokenizers, pairs: list[Pair]) -> Ev
         return {"bleu": scores["bleu"].score}
 
     return evaluate
-
-
-def report(workdir: str | Path, *, samples: int = 4, say: Say = print) -> list[Path]:
-    """Says translations of validation sentences and draws the run's pictures.
-
-    The heat map shows the sentence, among the first of the validation set, whose words
-    the model moves about most.
-
-    Returns:
-        Paths of the PNG files written under `plots/`.
-    """
-    workdir = as_path(workdir)
-    config = load_config(workdir)
-    drawn = [plot_training(workdir)]
-    if has_split(config.data, "validation"):
-        translator = load(workdir, "best")
-        pairs = list(itertools.islice(read_pairs(config.data, "validation"), 40))
-        sources = [source for source, _ in pairs]
-        translations = translator.n_best(sources, 1)
-        examples = list(zip(pairs, translations, strict=True))[:samples]
-        for (source, reference), (best, *_) in examples:
-            say(
-                f"  {config.data.source_language}: {source}\n"
-                f"  {config.data.target_language}: {best.text}\n"
-                f"  reference: {reference}\n"
-            )
-        drawn.append(_draw_cross_attention(config, translator, sources, translations, workdir))
-    return [path for path in drawn if path]
-
-
-def _draw_cross_attention(
-    config: Config,
-    translator: Translator,
-    sources: list[str],
-    translations: list[list[Translation]],
-    workdir: Path,
-) -> Path | None:
-    tokenizers = translator.tokenizers
-    most, chosen = -1, None
-    for source, (best, *_) in zip(sources, translations, strict=True):
-        ids = tokenizers.source.encode(source)
-        if not ids or len(ids) > 24 or len(best.tokens) > 24:
-            continue
-        weights = attention_weights(
-            config.model, translator.params, [*ids, EOS_ID], list(best.tokens)
-        )
-        cross = [w.mean(axis=0) for name, w in weights.items() if name.startswith("cross.")]
-        if not cross:
-            return None
-        sharpest_TS = min(cross, key=lambda w: float(-(w * np.log(w + 1e-9)).sum(-1).mean()))
-        looks_at = sharpest_TS[:-1].argmax(axis=-1)
-        pairs_of_rows = np.triu_indices(len(looks_at), 1)
-        crossings = int((looks_at[:, None] > looks_at[None, :])[pairs_of_rows].sum())
-        if crossings > most:
-            most, chosen = crossings, (sharpest_TS, ids, best.tokens)
-    if chosen is None:
-        return None
-    weights_TS, source_ids, target_ids = chosen
-    return plot_cross_attention(
-        weights_TS,
-        [*tokenizers.source.pieces(source_ids), "</s>"],
-        [*tokenizers.target.pieces(target_ids[:-1]), "</s>"],
-        workdir / "plots" / "cross_attention.png",
-    )

@@ -121,7 +121,7 @@ def plan(config: "Config", args: argparse.Namespace) -> int:
 
 
 def _report(workdir: str, log: "RunLog") -> None:
-    from transformer_jax import experiment
+    from transformer_jax.report import report
 
     log.open(workdir)
 
@@ -130,7 +130,7 @@ def _report(workdir: str, log: "RunLog") -> None:
         log.keep(text)
 
     try:
-        for path in experiment.report(workdir, say=tell):
+        for path in report(workdir, say=tell):
             tell(f"drew {path}")
         tell(f"trained; score it with: python eval.py --workdir={workdir}")
     finally:
