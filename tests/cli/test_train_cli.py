@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.train_command import train_command
 from transformer_jax.cli.main import main
 from transformer_jax.data.tokenizer import load_tokenizers
 from transformer_jax.errors import UserError
@@ -43,20 +44,10 @@ def place(texts):
     return texts
 
 
-def arguments(place, workdir, *more):
-    return [
-        "train", f"--config={place / 'recipe.py'}", f"--workdir={workdir}", "--no_progress",
-        f"--config.data.train_source={place / 'train.en'}",
-        f"--config.data.train_target={place / 'train.de'}",
-        f"--config.data.cache_dir={place / 'cache'}",
-        *more,
-    ]  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def trained(place):
     workdir = place / "run"
-    assert main(arguments(place, workdir)) == 0
+    assert main(train_command(place, workdir)) == 0
     return workdir
 
 
@@ -84,7 +75,7 @@ def test_eval_scores_files_with_the_trained_model(place, trained, capsys):
 
 def test_the_same_command_again_has_nothing_to_do(place, trained):
     before = (trained / "metrics.jsonl").read_text()
-    assert main(arguments(place, trained)) == 0
+    assert main(train_command(place, trained)) == 0
     assert (trained / "metrics.jsonl").read_text() == before
 
 
@@ -98,7 +89,7 @@ def test_the_log_has_what_the_user_was_told(trained):
 def test_a_second_run_in_the_folder_is_refused(place, trained, capsys):
     with only_run(trained):
         # Without this test's context: what another process would see.
-        status = contextvars.Context().run(main, arguments(place, trained))
+        status = contextvars.Context().run(main, train_command(place, trained))
     assert status == 2
     assert f"process {os.getpid()} on " in capsys.readouterr().err.splitlines()[-1]
 
@@ -108,7 +99,7 @@ def test_another_config_is_refused_and_nothing_touched(place, trained, capsys):
         return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in trained.rglob("*")}
 
     before = content()
-    assert main(arguments(place, trained, "--config.train.label_smoothing=0.2")) == 2
+    assert main(train_command(place, trained, "--config.train.label_smoothing=0.2")) == 2
     assert "train.label_smoothing: 0.1 -> 0.2" in capsys.readouterr().err
     assert content() == before
 
@@ -125,7 +116,7 @@ def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path,
     changed = tmp_path / "changed.en"
     changed.write_text("\n".join(lines) + "\n", encoding="utf-8")
     before = content()
-    assert main(arguments(place, trained, f"--config.data.train_source={changed}")) == 2
+    assert main(train_command(place, trained, f"--config.data.train_source={changed}")) == 2
     assert "the training text changed since this run was saved" in capsys.readouterr().err
     assert content() == before
 
@@ -151,7 +142,7 @@ def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path,
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_run(place, tmp_path, capsys, more, words):
-    assert main(arguments(place, tmp_path / "run", *more)) == 2
+    assert main(train_command(place, tmp_path / "run", *more)) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.strip().splitlines()[-1].startswith("error: ")
@@ -161,7 +152,7 @@ def test_a_mistake_is_one_line_and_leaves_no_run(place, tmp_path, capsys, more, 
 def test_unequal_files_are_refused_with_both_counts(place, tmp_path, capsys):
     short = tmp_path / "short.de"
     short.write_text("eins\nzwei\n")
-    assert main(arguments(place, tmp_path / "run", f"--config.data.train_target={short}")) == 2
+    assert main(train_command(place, tmp_path / "run", f"--config.data.train_target={short}")) == 2
     error = capsys.readouterr().err
     assert "300" in error and "2" in error
 
@@ -171,7 +162,7 @@ def test_validation_files_of_unequal_length_leave_no_run(place, tmp_path, capsys
         (tmp_path / name).write_text("one\n" * lines)
     sets = [f"--config.data.validation_{side}={tmp_path / name}"
             for side, name in (("source", "v.en"), ("target", "v.de"))]  # fmt: skip
-    assert main(arguments(place, tmp_path / "run", *sets)) == 2
+    assert main(train_command(place, tmp_path / "run", *sets)) == 2
     error = capsys.readouterr().err
     assert "v.en has 12 lines" in error and "learning" not in error
     assert not (tmp_path / "run").exists()
@@ -180,7 +171,7 @@ def test_validation_files_of_unequal_length_leave_no_run(place, tmp_path, capsys
 def test_a_language_without_its_tokenizer_is_refused_first(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", False)
-    assert main(arguments(place, tmp_path / "run", "--config.data.target_language=ja")) == 2
+    assert main(train_command(place, tmp_path / "run", "--config.data.target_language=ja")) == 2
     error = capsys.readouterr().err
     assert "sacrebleu[ja]" in error and "learning" not in error
     assert not (tmp_path / "run").exists()
@@ -197,7 +188,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_pat
     run = tmp_path / "run"
     other = ["--config.tokenizer.vocab_size=420", "--config.tokenizer.joint=false"]
     for more in ([], other, []):
-        assert main(arguments(place, run, *more)) == 2
+        assert main(train_command(place, run, *more)) == 2
         size = json.loads((run / "config.json").read_text())["model"]["source_vocab_size"]
         assert size == started[-1].source_vocab_size == (420 if more else 400)
         names = {"source.model", "target.model"} if more else {"joint.model"}
@@ -220,9 +211,9 @@ def test_sigterm_saves_and_the_same_command_continues(place, trained, tmp_path, 
     try:
         with monkeypatch.context() as patch:
             patch.setattr(Reporter, "log", log_and_signal)
-            assert main(arguments(place, tmp_path / "run")) == 143
+            assert main(train_command(place, tmp_path / "run")) == 143
         assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
-        assert main(arguments(place, tmp_path / "run")) == 0
+        assert main(train_command(place, tmp_path / "run")) == 0
     finally:
         for number, handler in before:
             signal.signal(number, handler)

@@ -15,7 +15,7 @@ def place(tmp_path_factory):
     """A folder with a recipe and two texts."""
     folder = tmp_path_factory.mktemp("place")
     (folder / "recipe.py").write_text(RECIPE)
-    for name in ("text.en", "text.de"):
+    for name in ("train.en", "train.de"):
         (folder / name).write_text("\n".join(TEXT) + "\n")
     return folder
 

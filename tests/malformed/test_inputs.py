@@ -89,7 +89,7 @@ def test_a_bad_line_of_a_text_is_named(place, tmp_path_factory, data, number):
     lines[number - 1] = bad
     text = folder / f"text.{suffix}"
     text.write_bytes(b"\n".join(lines) + b"\n")
-    target = place / "text.de" if suffix == "txt" else ""
+    target = place / "train.de" if suffix == "txt" else ""
     line = is_refused(
         folder,
         *training(place, folder / "run", f"--config.data.train_source={text}"),
@@ -103,9 +103,8 @@ def model_file(tmp_path_factory):
     from transformer_jax.data.config import TokenizerConfig
     from transformer_jax.data.tokenizer import train_tokenizer
 
-    text = ["the dog sees a cat", "an old man reads", "his long book here today"] * 20
     config = TokenizerConfig(vocab_size=28, byte_fallback=False)
-    return train_tokenizer(config, text).model
+    return train_tokenizer(config, TEXT).model
 
 
 @few

@@ -63,7 +63,7 @@ def test_a_broken_config_json_names_the_file(place, copy_of, content, name):
 
 
 @few
-@given(content=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+@given(content=ANY_JSON)
 def test_manifests_and_metrics_of_any_content(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("run")
     (folder / "manifest.json").write_bytes(content)

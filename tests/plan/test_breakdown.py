@@ -1,10 +1,15 @@
 """Where the time goes: on a small module written here by hand."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.plan.breakdown import PARTS, REST, breakdown
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.timeline import estimate
 
 
 def named(path, cycles):
@@ -72,6 +77,14 @@ def test_every_instruction_belongs_to_a_part_and_a_kind():
     }
 
 
+def test_the_parts_are_the_whole_of_the_computing():
+    device = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11, clock=1e9)
+    module = parse(MODULE)
+    parts = breakdown(module, device).values()
+    whole = estimate(module, device, 1, ()).computing
+    assert sum(sum(kinds.values()) for kinds in parts) == pytest.approx(whole)
+
+
 def test_without_estimates_there_is_none():
     device = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11)
     assert breakdown(parse(MODULE), device) == {}
@@ -86,12 +99,6 @@ def test_the_model_has_the_names_that_are_looked_for(part, compiled_step):
 @pytest.fixture(scope="module")
 def compiled_step():
     """The text of a training step of a small model."""
-    import jax
-    import jax.numpy as jnp
-
-    from transformer_jax.models import api
-    from transformer_jax.models.config import ModelConfig, StackConfig
-
     stack = StackConfig(num_layers=1)
     config = ModelConfig(
         source_vocab_size=9, target_vocab_size=9, d_model=8, d_ff=8, num_heads=2, encoder=stack,
