@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
 
 from transformer_jax.ops import losses
+from transformer_jax.ops.sharding import layout
 
 B, T, D, V = 6, 5, 16, 37
 
@@ -26,14 +28,20 @@ def naive(hidden, kernel, labels, weights, smoothing):
     return -((target * log_probs).sum(-1) * weights).sum()
 
 
+# Parts of the 30 tokens that come out even, and parts that must be filled up.
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("chunk_rows", [1, 2, 6])
-def test_equals_the_formula_in_value_and_gradient(arrays, smoothing, chunk_rows, monkeypatch):
-    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", chunk_rows * T * V)
+@pytest.mark.parametrize("shards", [1, 3, 4])  # four devices cannot share six rows
+@pytest.mark.parametrize("chunk_tokens", [0.5, 4, 7, 15, 30])
+def test_equals_the_formula_in_value_and_gradient(
+    arrays, smoothing, shards, chunk_tokens, monkeypatch
+):
+    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", int(chunk_tokens * V))
     hidden, kernel, labels, weights = arrays
+    mesh = AbstractMesh((shards,), ("data",))
 
     def fused(hidden, kernel):
-        return losses.cross_entropy(hidden, kernel, labels, weights, smoothing)[0] * 3.0
+        with layout(mesh, {"batch": "data"}):
+            return losses.cross_entropy(hidden, kernel, labels, weights, smoothing)[0] * 3.0
 
     def expected(hidden, kernel):
         return naive(hidden, kernel, labels, weights, smoothing) * 3.0
@@ -43,6 +51,16 @@ def test_equals_the_formula_in_value_and_gradient(arrays, smoothing, chunk_rows,
     np.testing.assert_allclose(value, want, rtol=1e-5)
     for got, wanted in zip(grads, want_grads, strict=True):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+def test_a_prime_number_of_rows_takes_no_more_chunks():
+    rows, length, width = 97, 13, 50
+    arrays = jnp.ones((rows, length, D)), jnp.ones((D, width)), jnp.ones((rows, length), int)
+    (hidden, _, weights), _ = losses._chunks(
+        *arrays, jnp.ones((rows, length)), jnp.float32, limit=400 * width
+    )
+    assert hidden.shape == (4, 316, D)  # 1,261 tokens, in as few parts of at most 400 as hold them
+    assert weights.sum() == rows * length
 
 
 def test_second_result_is_the_unsmoothed_likelihood(arrays):

@@ -1,9 +1,15 @@
 """The projection product: exact in float32, close in bfloat16, in both directions."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from flax import linen as nn
 
+from transformer_jax.layers.projections import Dense
+from transformer_jax.ops import matmul as forms
 from transformer_jax.ops.matmul import matmul
 
 x = jax.random.normal(jax.random.key(0), (3, 5, 16))
@@ -34,3 +40,56 @@ def test_a_transposed_gradient_compiles():
     table = w.T
     dtable = jax.jit(jax.grad(lambda table: objective(x, table.T, jnp.bfloat16)))(table)
     assert dtable.shape == table.shape and np.isfinite(dtable).all()
+
+
+# Heads H = 4 of K = 6 channels: to them, from them, and back again with all axes kept.
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "contracted"),
+    [((3, 5, 16), (16, 4, 6), 1), ((3, 5, 4, 6), (4, 6, 16), 2), ((7, 4, 6), (4, 6, 2, 3), 2)],
+)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_more_axes_are_the_flat_product(x_shape, w_shape, contracted, dtype):
+    x, w = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate((x_shape, w_shape)))
+    rows, columns = x_shape[:-contracted], w_shape[contracted:]
+
+    def flat(x, w, dtype):
+        inner = int(np.prod(w_shape[:contracted]))
+        y = matmul(x.reshape(*rows, inner), w.reshape(inner, -1), dtype)
+        return jnp.sin(y.reshape(*rows, *columns)).sum()
+
+    def whole(x, w, dtype):
+        y = matmul(x, w, dtype, contracted)
+        assert y.shape == (*rows, *columns)
+        return jnp.sin(y).sum()
+
+    wanted, got = (jax.value_and_grad(f, (0, 1))(x, w, dtype) for f in (flat, whole))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, wanted)
+
+
+@pytest.mark.parametrize("contracted", [1, 2])
+def test_both_platforms_forms_are_one_product(contracted):
+    a = jax.random.normal(jax.random.key(2), (3, 5, 4, 6))
+    b = jax.random.normal(jax.random.key(3), (*a.shape[-contracted:], 2, 7))
+    cpu, other = (forms._low_precision_product(contracted, a, b, is_cpu) for is_cpu in (1, 0))
+    np.testing.assert_allclose(cpu, other, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(
+        *(forms._low_precision_transposed(contracted, a, is_cpu) for is_cpu in (1, 0))
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_on_a_tpu_heads_come_out_of_the_product(dtype):
+    class Both(nn.Module):
+        def setup(self):
+            self.into = Dense(16, 24, ("embed", "heads"), dtype=dtype, matmul_dtype=dtype)
+            self.out = Dense(24, 16, ("heads", "embed"), dtype=dtype, matmul_dtype=dtype)
+
+        def __call__(self, x):
+            return self.out.join(self.into.split(x, 4))
+
+    x = jnp.ones((3, 5, 16), dtype)
+    params = jax.eval_shape(Both().init, jax.random.key(0), x)
+    text = jax.jit(Both().apply).trace(params, x).lower(lowering_platforms=("tpu",)).as_text()
+    products = re.findall(r"dot_general .*-> tensor<([\dx]+)xf32>", text)
+    assert products == ["3x5x4x6", "3x5x16"]
+    assert not re.search(r"reshape .*\(tensor<3x5x", text)  # activations stay as they are

@@ -50,7 +50,18 @@ class Dense(nn.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., in_features] -> [..., features]."""
-        y = matmul(x, self.kernel, self.matmul_dtype)
+        return self._apply(x, self.kernel, contracted=1)
+
+    def split(self, x: jax.Array, heads: int) -> jax.Array:
+        """[..., in_features] -> [..., heads, features / heads], without a reshape (`matmul`)."""
+        return self._apply(x, self.kernel.reshape(self.in_features, heads, -1), contracted=1)
+
+    def join(self, x: jax.Array) -> jax.Array:
+        """[..., H, K] with H K = in_features -> [..., features], without a reshape."""
+        return self._apply(x, self.kernel.reshape(*x.shape[-2:], self.features), contracted=2)
+
+    def _apply(self, x: jax.Array, kernel: jax.Array, contracted: int) -> jax.Array:
+        y = matmul(x, kernel, self.matmul_dtype, contracted)
         if self.use_bias:
-            y = y + self.bias.astype(jnp.float32)
+            y = y + self.bias.astype(jnp.float32).reshape(kernel.shape[contracted:])
         return y.astype(self.dtype)

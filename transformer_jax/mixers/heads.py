@@ -69,20 +69,16 @@ class HeadProjections(nn.Module):
 
     def queries(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., H, K]; where merged, [..., H, D]."""
-        return _split(self.query(x), self.context.num_heads)
+        return self.query.split(x, self.context.num_heads)
 
     def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """[..., D] -> twice [..., G, K]; where merged, the keys are [..., 1, D]."""
         groups = self.num_kv_heads or self.context.num_heads
-        keys = x[..., None, :] if self.merged_query_key else _split(self.key(x), groups)
-        return keys, _split(self.value(x), groups)
+        keys = x[..., None, :] if self.merged_query_key else self.key.split(x, groups)
+        return keys, self.value.split(x, groups)
 
     def join(self, heads: jax.Array) -> jax.Array:
         """[..., H, K] -> [..., D]."""
         if self.factored_value:
             return self.out(heads.sum(axis=-2))
-        return self.out(heads.reshape(*heads.shape[:-2], -1))
-
-
-def _split(x: jax.Array, heads: int) -> jax.Array:
-    return x.reshape(*x.shape[:-1], heads, -1)
+        return self.out.join(heads)

@@ -133,7 +133,7 @@ class Reformer(Mixer):
             dropout_rate=self.context.attention_dropout_rate,
             dropout_key=self.weight_dropout.key(deterministic),
         )
-        return self._join(y_BLHK.astype(v_BLHK.dtype))
+        return self.out.join(y_BLHK.astype(v_BLHK.dtype))
 
     def init_state(self, batch: int, max_length: int) -> BucketCache:
         """Room for `max_length` tokens, and a ring of places for each bucket."""
@@ -175,7 +175,7 @@ class Reformer(Mixer):
             cache.value[rows],
             jnp.arange(size) < count_BHJ[..., None],
         )
-        return self._join(y_BHK.astype(v_BHK.dtype)), cache
+        return self.out.join(y_BHK.astype(v_BHK.dtype)), cache
 
     def _projected(
         self, x_BLD: jax.Array, positions_L: jax.Array
@@ -183,14 +183,10 @@ class Reformer(Mixer):
         """Queries, keys, values and buckets; rotations of positions come after the hash."""
         c = self.context
         qk_BLHK, v_BLHK = (
-            project(x_BLD).reshape(*x_BLD.shape[:2], c.num_heads, c.head_dim)
-            for project in (self.query_key, self.value)
+            project.split(x_BLD, c.num_heads) for project in (self.query_key, self.value)
         )
         bucket_BLHJ = hash_buckets(qk_BLHK, self.rotations, self.factors)
         q_BLHK, k_BLHK = self.position.rotate(
             qk_BLHK, unit_keys(qk_BLHK).astype(qk_BLHK.dtype), positions_L, positions_L
         )
         return q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ
-
-    def _join(self, heads: jax.Array) -> jax.Array:
-        return self.out(heads.reshape(*heads.shape[:-2], -1))

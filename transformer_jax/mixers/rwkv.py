@@ -170,9 +170,12 @@ class RWKV(Mixer):
             c = self.context
             return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
 
-        r = heads(self.receptance(blended(self.lerp_receptance)))
-        k = heads(self.key(blended(self.lerp_key)))
-        v = heads(self.value(blended(self.lerp_value)))
+        def projected(project: Dense, lerp: LowRank) -> jax.Array:
+            return project.split(blended(lerp), self.context.num_heads).astype(jnp.float32)
+
+        r = projected(self.receptance, self.lerp_receptance)
+        k = projected(self.key, self.lerp_key)
+        v = projected(self.value, self.lerp_value)
         strength = heads(self.decay(blended(self.lerp_decay)))
         log_decay = -jnp.exp(jnp.minimum(strength, _STRONGEST))
         own_weight = (r * heads(self.bonus) * k).sum(axis=-1)

@@ -129,7 +129,9 @@ def _loss_sums_and_gradients(
     zero = jnp.zeros((), jnp.float32)
     start = (zero, zero, jnp.zeros(kernel_DV.shape, jnp.float32))
     (loss_sum, nll_sum, dkernel_DV), dhidden_CND = jax.lax.scan(body, start, chunks)
-    dhidden_BTD = _unchunk(dhidden_CND, hidden_BTD.shape).astype(hidden_BTD.dtype)
+    dhidden_BTD = _unchunk(dhidden_CND, _shards(hidden_BTD), hidden_BTD.shape).astype(
+        hidden_BTD.dtype
+    )
     return (loss_sum, nll_sum), (dhidden_BTD, dkernel_DV.astype(kernel_DV.dtype))
 
 
@@ -173,35 +175,41 @@ def _chunks(
     dtype: jnp.dtype,
     limit: int,
 ) -> tuple[Chunk, jax.Array]:
-    batch, length, _ = hidden_BTD.shape
-    shards = num_shards("batch")
-    # Rows that the devices cannot share evenly lie on all of them.
-    rows = batch // shards if batch % shards == 0 else batch
-    count = _num_chunks(rows, length * kernel_DV.shape[-1], limit)
+    shards = _shards(hidden_BTD)
+    tokens = hidden_BTD.shape[0] // shards * hidden_BTD.shape[1]
+    count = -(-tokens * kernel_DV.shape[-1] // limit)
+    # No more than tokens: a chunk holds at least one, be the limit what it may.
+    chunk = partial(_chunk, shards=shards, count=min(count, tokens))
     chunks = (
-        _chunk(hidden_BTD.astype(dtype), count),
-        _chunk(labels_BT, count),
-        _chunk(weights_BT.astype(jnp.float32), count),
+        chunk(hidden_BTD.astype(dtype)),
+        chunk(labels_BT),
+        chunk(weights_BT.astype(jnp.float32)),
     )
     return chunks, kernel_DV.astype(dtype)
 
 
-def _num_chunks(rows: int, logits_per_row: int, limit: int) -> int:
-    """Smallest divisor of a device's `rows` that brings its chunks under the limit."""
-    for count in range(1, rows + 1):
-        if rows % count == 0 and rows // count * logits_per_row <= limit:
-            return count
-    return rows
+def _shards(x_BT: jax.Array) -> int:
+    """Devices that share the rows; rows that they cannot share evenly lie on all of them."""
+    shards = num_shards("batch")
+    return shards if x_BT.shape[0] % shards == 0 else 1
 
 
-def _chunk(x: jax.Array, count: int) -> jax.Array:
-    # Row b goes to chunk b % count, so that a batch sharded over devices stays
-    # sharded inside every chunk.
-    x = x.reshape(x.shape[0] // count, count, *x.shape[1:])
-    return jnp.swapaxes(x, 0, 1).reshape(count, -1, *x.shape[3:])
+def _chunk(x_BT: jax.Array, shards: int, count: int) -> jax.Array:
+    """[B, T, ...] -> [count, N, ...]: equal parts of every device's tokens.
+
+    The last part is filled up with zeros, tokens that weigh nothing. (Parts of whole rows
+    would be uneven, or for a prime number of rows as many as these.)
+    """
+    x = x_BT.reshape(shards, -1, *x_BT.shape[2:])
+    x = jnp.pad(x, [(0, 0), (0, -x.shape[1] % count)] + [(0, 0)] * (x.ndim - 2))
+    # The devices' axis becomes the major one of a chunk's tokens, so that a batch sharded over
+    # devices stays sharded inside every chunk.
+    x = jnp.swapaxes(x.reshape(shards, count, -1, *x.shape[2:]), 0, 1)
+    return x.reshape(count, -1, *x.shape[3:])
 
 
-def _unchunk(x_CND: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    count = x_CND.shape[0]
-    x = x_CND.reshape(count, shape[0] // count, *shape[1:])
-    return jnp.swapaxes(x, 0, 1).reshape(shape)
+def _unchunk(x_CND: jax.Array, shards: int, shape: tuple[int, ...]) -> jax.Array:
+    """What `_chunk` came from: [count, N, D] -> `shape`, [B, T, D]."""
+    count, _, width = x_CND.shape
+    x = jnp.swapaxes(x_CND.reshape(count, shards, -1, width), 0, 1).reshape(shards, -1, width)
+    return x[:, : shape[0] // shards * shape[1]].reshape(shape)

@@ -1,13 +1,19 @@
 """The one matrix product behind every projection: low-precision in, float32 out.
 
+Axes stay as they are given: a projection to heads is a product of [B, T, D] and
+[D, H, K], not of [B, T, D] and [D, H K] with a reshape after it. To a TPU these differ:
+its arrays are tiles of their two minor axes, and splitting H K into H and K moves every
+number to another tile, at the cost of two copies of each of queries, keys and values.
+
 XLA's CPU backend runs a plain row-major bfloat16 x bfloat16 -> float32 product at
-about twice the speed of float32 (more with AMX), but only in that one form: the
-transposed operands that automatic differentiation asks for, and bfloat16 results,
-fall back to slower kernels. So the backward pass here writes its transposes out as
-real row-major copies, which cost far less than the product they speed up.
-Measure it with `python benchmarks/matmul_forms.py`.
+about twice the speed of float32 (more with AMX), but only in that one form: more than
+two axes, the transposed operands that automatic differentiation asks for, and bfloat16
+results fall back to slower kernels. So there the operands are flattened to two axes, and
+the backward pass writes its transposes out as real row-major copies, which cost far less
+than the product they speed up. Measure it with `python benchmarks/matmul_forms.py`.
 """
 
+import math
 from functools import partial
 from typing import Any
 
@@ -19,69 +25,101 @@ from jax.typing import DTypeLike
 from transformer_jax.ops.platform import by_platform
 
 
-def matmul(x: jax.Array, w: jax.Array, dtype: DTypeLike) -> jax.Array:
-    """Multiplies the last axis of `x` by `w`, in float32 accumulation.
+def matmul(x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int = 1) -> jax.Array:
+    """Multiplies the last `contracted` axes of `x` by as many first axes of `w`.
 
     Args:
-        x: [..., K].
-        w: [K, N].
+        x: [..., K], or [..., K1, K2] with `contracted=2`.
+        w: [K, N...], or [K1, K2, N...].
         dtype: operands are rounded to it before the product, the incoming
             gradient too; float32 leaves everything as it is.
+        contracted: how many axes are summed over.
 
     Returns:
-        [..., N] in float32.
+        [..., N...] in float32, where the product is accumulated.
     """
-    x_NK = x.reshape(-1, x.shape[-1])
     if jnp.dtype(dtype) == jnp.float32:
-        y_NN = jnp.matmul(x_NK.astype(jnp.float32), w.astype(jnp.float32))
-    else:
-        y_NN = _low_precision_matmul(x_NK, w, dtype)
-    return y_NN.reshape(*x.shape[:-1], w.shape[-1])
+        return product(x.astype(jnp.float32), w.astype(jnp.float32), contracted)
+    return _low_precision_matmul(x, w, dtype, contracted)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _low_precision_matmul(x: jax.Array, w: jax.Array, dtype: DTypeLike) -> jax.Array:
-    return product(x.astype(dtype), w.astype(dtype))
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _low_precision_matmul(
+    x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int
+) -> jax.Array:
+    return product(x.astype(dtype), w.astype(dtype), contracted)
 
 
-def _forward(x: jax.Array, w: jax.Array, dtype: DTypeLike) -> tuple[jax.Array, Any]:
+def _forward(
+    x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int
+) -> tuple[jax.Array, Any]:
     x_low, w_low = x.astype(dtype), w.astype(dtype)
     # The empty arrays carry the operands' own dtypes, which the gradients must have.
     types = (jnp.zeros(0, x.dtype), jnp.zeros(0, w.dtype))
-    return product(x_low, w_low), (x_low, w_low, types)
+    return product(x_low, w_low, contracted), (x_low, w_low, types)
 
 
-def _backward(dtype: DTypeLike, residuals: Any, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _backward(
+    dtype: DTypeLike, contracted: int, residuals: Any, dy: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x_low, w_low, (x_type, w_type) = residuals
     dy_low = dy.astype(dtype)
-    dx = product(dy_low, transposed(w_low)).astype(x_type.dtype)
-    dw = product(transposed(x_low), dy_low).astype(w_type.dtype)
-    return dx, dw
+    rows = x_low.ndim - contracted
+    dx = product(dy_low, transposed(w_low, contracted), w_low.ndim - contracted)
+    dw = product(transposed(x_low, rows), dy_low, rows)
+    return dx.astype(x_type.dtype), dw.astype(w_type.dtype)
 
 
 _low_precision_matmul.defvjp(_forward, _backward)
 
 
-def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """[M, K] x [K, N] -> [M, N] accumulated and returned in float32."""
-    y = jnp.matmul(a, b, preferred_element_type=jnp.float32)
+def product(a: jax.Array, b: jax.Array, contracted: int = 1) -> jax.Array:
+    """[M..., K...] x [K..., N...] -> [M..., N...], accumulated and returned in float32.
+
+    `contracted` says how many axes are K's.
+    """
+    if a.dtype == jnp.float32:
+        return _product(a, b, contracted)
+    return by_platform(partial(_low_precision_product, contracted), a, b, cpu=True, other=False)
+
+
+def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
+    """[M..., N...] -> [N..., M...], where M are the `leading` axes.
+
+    On CPU and below float32 a row-major copy in memory: without the layout constraint XLA
+    hands the product a column-major view, which the fast kernels refuse.
+    """
+    if x.dtype == jnp.float32:
+        return _transposed(x, leading)
+    return by_platform(partial(_low_precision_transposed, leading), x, cpu=True, other=False)
+
+
+def _product(a: jax.Array, b: jax.Array, contracted: int) -> jax.Array:
+    return jnp.tensordot(a, b, contracted, preferred_element_type=jnp.float32)
+
+
+def _transposed(x: jax.Array, leading: int) -> jax.Array:
+    return jnp.transpose(x, (*range(leading, x.ndim), *range(leading)))
+
+
+def _low_precision_product(contracted: int, a: jax.Array, b: jax.Array, is_cpu: bool) -> jax.Array:
+    if not is_cpu:
+        return _product(a, b, contracted)
+    rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
+    y = _product(a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns)), 1)
     # A transpose that follows would be folded into the product and make it one of
     # the forms that XLA's CPU backend refuses below float32 ("Unsupported element
     # type for DotThunk"); the constraint keeps them apart, at no cost.
-    return y if a.dtype == jnp.float32 else _row_major_on_cpu(y)
+    return _row_major(y).reshape(*rows, *columns)
 
 
-def transposed(x: jax.Array) -> jax.Array:
-    """[M, N] -> [N, M]; on CPU and below float32, as a row-major copy in memory.
+def _low_precision_transposed(leading: int, x: jax.Array, is_cpu: bool) -> jax.Array:
+    if not is_cpu:
+        return _transposed(x, leading)
+    rows, columns = x.shape[:leading], x.shape[leading:]
+    x = x.reshape(math.prod(rows), math.prod(columns))
+    return _row_major(x.T).reshape(*columns, *rows)
 
-    Without the layout constraint XLA hands the product a column-major view, which
-    the fast kernels refuse.
-    """
-    return x.T if x.dtype == jnp.float32 else _row_major_on_cpu(x.T)
 
-
-def _row_major_on_cpu(x: jax.Array) -> jax.Array:
-    def row_major(x: jax.Array, needed: bool) -> jax.Array:
-        return with_layout_constraint(x, Layout(major_to_minor=(0, 1))) if needed else x
-
-    return by_platform(row_major, x, cpu=True, other=False)
+def _row_major(x: jax.Array) -> jax.Array:
+    return with_layout_constraint(x, Layout(major_to_minor=(0, 1)))
