@@ -70,11 +70,9 @@ def test_more_axes_are_the_flat_product(x_shape, w_shape, contracted, dtype):
 def test_both_platforms_forms_are_one_product(contracted):
     a = jax.random.normal(jax.random.key(2), (3, 5, 4, 6))
     b = jax.random.normal(jax.random.key(3), (*a.shape[-contracted:], 2, 7))
-    cpu, other = (forms._low_precision_product(contracted, a, b, is_cpu) for is_cpu in (1, 0))
+    cpu, other = (forms._product(contracted, a, b, is_cpu) for is_cpu in (1, 0))
     np.testing.assert_allclose(cpu, other, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(
-        *(forms._low_precision_transposed(contracted, a, is_cpu) for is_cpu in (1, 0))
-    )
+    np.testing.assert_array_equal(*(forms._transposed(contracted, a, is_cpu) for is_cpu in (1, 0)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -8,9 +8,10 @@ number to another tile, at the cost of two copies of each of queries, keys and v
 XLA's CPU backend runs a plain row-major bfloat16 x bfloat16 -> float32 product at
 about twice the speed of float32 (more with AMX), but only in that one form: more than
 two axes, the transposed operands that automatic differentiation asks for, and bfloat16
-results fall back to slower kernels. So there the operands are flattened to two axes, and
-the backward pass writes its transposes out as real row-major copies, which cost far less
-than the product they speed up. Measure it with `python benchmarks/matmul_forms.py`.
+results fall back to slower kernels. So there the operands are flattened to two axes
+(float32's too), and the backward pass writes its transposes out as real row-major copies,
+which cost far less than the product they speed up. Measure it with
+`python benchmarks/matmul_forms.py`.
 """
 
 import math
@@ -78,9 +79,7 @@ def product(a: jax.Array, b: jax.Array, contracted: int = 1) -> jax.Array:
 
     `contracted` says how many axes are K's.
     """
-    if a.dtype == jnp.float32:
-        return _product(a, b, contracted)
-    return by_platform(partial(_low_precision_product, contracted), a, b, cpu=True, other=False)
+    return by_platform(partial(_product, contracted), a, b, cpu=True, other=False)
 
 
 def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
@@ -90,32 +89,26 @@ def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
     hands the product a column-major view, which the fast kernels refuse.
     """
     if x.dtype == jnp.float32:
-        return _transposed(x, leading)
-    return by_platform(partial(_low_precision_transposed, leading), x, cpu=True, other=False)
+        return _transposed(leading, x, False)
+    return by_platform(partial(_transposed, leading), x, cpu=True, other=False)
 
 
-def _product(a: jax.Array, b: jax.Array, contracted: int) -> jax.Array:
-    return jnp.tensordot(a, b, contracted, preferred_element_type=jnp.float32)
-
-
-def _transposed(x: jax.Array, leading: int) -> jax.Array:
-    return jnp.transpose(x, (*range(leading, x.ndim), *range(leading)))
-
-
-def _low_precision_product(contracted: int, a: jax.Array, b: jax.Array, is_cpu: bool) -> jax.Array:
-    if not is_cpu:
-        return _product(a, b, contracted)
+def _product(contracted: int, a: jax.Array, b: jax.Array, flat: bool) -> jax.Array:
+    if not flat:
+        return jnp.tensordot(a, b, contracted, preferred_element_type=jnp.float32)
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
-    y = _product(a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns)), 1)
+    a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
+    y = jnp.matmul(a, b, preferred_element_type=jnp.float32)
     # A transpose that follows would be folded into the product and make it one of
     # the forms that XLA's CPU backend refuses below float32 ("Unsupported element
     # type for DotThunk"); the constraint keeps them apart, at no cost.
-    return _row_major(y).reshape(*rows, *columns)
+    y = y if a.dtype == jnp.float32 else _row_major(y)
+    return y.reshape(*rows, *columns)
 
 
-def _low_precision_transposed(leading: int, x: jax.Array, is_cpu: bool) -> jax.Array:
-    if not is_cpu:
-        return _transposed(x, leading)
+def _transposed(leading: int, x: jax.Array, flat: bool) -> jax.Array:
+    if not flat:
+        return jnp.transpose(x, (*range(leading, x.ndim), *range(leading)))
     rows, columns = x.shape[:leading], x.shape[leading:]
     x = x.reshape(math.prod(rows), math.prod(columns))
     return _row_major(x.T).reshape(*columns, *rows)
