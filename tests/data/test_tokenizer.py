@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from transformer_jax.data import segmentation
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.data.tokenizer import (
@@ -243,6 +244,36 @@ def test_samples_follow_the_models_probabilities_to_the_power_alpha(tokenizer):
     assert sum(counts[tuple(ids)] for ids in found) == draws
     np.testing.assert_allclose(seen, expected, atol=4 * np.sqrt(0.25 / draws))
     assert tokenizer.encode_sampled(text, 0, alpha=100.0) == tokenizer.encode(text)
+
+
+def test_segmentations_are_looked_for_once_while_there_is_room(tokenizer):
+    class Counting:
+        asked = 0
+
+        def nbest_encode_as_ids(self, *arguments):
+            self.asked += 1
+            return tokenizer._processor.nbest_encode_as_ids(*arguments)
+
+    lines = [*sentences(3, 20), ""]
+    scores = np.array([tokenizer._processor.get_score(i) for i in range(tokenizer.vocab_size)])
+
+    def two_epochs(room):
+        counting = Counting()
+        best = segmentation._BestSegmentations(counting, scores, room)
+        drawn = [
+            best.sample(line, np.random.default_rng((epoch, i)), 0.1)
+            for epoch in range(2)
+            for i, line in enumerate(lines)
+        ]
+        return counting.asked, drawn
+
+    asked, drawn = two_epochs(1 << 24)
+    assert asked == len(lines)
+    forgetful, drawn_without = two_epochs(0)
+    assert forgetful == 2 * len(lines)
+    some, drawn_with_some = two_epochs(20_000)
+    assert asked < some < forgetful
+    assert drawn == drawn_without == drawn_with_some
 
 
 def test_pickled_tokenizer_is_the_same(tokenizer):
