@@ -34,6 +34,7 @@ def plan(recipe, topology, *more):
         cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=7200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert not done.stderr, done.stderr[-2000:]  # nor warnings of libtpu's or of a cache
     return done.stdout
 
 

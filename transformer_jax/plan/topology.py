@@ -74,6 +74,8 @@ def tpu_slice(topology: str) -> Target:
     # A plan may be made on a TPU host too: libtpu must not ask for its metadata, or
     # lock its chips, or refuse to compile beside another plan.
     jax.config.update("jax_platforms", "cpu")
+    # Programs for devices that are not there can be stored but not loaded again.
+    jax.config.update("jax_enable_compilation_cache", False)
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
