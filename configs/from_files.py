@@ -19,7 +19,8 @@ A test set, which eval.py scores by default: data.test_source and data.test_targ
 With less than about 30,000 pairs take tokenizer.vocab_size=4000 and model.dropout_rate=0.3;
 from some 500,000 on, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops
 when validation BLEU has not risen for five evaluations. `steps` also sets the length of the
-learning rate's fall, so fewer steps are a shorter whole training, not a cut one.
+learning rate's fall, so fewer steps are a shorter whole training, not a cut one; with less
+than some 10,000 take a tenth of them for train.optimizer.warmup_steps.
 """
 
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig

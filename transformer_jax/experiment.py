@@ -158,6 +158,12 @@ def _run(
         f"{api.num_params(config.model):,} parameters on {jax.device_count()} "
         f"{jax.devices()[0].platform} device(s)"
     )  # fmt: skip
+    warmup = config.train.optimizer.warmup_steps
+    if config.train.steps <= warmup:
+        say(
+            f"train.steps={config.train.steps} ends within the warm-up of train.optimizer."
+            f"warmup_steps={warmup}: the learning rate does not reach its peak; lower warmup_steps"
+        )
 
     if not validation:
         say("no validation set: no BLEU while training, and `best` will mean the newest")

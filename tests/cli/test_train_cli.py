@@ -86,6 +86,13 @@ def test_the_log_has_what_the_user_was_told(trained):
         assert words in text
 
 
+def test_a_run_that_ends_within_its_warm_up_is_told_so(place, trained, tmp_path, capsys):
+    assert "train.steps=8 ends within the warm-up" in (trained / "log.txt").read_text()
+    more = ("--config.train.steps=1", "--config.train.optimizer.warmup_steps=0")
+    assert main(train_command(place, tmp_path / "run", *more)) == 0
+    assert "warm-up" not in capsys.readouterr().err
+
+
 def test_a_second_run_in_the_folder_is_refused(place, trained, capsys):
     with only_run(trained):
         # Without this test's context: what another process would see.
