@@ -14,7 +14,6 @@ import gzip
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ def measure(
     engine: str,
     seconds: float,
     sampler: Sampler | None,
-    skipped: int = 10,
+    skipped: int,
 ) -> float:
     """Real target tokens a second, after so many batches."""
     stream = batches(corpus, plan, engine=engine, sampler=sampler)  # type: ignore[arg-type]
@@ -75,7 +74,14 @@ def main() -> None:
     print("| corpus | engine | shapes | padding | target tokens/s |")
     print("|---|---|---|---|---|")
 
-    def row(name: str, corpus: IdCorpus, engine: str, *, sampler: Any = None, later: bool) -> None:
+    def row(
+        name: str,
+        corpus: IdCorpus,
+        engine: str,
+        sampler: Sampler | None = None,
+        *,
+        later: bool = False,
+    ) -> None:
         plan = BatchPlan(
             corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=args.tokens)
         )
@@ -85,8 +91,9 @@ def main() -> None:
         print(f"| {name} | {engine} | {len(plan.shapes)} | {padding} | {rate:,.0f} |", flush=True)
 
     if not args.source:
+        corpus = synthetic_corpus()
         for engine in engines:
-            row("synthetic ids", synthetic_corpus(), engine, later=False)
+            row("synthetic ids", corpus, engine)
         return
     with tempfile.TemporaryDirectory() as folder:
         pairs = list(zip(read(args.source), read(args.target), strict=True))
@@ -97,11 +104,11 @@ def main() -> None:
         plain = prepare_ids(pairs, tokenizers(), folder, "plain")
         text = prepare_ids(pairs, tokenizers(), folder, "text", sampling_alpha=0.2)
         for engine in engines:
-            row("stored ids", plain, engine, later=False)
+            row("stored ids", plain, engine)
         for engine in engines:
             sampler = SubwordSampler(tokenizers(), 0.2)
             for later, name in ((False, "first epoch"), (True, "later epochs")):
-                row(f"sampled, alpha 0.2, {name}", text, engine, sampler=sampler, later=later)
+                row(f"sampled, alpha 0.2, {name}", text, engine, sampler, later=later)
 
 
 if __name__ == "__main__":
