@@ -129,9 +129,7 @@ def _loss_sums_and_gradients(
     zero = jnp.zeros((), jnp.float32)
     start = (zero, zero, jnp.zeros(kernel_DV.shape, jnp.float32))
     (loss_sum, nll_sum, dkernel_DV), dhidden_CND = jax.lax.scan(body, start, chunks)
-    dhidden_BTD = _unchunk(dhidden_CND, _shards(hidden_BTD), hidden_BTD.shape).astype(
-        hidden_BTD.dtype
-    )
+    dhidden_BTD = _unchunk(dhidden_CND, hidden_BTD)
     return (loss_sum, nll_sum), (dhidden_BTD, dkernel_DV.astype(kernel_DV.dtype))
 
 
@@ -208,8 +206,9 @@ def _chunk(x_BT: jax.Array, shards: int, count: int) -> jax.Array:
     return x.reshape(count, -1, *x.shape[3:])
 
 
-def _unchunk(x_CND: jax.Array, shards: int, shape: tuple[int, ...]) -> jax.Array:
-    """What `_chunk` came from: [count, N, D] -> `shape`, [B, T, D]."""
-    count, _, width = x_CND.shape
+def _unchunk(x_CND: jax.Array, like_BTD: jax.Array) -> jax.Array:
+    """[count, N, D] -> the shape and dtype of `like_BTD`, whose chunks they are."""
+    shards, (count, _, width) = _shards(like_BTD), x_CND.shape
     x = jnp.swapaxes(x_CND.reshape(count, shards, -1, width), 0, 1).reshape(shards, -1, width)
-    return x[:, : shape[0] // shards * shape[1]].reshape(shape)
+    tokens = like_BTD.shape[0] // shards * like_BTD.shape[1]
+    return x[:, :tokens].reshape(like_BTD.shape).astype(like_BTD.dtype)
