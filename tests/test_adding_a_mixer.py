@@ -26,10 +26,17 @@ BLOCKS = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", PAGE, re.MULTILIN
 COPIED = ("transformer_jax", "suite", "small_options", "naive_moving_average")
 
 SIZES = {
-    "source_vocab_size": "20", "target_vocab_size": "20", "d_model": "16", "d_ff": "16",
-    "num_heads": "2", "max_length": "8", "encoder.num_layers": "1", "decoder.num_layers": "3",
-    "decoder.position": "none", "decoder.mixers": "moving_average,full",
-}  # fmt: skip
+    "source_vocab_size": "20",
+    "target_vocab_size": "20",
+    "d_model": "16",
+    "d_ff": "16",
+    "num_heads": "2",
+    "max_length": "8",
+    "encoder.num_layers": "1",
+    "decoder.num_layers": "3",
+    "decoder.position": "none",
+    "decoder.mixers": "moving_average,full",
+}
 
 
 def follow(tree: Path) -> None:

@@ -106,9 +106,11 @@ def test_slurm_asks_for_another_turn_after_a_preemption_alone(
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     done = subprocess.run(
-        ["sh", "-c", slurm_script], env={**environment, "SLURM_SUBMIT_DIR": str(tmp_path)},
-        timeout=60, check=False,
-    )  # fmt: skip
+        ["sh", "-c", slurm_script],
+        env={**environment, "SLURM_SUBMIT_DIR": str(tmp_path)},
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == status
     asked = tmp_path / "asked"
     assert (asked.read_text() if asked.exists() else "") == "requeue 7\n" * requeued

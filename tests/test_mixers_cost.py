@@ -61,9 +61,14 @@ def traced(name, role, length):
     cls, causal = class_of(name, role), role == "decoder"
     dtypes = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
     context = MixerContext(
-        d_model=D_MODEL, num_heads=HEADS, head_dim=D_MODEL // HEADS, causal=causal,
-        max_length=length, attention_dropout_rate=0.0, dtypes=dtypes,
-    )  # fmt: skip
+        d_model=D_MODEL,
+        num_heads=HEADS,
+        head_dim=D_MODEL // HEADS,
+        causal=causal,
+        max_length=length,
+        attention_dropout_rate=0.0,
+        dtypes=dtypes,
+    )
     if role == "cross":
         mixer = cls(context=context, options=cls.Options())
 
@@ -72,9 +77,12 @@ def traced(name, role, length):
     else:
         scheme = LearnedBias if "bias" in cls.honours else Position
         position = scheme(
-            d_model=D_MODEL, num_heads=HEADS, head_dim=D_MODEL // HEADS, max_length=length,
+            d_model=D_MODEL,
+            num_heads=HEADS,
+            head_dim=D_MODEL // HEADS,
+            max_length=length,
             causal=causal,
-        )  # fmt: skip
+        )
         mixer = cls(context=context, options=cls.Options(), position=position)
 
         def forward(module, x, mask):

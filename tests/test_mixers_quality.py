@@ -48,19 +48,26 @@ def test_a_row_differs_from_the_recipe_only_where_it_says(benchmark):
     found = benchmark.variants()
     assert found["full"] == {}
     assert found["linformer cross"] == {
-        "model.cross": "linformer", "model.cross_options.linformer.rank": "16",
-    }  # fmt: skip
+        "model.cross": "linformer",
+        "model.cross_options.linformer.rank": "16",
+    }
     assert found["hybrid: window, full (encoder)"] == {
-        "model.encoder.mixers": "window,full", "model.encoder.options.window.window": "4",
-    }  # fmt: skip
+        "model.encoder.mixers": "window,full",
+        "model.encoder.options.window.window": "4",
+    }
 
 
 def test_the_table_shows_options_and_errors(benchmark):
     row = {
-        "keys": {"model.cross": "x", "model.cross_options.x.rank": "16"}, "bleu": 12.345,
-        "signature": "nrefs:1", "parameters": 1234567, "steps": 450, "steps_per_second": 2.0,
-        "sentences_per_second": 3.0, "cores": 1,
-    }  # fmt: skip
+        "keys": {"model.cross": "x", "model.cross_options.x.rank": "16"},
+        "bleu": 12.345,
+        "signature": "nrefs:1",
+        "parameters": 1234567,
+        "steps": 450,
+        "steps_per_second": 2.0,
+        "sentences_per_second": 3.0,
+        "cores": 1,
+    }
     text = benchmark.table({"x cross": row, "y": {"error": "train.py: no"}})
     assert "| x cross | rank 16 | 12.3 | 1,234,567 | 2.00 | 3.0 |" in text
     assert "| y | | train.py: no | | | |" in text

@@ -4,8 +4,12 @@
 def train_command(place, run, *more):
     """Trains in `run` by `place`'s recipe on its train.en and train.de, or goes on with it."""
     return [
-        "train", f"--config={place / 'recipe.py'}", f"--workdir={run}", "--no_progress",
+        "train",
+        f"--config={place / 'recipe.py'}",
+        f"--workdir={run}",
+        "--no_progress",
         f"--config.data.train_source={place / 'train.en'}",
         f"--config.data.train_target={place / 'train.de'}",
-        f"--config.data.cache_dir={place / 'cache'}", *more,
-    ]  # fmt: skip
+        f"--config.data.cache_dir={place / 'cache'}",
+        *more,
+    ]

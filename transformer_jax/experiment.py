@@ -151,13 +151,16 @@ def _run(
     say(
         f"{config.data.source_language} -> {config.data.target_language}: "
         f"{plan.num_pairs:,} training pairs"
-        + (f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
-           if plan.num_skipped else "")
+        + (
+            f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
+            if plan.num_skipped
+            else ""
+        )
         + f", {plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
         f"{100 * plan.padding_fraction():.1f} % padding; "
         f"{api.num_params(config.model):,} parameters on {jax.device_count()} "
         f"{jax.devices()[0].platform} device(s)"
-    )  # fmt: skip
+    )
     warmup = config.train.optimizer.warmup_steps
     if config.train.steps <= warmup:
         say(
@@ -172,9 +175,14 @@ def _run(
 
     def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
         return batches(
-            corpus, plan, position, host=share, num_hosts=num_shares, row_multiple=rows,
+            corpus,
+            plan,
+            position,
+            host=share,
+            num_hosts=num_shares,
+            row_multiple=rows,
             sampler=_sampler(config, tokenizers),
-        )  # fmt: skip
+        )
 
     fit(
         config.model,

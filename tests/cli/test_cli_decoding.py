@@ -251,9 +251,10 @@ def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, c
     folder, _ = run_folder
     picture = tmp_path / "maps" / "heat.png"
     status, out, err = run_main(
-        monkeypatch, capsysbinary,
+        monkeypatch,
+        capsysbinary,
         ["inspect", f"--workdir={folder}", "the old dog", "a cat sees", f"--output={picture}"],
-    )  # fmt: skip
+    )
     assert (status, out.strip(), err) == (0, str(picture), "")
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -54,19 +54,33 @@ def trained(place):
 def test_the_run_folder_holds_what_the_readme_says(trained):
     held = {p.relative_to(trained).as_posix() for p in trained.rglob("*")}
     assert {
-        "config.json", "tokenizer/joint.model", "metrics.jsonl", "checkpoints/8", "checkpoints/4",
-        "checkpoints/8/tokenizer/joint.model", "checkpoints/8/manifest.json", "log.txt",
-        "plots/training.png", "plots/cross_attention.png", "tensorboard",
-    } <= held  # fmt: skip
+        "config.json",
+        "tokenizer/joint.model",
+        "metrics.jsonl",
+        "checkpoints/8",
+        "checkpoints/4",
+        "checkpoints/8/tokenizer/joint.model",
+        "checkpoints/8/manifest.json",
+        "log.txt",
+        "plots/training.png",
+        "plots/cross_attention.png",
+        "tensorboard",
+    } <= held
     config = json.loads((trained / "config.json").read_text())
     assert config["model"]["source_vocab_size"] == 400
 
 
 def test_eval_scores_files_with_the_trained_model(place, trained, capsys):
-    status = main([
-        "eval", f"--workdir={trained}", f"--source={place / 'test.en'}",
-        f"--reference={place / 'test.de'}", "--json", "--checkpoint=average:2",
-    ])  # fmt: skip
+    status = main(
+        [
+            "eval",
+            f"--workdir={trained}",
+            f"--source={place / 'test.en'}",
+            f"--reference={place / 'test.de'}",
+            "--json",
+            "--checkpoint=average:2",
+        ]
+    )
     assert status == 0
     report = json.loads(capsys.readouterr().out)
     assert "en" in json.dumps(report) and "BLEU" in json.dumps(report)
@@ -81,8 +95,14 @@ def test_the_same_command_again_has_nothing_to_do(place, trained):
 
 def test_the_log_has_what_the_user_was_told(trained):
     text = (trained / "log.txt").read_text()
-    for words in ("tokenizer: learning", "training pairs", "first step done", "validation BLEU",
-                  "drew ", "score it with"):  # fmt: skip
+    for words in (
+        "tokenizer: learning",
+        "training pairs",
+        "first step done",
+        "validation BLEU",
+        "drew ",
+        "score it with",
+    ):
         assert words in text
 
 
@@ -167,8 +187,10 @@ def test_unequal_files_are_refused_with_both_counts(place, tmp_path, capsys):
 def test_validation_files_of_unequal_length_leave_no_run(place, tmp_path, capsys):
     for name, lines in (("v.en", 12), ("v.de", 11)):  # more than are used
         (tmp_path / name).write_text("one\n" * lines)
-    sets = [f"--config.data.validation_{side}={tmp_path / name}"
-            for side, name in (("source", "v.en"), ("target", "v.de"))]  # fmt: skip
+    sets = [
+        f"--config.data.validation_{side}={tmp_path / name}"
+        for side, name in (("source", "v.en"), ("target", "v.de"))
+    ]
     assert main(train_command(place, tmp_path / "run", *sets)) == 2
     error = capsys.readouterr().err
     assert "v.en has 12 lines" in error and "learning" not in error

@@ -40,8 +40,9 @@ class ReversesByThePaddedLength(Mixer):
 class GrowsItsState(Full):
     def step(self, x, state, position):
         y, state = super().step(x, state, position)
-        return y, KeyValueCache(*(jnp.pad(s, [(0, 0), (0, 1), (0, 0), (0, 0)])
-                                  for s in (state.key, state.value)))  # fmt: skip
+        return y, KeyValueCache(
+            *(jnp.pad(s, [(0, 0), (0, 1), (0, 0), (0, 0)]) for s in (state.key, state.value))
+        )
 
 
 class ForgetsTheFirst(Full):

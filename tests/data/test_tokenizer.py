@@ -214,8 +214,11 @@ def test_another_process_draws_the_same_samples(tmp_path, tokenizer, bpe):
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(path)],
-            input=json.dumps(lines), capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            input=json.dumps(lines),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert json.loads(done.stdout) == drawn
 
 

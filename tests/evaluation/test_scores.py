@@ -43,11 +43,21 @@ def test_chinese_is_cut_into_characters():
 @pytest.mark.parametrize(
     ("code", "tokenizer"),
     [
-        ("zh_CN", "zh"), ("zh-TW", "zh"), ("ZH_hk", "zh"), ("cmn", "zh"), ("zho", "zh"),
-        ("chi", "zh"), ("ja_JP", "ja"), ("jpn", "ja"), ("ko-KR", "ko"), ("kor", "ko"),
-        ("de_DE", "13a"), ("kok", "13a"), ("", "13a"),
+        ("zh_CN", "zh"),
+        ("zh-TW", "zh"),
+        ("ZH_hk", "zh"),
+        ("cmn", "zh"),
+        ("zho", "zh"),
+        ("chi", "zh"),
+        ("ja_JP", "ja"),
+        ("jpn", "ja"),
+        ("ko-KR", "ko"),
+        ("kor", "ko"),
+        ("de_DE", "13a"),
+        ("kok", "13a"),
+        ("", "13a"),
     ],
-)  # fmt: skip
+)
 def test_the_tokenizer_follows_the_language_not_the_region(monkeypatch, code, tokenizer):
     for package in ("MeCab", "mecab_ko"):  # as where the extras are not installed
         monkeypatch.setitem(sys.modules, package, None)

@@ -136,9 +136,15 @@ def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
 def test_a_real_models_translation_depends_on_its_sentence_alone(make_translator, monkeypatch):
     stack = StackConfig(num_layers=1)
     model = ModelConfig(
-        source_vocab_size=32, target_vocab_size=32, d_model=16, d_ff=32, num_heads=2,
-        encoder=stack, decoder=stack, max_length=48,
-    )  # fmt: skip
+        source_vocab_size=32,
+        target_vocab_size=32,
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=48,
+    )
     # Larger than they start, so that the model is sure of something.
     params = jax.tree.map(lambda x: 3 * x, api.init(model, jax.random.key(0)))
     decode = DecodeConfig(beam_size=3, batch_size=5, max_length_factor=0.5)
@@ -193,8 +199,17 @@ def test_few_shapes_are_compiled_and_only_once(make_translator):
 
 def test_padded_lengths():
     assert [padded_length(n, 256) for n in (1, 16, 17, 25, 33, 49, 65, 97, 129, 193)] == [
-        16, 16, 24, 32, 48, 64, 96, 128, 192, 256,
-    ]  # fmt: skip
+        16,
+        16,
+        24,
+        32,
+        48,
+        64,
+        96,
+        128,
+        192,
+        256,
+    ]
     assert padded_length(90, 100) == 96
     assert padded_length(97, 100) == 100
 

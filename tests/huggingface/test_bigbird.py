@@ -28,9 +28,12 @@ def theirs(random_blocks):
     from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
     config = transformers.BigBirdConfig(
-        hidden_size=D, num_attention_heads=HEADS, block_size=BLOCK, num_random_blocks=RANDOM,
+        hidden_size=D,
+        num_attention_heads=HEADS,
+        block_size=BLOCK,
+        num_random_blocks=RANDOM,
         max_position_embeddings=LENGTH,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     module = BigBirdBlockSparseAttention(config, seed=0).eval()
     for parameter in module.parameters():
@@ -65,9 +68,13 @@ def run_theirs(module, x, mask):
     )
     with torch.no_grad():
         y, *_ = module(
-            torch.from_numpy(x), band_mask=band, from_mask=rows, to_mask=columns,
-            from_blocked_mask=blocked, to_blocked_mask=blocked,
-        )  # fmt: skip
+            torch.from_numpy(x),
+            band_mask=band,
+            from_mask=rows,
+            to_mask=columns,
+            from_blocked_mask=blocked,
+            to_blocked_mask=blocked,
+        )
     return y.numpy()
 
 

@@ -117,9 +117,12 @@ def test_rope_and_grouped_heads_of_llama(groups, implementation):
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        hidden_size=D, num_attention_heads=HEADS, num_key_value_heads=groups, head_dim=K,
+        hidden_size=D,
+        num_attention_heads=HEADS,
+        num_key_value_heads=groups,
+        head_dim=K,
         attn_implementation="eager",
-    )  # fmt: skip
+    )
     theirs, x = LlamaAttention(config, 0).eval(), inputs()
     positions = torch.arange(LENGTH)[None]
     want = theirs(
@@ -152,10 +155,14 @@ def test_relative_bias_of_t5(causal):
     torch.manual_seed(0)
     options = T5Options(num_buckets=8, max_distance=6)
     config = transformers.T5Config(
-        d_model=D, num_heads=HEADS, d_kv=K, is_decoder=causal,
-        relative_attention_num_buckets=8, relative_attention_max_distance=6,
+        d_model=D,
+        num_heads=HEADS,
+        d_kv=K,
+        is_decoder=causal,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=6,
         attn_implementation="eager",
-    )  # fmt: skip
+    )
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).eval()
     x = inputs()
     want = theirs(torch.as_tensor(x), mask=additive(both_masks(causal)))[0]

@@ -20,9 +20,11 @@ def theirs():
     from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
     config = transformers.LongformerConfig(
-        hidden_size=D, num_attention_heads=HEADS, attention_window=[2 * WINDOW],
+        hidden_size=D,
+        num_attention_heads=HEADS,
+        attention_window=[2 * WINDOW],
         attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     module = LongformerSelfAttention(config, layer_id=0).eval()
     for parameter in module.parameters():
@@ -56,9 +58,12 @@ def run_theirs(module, x, mask, num_global):
     kind = torch.from_numpy(kind)
     with torch.no_grad():
         y, *_ = module(
-            torch.from_numpy(x), attention_mask=kind, is_index_masked=kind < 0,
-            is_index_global_attn=kind > 0, is_global_attn=num_global > 0,
-        )  # fmt: skip
+            torch.from_numpy(x),
+            attention_mask=kind,
+            is_index_masked=kind < 0,
+            is_index_global_attn=kind > 0,
+            is_global_attn=num_global > 0,
+        )
     return y.numpy()
 
 

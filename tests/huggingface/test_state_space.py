@@ -45,9 +45,14 @@ def mamba():
     from transformers.models.mamba.modeling_mamba import MambaMixer
 
     config = transformers.MambaConfig(
-        hidden_size=D, state_size=3, conv_kernel=3, expand=2, time_step_rank=2,
-        num_hidden_layers=1, vocab_size=7,
-    )  # fmt: skip
+        hidden_size=D,
+        state_size=3,
+        conv_kernel=3,
+        expand=2,
+        time_step_rank=2,
+        num_hidden_layers=1,
+        vocab_size=7,
+    )
     theirs = randomised(MambaMixer(config, 0))
     into, gate = torch.split(theirs.in_proj.weight, 2 * D)
     params = {
@@ -68,9 +73,17 @@ def ssd():
     from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
     config = transformers.Mamba2Config(
-        hidden_size=D, state_size=3, conv_kernel=3, expand=2, num_heads=4, head_dim=4, n_groups=2,
-        num_hidden_layers=1, vocab_size=7, chunk_size=4,
-    )  # fmt: skip
+        hidden_size=D,
+        state_size=3,
+        conv_kernel=3,
+        expand=2,
+        num_heads=4,
+        head_dim=4,
+        n_groups=2,
+        num_hidden_layers=1,
+        vocab_size=7,
+        chunk_size=4,
+    )
     theirs = randomised(Mamba2Mixer(config, 0))
     gate, into, delta = torch.split(theirs.in_proj.weight, [2 * D, 2 * D + 12, 4])
     params = {
@@ -84,9 +97,17 @@ def ssd():
         "norm": {"scale": array(theirs.norm.weight)},
         "out": kernel(theirs.out_proj.weight),
     }
-    return theirs, params, {
-        "state_size": 3, "conv_width": 3, "head_dim": 4, "groups": 2, "chunk": 4,
-    }  # fmt: skip
+    return (
+        theirs,
+        params,
+        {
+            "state_size": 3,
+            "conv_width": 3,
+            "head_dim": 4,
+            "groups": 2,
+            "chunk": 4,
+        },
+    )
 
 
 @pytest.mark.parametrize("copied", [mamba, ssd])

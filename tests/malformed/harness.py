@@ -77,9 +77,12 @@ def is_refused(folder, *arguments, stdin=b""):
 def training(place, run, *more):
     """The command that trains there, and goes on with the run that it made."""
     return train_command(
-        place, run, f"--config.data.test_source={place / 'train.en'}",
-        f"--config.data.test_target={place / 'train.de'}", *more,
-    )  # fmt: skip
+        place,
+        run,
+        f"--config.data.test_source={place / 'train.en'}",
+        f"--config.data.test_target={place / 'train.de'}",
+        *more,
+    )
 
 
 JSON = st.recursive(

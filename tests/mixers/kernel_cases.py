@@ -55,9 +55,7 @@ def assert_module_is_the_formula(mixer, variables, features, *, causal):
         k, v = bound.heads.keys_values(x)
         norm_q, norm_k = features(bound.heads.queries(x)), features(k)
         q, k = bound.position.rotate(norm_q, norm_k, at, at)
-        y = naive_kernel_attention(
-            q, k, v, suite.MASK, causal=causal, norm_q=norm_q, norm_k=norm_k
-        )  # fmt: skip
+        y = naive_kernel_attention(q, k, v, suite.MASK, causal=causal, norm_q=norm_q, norm_k=norm_k)
         return bound.heads.join(y)
 
     @jax.jit

@@ -40,9 +40,14 @@ class BothHooks(Position):
 def context(*, causal, length=LENGTH, dropout=0.0, dtype="float32"):
     dtypes = {"dtype": dtype, "matmul_dtype": dtype, "param_dtype": "float32"}
     return MixerContext(
-        d_model=D, num_heads=HEADS, head_dim=D // HEADS, causal=causal, max_length=length,
-        attention_dropout_rate=dropout, dtypes=dtypes,
-    )  # fmt: skip
+        d_model=D,
+        num_heads=HEADS,
+        head_dim=D // HEADS,
+        causal=causal,
+        max_length=length,
+        attention_dropout_rate=dropout,
+        dtypes=dtypes,
+    )
 
 
 def build(name, *, causal, length=LENGTH, dtype="float32", dropout=0.0, **options):

@@ -103,12 +103,19 @@ def test_padding_alone_gives_finite_gradients():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("block_size", 0), ("window_blocks", -1), ("global_blocks", -1), ("random_blocks", -1),
-     ("seed", -1)],
-)  # fmt: skip
+    [
+        ("block_size", 0),
+        ("window_blocks", -1),
+        ("global_blocks", -1),
+        ("random_blocks", -1),
+        ("seed", -1),
+    ],
+)
 def test_options_that_cannot_work_are_refused(option, value):
     with pytest.raises(UserError, match=f"{option}={value}: must be at least {value + 1}"):
         BigBirdAttention.check(
-            context(causal=False), BigBirdOptions(**{option: value}), hooks=frozenset(),
+            context(causal=False),
+            BigBirdOptions(**{option: value}),
+            hooks=frozenset(),
             key="model.encoder.options.bigbird",
-        )  # fmt: skip
+        )

@@ -63,8 +63,10 @@ def by_hand(p, row, x):
     """[n, 2, D]: what each direction says of one row's real tokens."""
     n = LENGTHS[row]
     back = p.get("backwards", p["forwards"])["scale"]
-    pairs = [(p["forwards"]["scale"] * x[row, : t + 1].sum(0), back * x[row, t:n].sum(0))
-             for t in range(n)]  # fmt: skip
+    pairs = [
+        (p["forwards"]["scale"] * x[row, : t + 1].sum(0), back * x[row, t:n].sum(0))
+        for t in range(n)
+    ]
     return np.asarray(pairs)
 
 
@@ -119,12 +121,19 @@ def test_the_registered_class_says_what_its_mixer_says():
 
 def test_one_word_of_config_gives_each_role_its_directions():
     config = ModelConfig(
-        source_vocab_size=9, target_vocab_size=9, d_model=8, d_ff=8, num_heads=2, max_length=5,
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=8,
+        d_ff=8,
+        num_heads=2,
+        max_length=5,
         encoder=StackConfig(num_layers=1, mixers=("mamba",), position="none"),
         decoder=StackConfig(num_layers=1, mixers=("mamba",), position="none"),
-    )  # fmt: skip
-    paths = [jax.tree_util.keystr(path) for path, _ in
-             jax.tree_util.tree_leaves_with_path(api.abstract_params(config))]  # fmt: skip
+    )
+    paths = [
+        jax.tree_util.keystr(path)
+        for path, _ in jax.tree_util.tree_leaves_with_path(api.abstract_params(config))
+    ]
     backwards = [path for path in paths if "backwards" in path]
     assert backwards and all("encoder" in path for path in backwards)
     assert any("decoder" in path and "forwards" in path for path in paths)

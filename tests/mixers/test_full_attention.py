@@ -251,9 +251,12 @@ def test_dropout_of_weights_reaches_the_fused_path():
 
     def noisy(seed):
         return mixer.apply(
-            variables, suite.inputs(), suite.MASK, deterministic=False,
+            variables,
+            suite.inputs(),
+            suite.MASK,
+            deterministic=False,
             rngs={"dropout": jax.random.key(seed)},
-        )  # fmt: skip
+        )
 
     assert not np.allclose(noisy(0), noisy(1))
     np.testing.assert_array_equal(noisy(0), noisy(0))
@@ -291,16 +294,27 @@ def test_a_whole_model_with_fused_attention_under_remat():
     options = replace(StackConfig().options, full=FullAttentionOptions(implementation="fused"))
     stack = StackConfig(num_layers=1, options=options, position="t5")
     config = ModelConfig(
-        source_vocab_size=9, target_vocab_size=9, d_model=8, d_ff=8, num_heads=2, remat=True,
-        encoder=stack, decoder=stack, max_length=8,
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=8,
+        d_ff=8,
+        num_heads=2,
+        remat=True,
+        encoder=stack,
+        decoder=stack,
+        max_length=8,
         cross_options=replace(ModelConfig().cross_options, full=options.full),
-    )  # fmt: skip
+    )
     ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
     params = api.init(config, jax.random.key(0))
-    every = replace(config, encoder=StackConfig(num_layers=1, position="t5"), remat=False,
-                    decoder=StackConfig(num_layers=1, position="t5"),
-                    cross_options=ModelConfig().cross_options)  # fmt: skip
+    every = replace(
+        config,
+        encoder=StackConfig(num_layers=1, position="t5"),
+        remat=False,
+        decoder=StackConfig(num_layers=1, position="t5"),
+        cross_options=ModelConfig().cross_options,
+    )
 
     def gradient(config):
         return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)

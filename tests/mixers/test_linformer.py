@@ -103,9 +103,7 @@ def test_it_says_what_it_cannot_do():
         check_model_config(ModelConfig(**vocab, decoder=decoder))
     context, options = suite.context(causal=False), LinformerOptions(rank=0)
     with pytest.raises(UserError, match="options.linformer.rank=0: must be at least 1"):
-        Linformer.check(
-            context, options, hooks=frozenset(), key="model.encoder.options.linformer"
-        )  # fmt: skip
+        Linformer.check(context, options, hooks=frozenset(), key="model.encoder.options.linformer")
     with pytest.raises(UserError, match="cross_options.linformer.rank=0"):
         LinformerCross.check(context, options, key="model.cross_options.linformer")
 

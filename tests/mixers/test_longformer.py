@@ -85,6 +85,8 @@ def test_the_decoder_is_refused_with_advice():
 def test_options_that_cannot_work_are_refused(option):
     with pytest.raises(UserError, match=f"{option}=0.*at least 1"):
         LongformerAttention.check(
-            context(causal=False), LongformerOptions(**{option: 0}), hooks=frozenset(),
+            context(causal=False),
+            LongformerOptions(**{option: 0}),
+            hooks=frozenset(),
             key="model.encoder.options.longformer",
-        )  # fmt: skip
+        )

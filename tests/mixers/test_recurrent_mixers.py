@@ -22,9 +22,14 @@ from transformer_jax.positions.none import NoPosition
 D, HEADS, LENGTHS = 8, 2, (5, 3)
 DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
 CONTEXT = MixerContext(
-    d_model=D, num_heads=HEADS, head_dim=4, causal=True, max_length=5,
-    attention_dropout_rate=0.0, dtypes=DTYPES,
-)  # fmt: skip
+    d_model=D,
+    num_heads=HEADS,
+    head_dim=4,
+    causal=True,
+    max_length=5,
+    attention_dropout_rate=0.0,
+    dtypes=DTYPES,
+)
 MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
 X = jax.random.normal(jax.random.key(0), (2, 5, D))
 NAMES = list(naive.MIXERS)

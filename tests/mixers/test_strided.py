@@ -50,6 +50,8 @@ def test_a_step_reads_few_of_the_keys_kept():
 def test_options_that_cannot_work_are_refused():
     with pytest.raises(UserError, match="model.encoder.options.strided.stride=-1"):
         StridedAttention.check(
-            context(causal=False), StridedOptions(stride=-1), hooks=frozenset(),
+            context(causal=False),
+            StridedOptions(stride=-1),
+            hooks=frozenset(),
             key="model.encoder.options.strided",
-        )  # fmt: skip
+        )

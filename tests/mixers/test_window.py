@@ -107,6 +107,8 @@ def test_dropout_changes_the_output_only_when_it_is_on():
 def test_options_that_cannot_work_are_refused(option):
     with pytest.raises(UserError, match=f"model.decoder.options.window.{option}=0.*at least 1"):
         WindowAttention.check(
-            context(causal=True), WindowOptions(**{option: 0}), hooks=frozenset(),
+            context(causal=True),
+            WindowOptions(**{option: 0}),
+            hooks=frozenset(),
             key="model.decoder.options.window",
-        )  # fmt: skip
+        )

@@ -54,9 +54,11 @@ def with_sums(monkeypatch, mixers, position):
     """SMALL with a pattern in both stacks that may name the mixer of these tests."""
     monkeypatch.setitem(MIXERS, "sums", Sums)
     options = make_dataclass(
-        "Options", [("sums", NoOptions, field(default=NoOptions()))], bases=(MixerOptions,),
+        "Options",
+        [("sums", NoOptions, field(default=NoOptions()))],
+        bases=(MixerOptions,),
         frozen=True,
-    )()  # fmt: skip
+    )()
     stack = StackConfig(num_layers=3, mixers=mixers, position=position, options=options)
     return replace(SMALL, encoder=stack, decoder=stack)
 

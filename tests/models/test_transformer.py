@@ -110,9 +110,15 @@ def test_dropout_needs_a_key_and_follows_it():
     @jax.jit
     def noisy(key):
         return api.apply(
-            SMALL, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK,
-            deterministic=False, rng=key,
-        )  # fmt: skip
+            SMALL,
+            params,
+            SOURCE,
+            SOURCE_MASK,
+            target_in,
+            TARGET_MASK,
+            deterministic=False,
+            rng=key,
+        )
 
     np.testing.assert_array_equal(noisy(jax.random.key(1)), noisy(jax.random.key(1)))
     assert not np.allclose(noisy(jax.random.key(1)), noisy(jax.random.key(2)))
@@ -124,9 +130,13 @@ def test_dropout_needs_a_key_and_follows_it():
 def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
     # Table 3 of arXiv:1706.03762, with its 37,000 joint pieces; by shapes alone.
     config = ModelConfig(
-        source_vocab_size=37_000, target_vocab_size=37_000, d_model=d_model, d_ff=d_ff,
-        num_heads=heads, norm="post",
-    )  # fmt: skip
+        source_vocab_size=37_000,
+        target_vocab_size=37_000,
+        d_model=d_model,
+        d_ff=d_ff,
+        num_heads=heads,
+        norm="post",
+    )
     assert abs(api.num_params(config) / paper - 1) < 0.04
 
 

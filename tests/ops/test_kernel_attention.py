@@ -108,11 +108,11 @@ def test_a_row_that_is_all_padding_gives_finite_gradients():
     q, k, v, log_scale, norm_q, norm_k = arguments()
     nothing = jnp.full_like(log_scale, MASKED)
     for grads in (
-        jax.jit(jax.grad(
-            lambda a: causal_kernel_attention(*a[:3], nothing, CHUNK, *a[3:])[0].sum()
-        ))((q, k, v, norm_q, norm_k)),
-        jax.jit(jax.grad(
-            lambda a: read_sums(a[0], sum_keys(a[1], a[2], nothing)).sum()
-        ))((q, k, v)),
-    ):  # fmt: skip
+        jax.jit(
+            jax.grad(lambda a: causal_kernel_attention(*a[:3], nothing, CHUNK, *a[3:])[0].sum())
+        )((q, k, v, norm_q, norm_k)),
+        jax.jit(jax.grad(lambda a: read_sums(a[0], sum_keys(a[1], a[2], nothing)).sum()))(
+            (q, k, v)
+        ),
+    ):
         assert all(np.isfinite(grad).all() for grad in grads)

@@ -52,9 +52,7 @@ def test_causal_blocks_do_not_move_with_what_comes_later():
     q, v, buckets = arguments()
     everything = np.ones((B, L), bool)
     run = jax.jit(
-        lambda buckets: lsh_attention(
-            q, unit_keys(q), v, buckets, everything, 3, causal=True
-        )  # fmt: skip
+        lambda buckets: lsh_attention(q, unit_keys(q), v, buckets, everything, 3, causal=True)
     )
     plain = run(buckets)
     for bucket in range(4):

@@ -41,9 +41,17 @@ def test_a_training_step_traced_here_is_a_tpus_when_lowered_for_one(monkeypatch)
     monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", length * size)
     stack = StackConfig(num_layers=1)
     model = ModelConfig(
-        source_vocab_size=size, target_vocab_size=size, d_model=8, d_ff=16, num_heads=2,
-        encoder=stack, decoder=stack, max_length=8, dtype="bfloat16", matmul_dtype="bfloat16",
-    )  # fmt: skip
+        source_vocab_size=size,
+        target_vocab_size=size,
+        d_model=8,
+        d_ff=16,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=8,
+        dtype="bfloat16",
+        matmul_dtype="bfloat16",
+    )
     ids, mask = jnp.ones((rows, length), jnp.int32), jnp.ones((rows, length), bool)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
 

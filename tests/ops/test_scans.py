@@ -45,9 +45,12 @@ def assert_same(got, want, arguments, atol=1e-5):
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_scalar_decays_equal_the_loop(chunk):
     arguments = (
-        normal(0, B, L, H, K), normal(1, B, L, H, K), normal(2, B, L, H, V),
-        -jnp.exp(normal(3, B, L, H)), normal(4, B, H, K, V),
-    )  # fmt: skip
+        normal(0, B, L, H, K),
+        normal(1, B, L, H, K),
+        normal(2, B, L, H, V),
+        -jnp.exp(normal(3, B, L, H)),
+        normal(4, B, H, K, V),
+    )
     assert_same(
         lambda q, k, v, w, s: scalar_decay_scan(q, k, v, w, chunk, s),
         naive.scalar_decay,
@@ -72,9 +75,13 @@ def test_heads_of_a_group_share_what_reads_and_writes():
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_channel_decays_equal_the_loop(chunk):
     arguments = (
-        normal(0, B, L, H, K), normal(1, B, L, H, K), normal(2, B, L, H, V),
-        -jnp.exp(normal(3, B, L, H, K)), normal(4, B, L, H), normal(5, B, H, K, V),
-    )  # fmt: skip
+        normal(0, B, L, H, K),
+        normal(1, B, L, H, K),
+        normal(2, B, L, H, V),
+        -jnp.exp(normal(3, B, L, H, K)),
+        normal(4, B, L, H),
+        normal(5, B, H, K, V),
+    )
     assert_same(
         lambda q, k, v, w, u, s: channel_decay_scan(q, k, v, w, u, chunk, s),
         naive.channel_decay,
@@ -95,9 +102,13 @@ def test_a_step_is_one_position_of_the_channel_scan():
 def test_selective_scan_equals_the_loop(chunk):
     e, n = 4, 3
     arguments = (
-        normal(0, B, L, e), jnp.exp(normal(1, B, L, e)), -jnp.exp(normal(2, e, n)),
-        normal(3, B, L, n), normal(4, B, L, n), normal(5, B, e, n),
-    )  # fmt: skip
+        normal(0, B, L, e),
+        jnp.exp(normal(1, B, L, e)),
+        -jnp.exp(normal(2, e, n)),
+        normal(3, B, L, n),
+        normal(4, B, L, n),
+        normal(5, B, e, n),
+    )
     assert_same(
         lambda x, d, a, b, c, s: selective_scan(x, d, a, b, c, chunk, s),
         naive.selective,
@@ -114,9 +125,13 @@ def test_selective_scan_equals_the_loop(chunk):
 def test_the_form_that_a_cpu_does_not_take_gives_the_same():
     e, n, length = 4, 3, 7
     arguments = (
-        -jnp.exp(normal(2, e, n)), normal(5, B, e, n), normal(0, length, B, e),
-        jnp.exp(normal(1, length, B, e)), normal(3, length, B, n), normal(4, length, B, n),
-    )  # fmt: skip
+        -jnp.exp(normal(2, e, n)),
+        normal(5, B, e, n),
+        normal(0, length, B, e),
+        jnp.exp(normal(1, length, B, e)),
+        normal(3, length, B, n),
+        normal(4, length, B, n),
+    )
     assert_same(_associatively, _one_by_one, arguments, atol=2e-5)
 
 

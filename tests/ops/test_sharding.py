@@ -98,9 +98,16 @@ def test_every_parameter_of_every_mixer_has_known_axes(name):
     cross = {"cross": name} if name in CROSS_MIXERS else {}
     rest = {role: StackConfig(num_layers=1) for role in {"encoder", "decoder"} - set(stacks)}
     model = ModelConfig(
-        source_vocab_size=16, target_vocab_size=16, d_model=16, d_ff=32, num_heads=4,
-        max_length=8, **stacks, **rest, **cross,
-    )  # fmt: skip
+        source_vocab_size=16,
+        target_vocab_size=16,
+        d_model=16,
+        d_ff=32,
+        num_heads=4,
+        max_length=8,
+        **stacks,
+        **rest,
+        **cross,
+    )
     found = param_shardings(
         api.logical_axes(model), api.abstract_params(model), make_mesh(MeshConfig())
     )

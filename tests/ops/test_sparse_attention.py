@@ -41,8 +41,9 @@ def check(length, attention, reference, number_of_qkv=1):
 
     @jax.jit
     def both(qkv, table):
-        gradients = [jax.grad(loss, (1, 2), has_aux=True)(f, qkv, table)
-                     for f in (attention, reference)]  # fmt: skip
+        gradients = [
+            jax.grad(loss, (1, 2), has_aux=True)(f, qkv, table) for f in (attention, reference)
+        ]
         return gradients
 
     (got_grads, got), (want_grads, want) = both(qkv, TABLE)
@@ -76,9 +77,14 @@ def test_window(length, window, dilation, block, causal):
 
     def attention(qkv, mask, bias, at):
         return sparse_attention.window_part(
-            *qkv, mask, window=window, dilation=dilation, causal=causal, block=block,
+            *qkv,
+            mask,
+            window=window,
+            dilation=dilation,
+            causal=causal,
+            block=block,
             hooks=Hooks(bias),
-        ).value  # fmt: skip
+        ).value
 
     def reference(qkv, mask, bias, at):
         return naive_masked_attention(*qkv, mask, allowed, bias(at, at))
@@ -136,16 +142,25 @@ def test_bigbird(blocks, causal):
     global_blocks, window_blocks, random_blocks = blocks
     # The table is drawn for a longer sequence, as it is for a short sentence.
     reads = sparse_attention.bigbird_reads(
-        12, global_blocks=global_blocks, window_blocks=window_blocks,
-        random_blocks=random_blocks, causal=causal, seed=(0, 0),
-    )  # fmt: skip
+        12,
+        global_blocks=global_blocks,
+        window_blocks=window_blocks,
+        random_blocks=random_blocks,
+        causal=causal,
+        seed=(0, 0),
+    )
     allowed = naive_bigbird_mask(length, block, reads, global_blocks, causal)
 
     def attention(qkv, mask, bias, at):
         return sparse_attention.bigbird_attention(
-            *qkv, mask, reads_NG=reads, block=block, global_blocks=global_blocks, causal=causal,
+            *qkv,
+            mask,
+            reads_NG=reads,
+            block=block,
+            global_blocks=global_blocks,
+            causal=causal,
             hooks=Hooks(bias),
-        )  # fmt: skip
+        )
 
     def reference(qkv, mask, bias, at):
         return naive_masked_attention(*qkv, mask, allowed, bias(at, at))

@@ -65,9 +65,15 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     train = replace(toy.TRAIN, steps=int(steps), ema_decay=0.9, log_every=1)
     try:
         state = fit(
-            toy.MODEL, train, batches, workdir=folder, mesh=mesh, evaluate=evaluate,
-            files={"tokenizer/joint.model": learned[:100]}, progress=False,
-        )  # fmt: skip
+            toy.MODEL,
+            train,
+            batches,
+            workdir=folder,
+            mesh=mesh,
+            evaluate=evaluate,
+            files={"tokenizer/joint.model": learned[:100]},
+            progress=False,
+        )
     except Exception as error:
         print(type(error).__name__, str(error).splitlines()[0], file=sys.stderr)
         end_at_once(1)

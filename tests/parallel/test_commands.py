@@ -51,18 +51,28 @@ def start():
 
     def start(count, script, *arguments):
         address = free_address()
-        flags = [[]] if count == 1 else [
-            [f"--coordinator_address={address}", f"--num_processes={count}", f"--process_id={i}"]
-            for i in range(count)
-        ]  # fmt: skip
+        flags = (
+            [[]]
+            if count == 1
+            else [
+                [
+                    f"--coordinator_address={address}",
+                    f"--num_processes={count}",
+                    f"--process_id={i}",
+                ]
+                for i in range(count)
+            ]
+        )
         processes = [
             subprocess.Popen(
                 [sys.executable, ROOT / script, *arguments, *each],
                 env={**os.environ, "JAX_PLATFORMS": "cpu"},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             for each in flags
-        ]  # fmt: skip
+        ]
         started.extend(processes)
         return processes
 
@@ -73,8 +83,13 @@ def start():
 
 
 def train(place, workdir, *more):
-    return ["train.py", f"--config={place / 'recipe.py'}", f"--workdir={workdir}", "--no_progress",
-            *more]  # fmt: skip
+    return [
+        "train.py",
+        f"--config={place / 'recipe.py'}",
+        f"--workdir={workdir}",
+        "--no_progress",
+        *more,
+    ]
 
 
 def finish(processes, status=0):
@@ -102,14 +117,19 @@ def test_two_processes_train_and_score_as_one_does(place, tmp_path, start):
 
     assert list(losses(two)) == list(losses(one)) == list(range(1, 13))
     np.testing.assert_allclose(list(losses(two).values()), list(losses(one).values()), atol=1e-5)
-    bleu = [[r["validation.bleu"] for r in read_metrics(w) if "validation.bleu" in r]
-            for w in (one, two)]  # fmt: skip
+    bleu = [
+        [r["validation.bleu"] for r in read_metrics(w) if "validation.bleu" in r]
+        for w in (one, two)
+    ]
     assert bleu[0] == bleu[1] and len(bleu[0]) == 2
     counted = [
-        [line.split(maxsplit=2)[2] for line in (w / "log.txt").read_text().splitlines()
-         if "learning the vocabulary" in line or "first step done" in line or "BLEU" in line]
+        [
+            line.split(maxsplit=2)[2]
+            for line in (w / "log.txt").read_text().splitlines()
+            if "learning the vocabulary" in line or "first step done" in line or "BLEU" in line
+        ]
         for w in (one, two)
-    ]  # fmt: skip
+    ]
     assert len(counted[1]) == len(counted[0]) == 4, counted
 
     model = "tokenizer/joint.model"

@@ -35,10 +35,13 @@ def start(folder, count, steps, *options, devices=1):
     return [
         subprocess.Popen(
             [sys.executable, SCRIPT, folder, address, *map(str, (count, index, steps)), *options],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for index in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def run(folder, count, steps, *options, devices=1):
@@ -141,9 +144,10 @@ def test_after_a_resume_all_stop_soon_and_at_the_same_step():
         subprocess.Popen(
             [sys.executable, "-c", STOPPING, address, index],
             env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(SCRIPT.parents[2])},
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for index in "01"
-    ]  # fmt: skip
+    ]
     first, second = (json.loads(each.communicate(timeout=200)[0]) for each in processes)
     assert first == second and 50 < first < 1000

@@ -101,9 +101,15 @@ def compiled_step():
     """The text of a training step of a small model."""
     stack = StackConfig(num_layers=1)
     config = ModelConfig(
-        source_vocab_size=9, target_vocab_size=9, d_model=8, d_ff=8, num_heads=2, encoder=stack,
-        decoder=stack, max_length=8,
-    )  # fmt: skip
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=8,
+        d_ff=8,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=8,
+    )
     ids, mask = jnp.ones((2, 4), jnp.int32), jnp.ones((2, 4), bool)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
     params = api.init(config, jax.random.key(0))

@@ -29,9 +29,15 @@ def test_a_transformers_training_step():
     d, f, v, layers, rows, length = 16, 32, 50, 2, 4, 6
     stack = StackConfig(num_layers=layers)
     model = ModelConfig(
-        source_vocab_size=v, target_vocab_size=v, d_model=d, d_ff=f, num_heads=2,
-        encoder=stack, decoder=stack, max_length=8,
-    )  # fmt: skip
+        source_vocab_size=v,
+        target_vocab_size=v,
+        d_model=d,
+        d_ff=f,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=8,
+    )
     tokens = rows * length
     attention = 4 * d * d + 2 * length * d  # four projections; scores and their use
     forward = layers * (3 * attention + 2 * 2 * d * f) + d * v

@@ -197,8 +197,14 @@ def test_without_a_compilers_estimates_there_is_none():
 
 @pytest.mark.parametrize(
     ("group", "devices", "bounds", "links"),
-    [(8, 8, (2, 4), 2), (4, 8, (2, 4), 1), (256, 256, (16, 16), 4), (16, 256, (16, 16), 2),
-     (8, 8, (2, 2, 2), 3), (4, 4, (1, 4), 1)],
-)  # fmt: skip
+    [
+        (8, 8, (2, 4), 2),
+        (4, 8, (2, 4), 1),
+        (256, 256, (16, 16), 4),
+        (16, 256, (16, 16), 2),
+        (8, 8, (2, 2, 2), 3),
+        (4, 4, (1, 4), 1),
+    ],
+)
 def test_links_of_a_group(group, devices, bounds, links):
     assert link_bandwidth(DEVICE, group, devices, bounds) == links * DEVICE.link

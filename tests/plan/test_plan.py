@@ -102,9 +102,14 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
     gib = 1 << 30
     too_large = dataclasses.replace(made.train, bytes=20 * gib, fits=False)
     plan = dataclasses.replace(
-        made, train=too_large, memory=16 * gib, largest_rows=4, num_devices=8,
-        state_bytes=8 * gib, fsdp_state_bytes=gib,
-    )  # fmt: skip
+        made,
+        train=too_large,
+        memory=16 * gib,
+        largest_rows=4,
+        num_devices=8,
+        state_bytes=8 * gib,
+        fsdp_state_bytes=gib,
+    )
     text = report(plan)
     assert "20.00 GiB of 16.00 GiB a device: DOES NOT FIT, 4.00 GiB too much" in text
     assert "--config.batch.tokens=64" in text and "--config.train.accumulate=4" in text
@@ -113,9 +118,13 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
     assert not fits(plan)
     crowded = dataclasses.replace(made.evaluation, bytes=17 * gib, fits=False)
     plan_2 = dataclasses.replace(
-        made, evaluation=crowded, memory=16 * gib, num_devices=8, state_bytes=8 * gib,
+        made,
+        evaluation=crowded,
+        memory=16 * gib,
+        num_devices=8,
+        state_bytes=8 * gib,
         fsdp_state_bytes=gib,
-    )  # fmt: skip
+    )
     text = report(plan_2)
     assert "DOES NOT FIT, 1.00 GiB too much, training state and all" in text
     assert "frees 7.00 GiB" in text and "remat" not in text
@@ -127,10 +136,14 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
 def test_time_and_utilisation(made):
     time = Estimate(seconds=0.5, computing=0.4, waiting=0.1, hidden=0.2)
     plan = dataclasses.replace(
-        made, estimate=time, flops=100 * 10**12, peak_flops=400e12, steps=7200,
+        made,
+        estimate=time,
+        flops=100 * 10**12,
+        peak_flops=400e12,
+        steps=7200,
         collectives={"all-reduce": (3, 1 << 20)},
         breakdown={"mixers": {"products": 0.2, "copies": 0.05, "other": 0.05}},
-    )  # fmt: skip
+    )
     assert plan.utilisation == pytest.approx(0.5)
     text = report(plan)
     assert "500.00 ms a step" in text and "50.0 % of the peak" in text
@@ -229,15 +242,26 @@ def test_flags_of_plans_belong_to_plans(tmp_path, capsys):
 def test_the_command_on_eight_devices(tmp_path):
     """Prints a plan with its collectives, and writes nothing."""
     command = [
-        sys.executable, str(ROOT / "train.py"), f"--config={ROOT / 'configs' / 'quickstart.py'}",
-        "--plan", "--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2",
-        "--config.model.encoder.num_layers=1", "--config.model.decoder.num_layers=1",
-    ]  # fmt: skip
+        sys.executable,
+        str(ROOT / "train.py"),
+        f"--config={ROOT / 'configs' / 'quickstart.py'}",
+        "--plan",
+        "--config.mesh.data=2",
+        "--config.mesh.fsdp=2",
+        "--config.mesh.tensor=2",
+        "--config.model.encoder.num_layers=1",
+        "--config.model.decoder.num_layers=1",
+    ]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
         env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "plan for 8 x cpu" in done.stdout
     assert "mesh data=2 x fsdp=2 x tensor=2" in done.stdout

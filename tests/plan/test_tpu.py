@@ -29,10 +29,21 @@ def libtpu():
 def plan(recipe, topology, *more):
     """What `train.py --plan` prints."""
     done = subprocess.run(
-        [PYTHON, "train.py", f"--config=configs/{recipe}.py", "--plan",
-         f"--plan_topology={topology}", *more],
-        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=7200, check=False,
-    )  # fmt: skip
+        [
+            PYTHON,
+            "train.py",
+            f"--config=configs/{recipe}.py",
+            "--plan",
+            f"--plan_topology={topology}",
+            *more,
+        ],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=7200,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert not done.stderr, done.stderr[-2000:]  # nor warnings of libtpu's or of a cache
     return done.stdout
@@ -70,11 +81,24 @@ def test_the_other_generations_are_planned_for(topology, devices):
 @pytest.mark.slow
 def test_what_is_too_large_is_refused_with_advice():
     done = subprocess.run(
-        [PYTHON, "train.py", "--config=configs/wmt14_en_de_base.py", "--plan",
-         "--plan_topology=v5e:2x4", "--plan_no_search", "--config.model.encoder.num_layers=1",
-         "--config.model.decoder.num_layers=1", "--config.batch.tokens=4000000"],
-        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=7200, check=False,
-    )  # fmt: skip
+        [
+            PYTHON,
+            "train.py",
+            "--config=configs/wmt14_en_de_base.py",
+            "--plan",
+            "--plan_topology=v5e:2x4",
+            "--plan_no_search",
+            "--config.model.encoder.num_layers=1",
+            "--config.model.decoder.num_layers=1",
+            "--config.batch.tokens=4000000",
+        ],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=7200,
+        check=False,
+    )
     assert done.returncode == 3, done.stdout + done.stderr[-2000:]
     assert "DOES NOT FIT" in done.stdout
     assert "--config.model.remat=true" in done.stdout
@@ -93,7 +117,11 @@ def mixer_keys():
 @pytest.mark.parametrize("keys", mixer_keys())
 def test_every_mixer_compiles_and_fits(keys):
     text = plan(
-        "wmt14_en_de_base", "v5e:2x4", "--plan_no_search", "--config.model.encoder.num_layers=1",
-        "--config.model.decoder.num_layers=1", *keys,
-    )  # fmt: skip
+        "wmt14_en_de_base",
+        "v5e:2x4",
+        "--plan_no_search",
+        "--config.model.encoder.num_layers=1",
+        "--config.model.decoder.num_layers=1",
+        *keys,
+    )
     assert text.count("iB of 16.00 GiB a device") == 4 and "DOES NOT FIT" not in text

@@ -27,8 +27,10 @@ def scheme(cls, *, causal=False, **more):
 
 
 def test_sinusoids():
-    want = [[f(p / 10000 ** (2 * i / D)) for i in range(D // 2) for f in (np.sin, np.cos)]
-            for p in range(20)]  # fmt: skip
+    want = [
+        [f(p / 10000 ** (2 * i / D)) for i in range(D // 2) for f in (np.sin, np.cos)]
+        for p in range(20)
+    ]
     np.testing.assert_allclose(sinusoids(jnp.arange(20), D), want, atol=1e-5)
 
 
@@ -59,9 +61,16 @@ def test_concatenated():
 def test_concatenated_in_a_model(tied):
     beside = StackConfig(num_layers=1, position="concatenated")
     config = ModelConfig(
-        source_vocab_size=9, target_vocab_size=9, d_model=16, d_ff=16, num_heads=2,
-        encoder=beside, decoder=beside, tie_embeddings=tied, max_length=8,
-    )  # fmt: skip
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=16,
+        d_ff=16,
+        num_heads=2,
+        encoder=beside,
+        decoder=beside,
+        tie_embeddings=tied,
+        max_length=8,
+    )
     params = api.init(config, jax.random.key(0))
     assert params["target_embedding"]["table"].shape == (9, 12)
     ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
@@ -110,8 +119,18 @@ def test_t5_buckets_by_hand():
     assert sides([1, 2, 4, 99], **both) == [5, 6, 7, 7]
     past = {"bidirectional": False, "num_buckets": 8, "max_distance": 16}
     assert sides([5, 1, 0, -1, -3, -4, -6, -8, -12, -16, -99], **past) == [
-        0, 0, 0, 1, 3, 4, 5, 6, 7, 7, 7,
-    ]  # fmt: skip
+        0,
+        0,
+        0,
+        1,
+        3,
+        4,
+        5,
+        6,
+        7,
+        7,
+        7,
+    ]
 
 
 def test_t5_gives_each_head_its_own_number():
@@ -126,9 +145,15 @@ def test_t5_gives_each_head_its_own_number():
 def test_t5_is_one_table_a_stack():
     stack = StackConfig(num_layers=3, position="t5")
     config = ModelConfig(
-        source_vocab_size=9, target_vocab_size=9, d_model=16, d_ff=16, num_heads=2,
-        encoder=stack, decoder=stack, param_dtype="bfloat16",
-    )  # fmt: skip
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=16,
+        d_ff=16,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        param_dtype="bfloat16",
+    )
     params = api.abstract_params(config)
     for side in ("encoder", "decoder"):
         table = params[side]["position"]["table"]

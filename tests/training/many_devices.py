@@ -77,9 +77,18 @@ def decode_collectives(params, mesh):
     rows = jax.device_put(np.ones((8, 6), np.int32), batch_sharding(mesh))
     one = jax.device_put(np.ones(8, np.int32), batch_sharding(mesh))
     lowered = decode_batch.lower(
-        params, rows, rows > 0, one, one, jax.random.key(0), model=api, model_config=MODEL,
-        config=DecodeConfig(beam_size=2), max_length=6, mesh=mesh,
-    )  # fmt: skip
+        params,
+        rows,
+        rows > 0,
+        one,
+        one,
+        jax.random.key(0),
+        model=api,
+        model_config=MODEL,
+        config=DecodeConfig(beam_size=2),
+        max_length=6,
+        mesh=mesh,
+    )
     return sorted(by_kind(parse(lowered.compile().as_text()), 8))
 
 

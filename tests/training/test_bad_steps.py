@@ -41,9 +41,11 @@ def quadratic(model, params, batch, *, label_smoothing, rng):
 def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch, name):
     monkeypatch.setattr(api, "loss", quadratic)
     train = replace(
-        toy.TRAIN, ema_decay=0.9, accumulate=2,
+        toy.TRAIN,
+        ema_decay=0.9,
+        accumulate=2,
         optimizer=OptimizerConfig(name=name, learning_rate=0.1, schedule="constant"),
-    )  # fmt: skip
+    )
     optimizer = make_optimizer(train.optimizer, 16, 100)
     mesh = make_mesh(MeshConfig())
     params = {"w": jnp.linspace(-1.0, 2.0, 4)}
@@ -63,8 +65,11 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
     state, good = step(jax.device_put(state, shardings), toy.batch(0))
     before = jax.tree.map(np.array, state)
     state, bad = step(state, poisoned(1))
-    for old, new in ((before.params, state.params), (before.opt_state, state.opt_state),
-                     (before.ema, state.ema)):  # fmt: skip
+    for old, new in (
+        (before.params, state.params),
+        (before.opt_state, state.opt_state),
+        (before.ema, state.ema),
+    ):
         jax.tree.map(np.testing.assert_array_equal, old, new)
     assert good["finite"] and not bad["finite"]
     assert (int(state.step), int(state.skipped), int(state.skipped_in_a_row)) == (2, 1, 1)

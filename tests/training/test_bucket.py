@@ -36,9 +36,14 @@ FOLDERS = ("checkpoints", "best")
 
 def train(batches, said):
     return fit(
-        toy.MODEL, replace(toy.TRAIN, steps=8), batches, workdir=RUN, progress=False,
-        evaluate=lambda params, step: {"bleu": 100.0 / step}, say=said.append,
-    )  # fmt: skip
+        toy.MODEL,
+        replace(toy.TRAIN, steps=8),
+        batches,
+        workdir=RUN,
+        progress=False,
+        evaluate=lambda params, step: {"bleu": 100.0 / step},
+        say=said.append,
+    )
 
 
 def names(store, folder):
@@ -205,9 +210,15 @@ def test_train_eval_translate_and_load(store, tmp_path, capsys, monkeypatch):
     assert main(command) == 0
     held = {name.removeprefix("bucket/runs/one/") for name in store.names()}
     assert {
-        "config.json", "tokenizer/joint.model", "metrics.jsonl", "log.txt", "plots/training.png",
-        "plots/cross_attention.png", "checkpoints/4/manifest.json", "last_checkpoint.json",
-    } <= held  # fmt: skip
+        "config.json",
+        "tokenizer/joint.model",
+        "metrics.jsonl",
+        "log.txt",
+        "plots/training.png",
+        "plots/cross_attention.png",
+        "checkpoints/4/manifest.json",
+        "last_checkpoint.json",
+    } <= held
     assert main([*command, "--config.train.seed=8"]) == 2
     assert "another config (train.seed" in capsys.readouterr().err
     log = store.objects["bucket/runs/one/log.txt"].decode()

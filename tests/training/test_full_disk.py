@@ -195,8 +195,10 @@ main.main(["train", "--config=c.py", "--workdir=w"])
 """
     done = subprocess.run(
         [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == USER_ERROR
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: cannot save the checkpoint of step 4")

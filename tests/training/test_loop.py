@@ -33,9 +33,14 @@ def evaluate(params, step):
 
 def run(workdir=None, train=TRAIN, **kwargs):
     return fit(
-        toy.MODEL, train, toy.batches_from, workdir=workdir, progress=False, evaluate=evaluate,
+        toy.MODEL,
+        train,
+        toy.batches_from,
+        workdir=workdir,
+        progress=False,
+        evaluate=evaluate,
         **kwargs,
-    )  # fmt: skip
+    )
 
 
 def assert_same(one, other):
@@ -119,8 +124,10 @@ def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
     assert name == "average-2-to-step-12"
     jax.tree.map(
         lambda a, x, y: np.testing.assert_allclose(a, (x + y) / 2, rtol=1e-6),
-        average, latest, older,
-    )  # fmt: skip
+        average,
+        latest,
+        older,
+    )
     with pytest.raises(UserError, match=r"only 2 checkpoints are kept here \(steps 8, 12\)"):
         restore_params(folder, "average:3")  # the best one is older than the last two
     assert restore_params(folder, "best")[1] == "best-step-4"
@@ -141,14 +148,22 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path):
     train = replace(TRAIN, steps=40, evaluate_every=2, early_stopping=3, checkpoint_every=100)
     scores = iter([5.0, 7.0, 6.0, 6.0, 6.0, 9.0])
     state = fit(
-        toy.MODEL, train, toy.batches_from, workdir=tmp_path, progress=False,
+        toy.MODEL,
+        train,
+        toy.batches_from,
+        workdir=tmp_path,
+        progress=False,
         evaluate=lambda params, step: {"bleu": next(scores)},
-    )  # fmt: skip
+    )
     assert state.step == 10
     again = fit(
-        toy.MODEL, train, toy.batches_from, workdir=tmp_path, progress=False,
+        toy.MODEL,
+        train,
+        toy.batches_from,
+        workdir=tmp_path,
+        progress=False,
         evaluate=lambda params, step: {"bleu": 100.0},
-    )  # fmt: skip
+    )
     assert again.step == 10, "a run that stopped early starts again when it is called again"
 
 

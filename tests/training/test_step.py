@@ -132,8 +132,12 @@ def test_settings_without_effect_are_refused():
     with pytest.raises(UserError, match="adamw"):
         make_optimizer(OptimizerConfig(name="adam", weight_decay=0.1), 512, 100)
     for name, key in [
-        ("adafactor", "b1"), ("adafactor", "b2"), ("adafactor", "eps"),
-        ("lion", "eps"), ("sgd", "b2"), ("sgd", "eps"),
-    ]:  # fmt: skip
+        ("adafactor", "b1"),
+        ("adafactor", "b2"),
+        ("adafactor", "eps"),
+        ("lion", "eps"),
+        ("sgd", "b2"),
+        ("sgd", "eps"),
+    ]:
         with pytest.raises(UserError, match=f"optimizer.{key}=0.5 has no effect with name={name}"):
             make_optimizer(OptimizerConfig(name=name, **{key: 0.5}), 512, 100)

@@ -261,8 +261,12 @@ def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]
 
 def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
     for key in (
-        "vocab_size", "kind", "byte_fallback", "character_coverage", "max_training_sentences",
-    ):  # fmt: skip
+        "vocab_size",
+        "kind",
+        "byte_fallback",
+        "character_coverage",
+        "max_training_sentences",
+    ):
         value, default = getattr(config, key), getattr(TokenizerConfig, key)
         if value not in (default, getattr(given, key, default)):
             has = f" has {getattr(given, key)}" if hasattr(given, key) else " is trained already"

@@ -9,9 +9,12 @@ from transformer_jax.errors import UserError
 #: Fields that only one method reads.
 _METHOD_OF = {
     "beam_size": "beam",
-    "temperature": "sample", "top_k": "sample", "top_p": "sample",
-    "num_samples": "sample", "seed": "sample",
-}  # fmt: skip
+    "temperature": "sample",
+    "top_k": "sample",
+    "top_p": "sample",
+    "num_samples": "sample",
+    "seed": "sample",
+}
 
 
 @dataclass(frozen=True)

@@ -116,9 +116,12 @@ def plot_attention_maps(
     longest = max(len(source), len(target))
     side = 0.9 + 0.16 * longest
     figure, axes = plt.subplots(
-        len(maps), num_heads, figsize=(side * num_heads + 1.0, side * len(maps) + 0.6),
-        layout="constrained", squeeze=False,
-    )  # fmt: skip
+        len(maps),
+        num_heads,
+        figsize=(side * num_heads + 1.0, side * len(maps) + 0.6),
+        layout="constrained",
+        squeeze=False,
+    )
     for row, (name, heads) in zip(axes, maps.items(), strict=True):
         rows, columns = labels[name.partition(".")[0]]
         for head, panel in enumerate(row):

@@ -36,10 +36,15 @@ class Comparison:
 
 #: sacreBLEU's names for the languages that it does not cut at spaces and punctuation.
 _OWN_TOKENIZER = {
-    "zh": "zh", "zho": "zh", "chi": "zh", "cmn": "zh",
-    "ja": "ja", "jpn": "ja",
-    "ko": "ko", "kor": "ko",
-}  # fmt: skip
+    "zh": "zh",
+    "zho": "zh",
+    "chi": "zh",
+    "cmn": "zh",
+    "ja": "ja",
+    "jpn": "ja",
+    "ko": "ko",
+    "kor": "ko",
+}
 
 
 def make_metrics(*, target_language: str = "", ter: bool = False) -> dict[str, Any]:

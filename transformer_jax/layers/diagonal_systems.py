@@ -46,13 +46,17 @@ class DiagonalSystems(nn.Module):
         half = nn.initializers.constant(math.log(0.5))
         self.log_decay = self.param("log_decay", named(half, (self.axis, "state")), shape, dtype)
         self.frequency = self.param(
-            "frequency", named(along_last_axis(lambda n: jnp.pi * n), (self.axis, "state")), shape,
+            "frequency",
+            named(along_last_axis(lambda n: jnp.pi * n), (self.axis, "state")),
+            shape,
             dtype,
-        )  # fmt: skip
+        )
         self.output_map = self.param(
-            "output_map", named(nn.initializers.normal(0.5**0.5), (None, self.axis, "state", None)),
-            (self.directions, *shape, 2), dtype,
-        )  # fmt: skip
+            "output_map",
+            named(nn.initializers.normal(0.5**0.5), (None, self.axis, "state", None)),
+            (self.directions, *shape, 2),
+            dtype,
+        )
 
     def system(self, direction: int = 0) -> DiagonalSSM:
         """The discrete systems that look at the past (0) or at what follows (1)."""

@@ -27,9 +27,11 @@ class ShortConvolution(nn.Module):
             self.param_dtype,
         )
         self.bias = self.param(
-            "bias", named(nn.initializers.zeros_init(), ("mlp",)), (self.features,),
+            "bias",
+            named(nn.initializers.zeros_init(), ("mlp",)),
+            (self.features,),
             self.param_dtype,
-        )  # fmt: skip
+        )
 
     def __call__(self, x_BLE: jax.Array) -> jax.Array:
         """[B, L, E] -> [B, L, E]."""

@@ -84,9 +84,11 @@ class H3(Mixer):
         self.value = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
         # The shift system with B = e_1 is a filter whose taps are its output map C.
         self.shift = self.param(
-            "shift", named(nn.initializers.normal(o.shift_size**-0.5), (None, "heads")),
-            (o.shift_size, c.d_model), dtype,
-        )  # fmt: skip
+            "shift",
+            named(nn.initializers.normal(o.shift_size**-0.5), (None, "heads")),
+            (o.shift_size, c.d_model),
+            dtype,
+        )
         self.shift_skip = self.param(
             "shift_skip", named(nn.initializers.ones_init(), ("heads",)), (c.d_model,), dtype
         )

@@ -80,13 +80,19 @@ class Mamba(Mixer):
             inner, self.rank + 2 * o.state_size, ("mlp", "rank"), use_bias=False, **c.dtypes
         )
         self.delta = Dense(
-            self.rank, inner, ("rank", "mlp"), use_bias=False,
-            kernel_init=torch_uniform, **c.dtypes,
-        )  # fmt: skip
+            self.rank,
+            inner,
+            ("rank", "mlp"),
+            use_bias=False,
+            kernel_init=torch_uniform,
+            **c.dtypes,
+        )
         self.delta_bias = self.param(
-            "delta_bias", named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("mlp",)), (inner,),
+            "delta_bias",
+            named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("mlp",)),
+            (inner,),
             dtype,
-        )  # fmt: skip
+        )
         # -A_n = 1 ... N, the real part of S4D's initial values.
         self.log_decay = self.param(
             "log_decay",

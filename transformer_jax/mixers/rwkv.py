@@ -72,13 +72,19 @@ class LowRank(nn.Module):
         c = self.context
         self.down = Dense(c.d_model, self.rank, ("embed", "rank"), use_bias=False, **c.dtypes)
         self.up = Dense(
-            self.rank, self.features, ("rank", self.out_axis), use_bias=False,
-            kernel_init=nn.initializers.normal(1e-2), **c.dtypes,
-        )  # fmt: skip
+            self.rank,
+            self.features,
+            ("rank", self.out_axis),
+            use_bias=False,
+            kernel_init=nn.initializers.normal(1e-2),
+            **c.dtypes,
+        )
         self.bias = self.param(
-            "bias", nn.with_logical_partitioning(self.bias_init, (self.out_axis,)),
-            (self.features,), c.dtypes["param_dtype"],
-        )  # fmt: skip
+            "bias",
+            nn.with_logical_partitioning(self.bias_init, (self.out_axis,)),
+            (self.features,),
+            c.dtypes["param_dtype"],
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., features]."""

@@ -63,9 +63,11 @@ class S4D(Mixer):
             c.d_model, o.state_size, o.dt_min, o.dt_max, directions, "embed", c.dtypes
         )
         self.skip = self.param(
-            "skip", nn.with_logical_partitioning(nn.initializers.normal(1.0), ("embed",)),
-            (c.d_model,), c.dtypes["param_dtype"],
-        )  # fmt: skip
+            "skip",
+            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("embed",)),
+            (c.d_model,),
+            c.dtypes["param_dtype"],
+        )
         self.out = Dense(c.d_model, 2 * c.d_model, ("embed", "mlp"), **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:

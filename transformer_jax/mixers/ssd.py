@@ -88,9 +88,11 @@ class SSD(Mixer):
         self.conv = ShortConvolution(mixed, o.conv_width, c.dtypes["dtype"], dtype)
         heads = (self.num_heads,)
         self.delta_bias = self.param(
-            "delta_bias", named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("heads",)), heads,
+            "delta_bias",
+            named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("heads",)),
+            heads,
             dtype,
-        )  # fmt: skip
+        )
         self.log_decay = self.param(
             "log_decay", named(log_uniform_of(1.0, 16.0), ("heads",)), heads, dtype
         )

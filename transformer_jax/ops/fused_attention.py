@@ -90,9 +90,14 @@ def _cudnn(
     # A row that only fills up a batch has no key; one is enough to stay finite.
     lengths_B = jnp.maximum(key_mask_BM.sum(axis=-1), 1).astype(jnp.int32)
     return jax.nn.dot_product_attention(
-        q, k, v, scale=scale, is_causal=causal, key_value_seq_lengths=lengths_B,
+        q,
+        k,
+        v,
+        scale=scale,
+        is_causal=causal,
+        key_value_seq_lengths=lengths_B,
         implementation="cudnn",
-    )  # fmt: skip
+    )
 
 
 def pallas_attention(

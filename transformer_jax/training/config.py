@@ -86,10 +86,17 @@ def check_train_config(train: TrainConfig) -> None:
         UserError: names the key.
     """
     least = {
-        "steps": 1, "accumulate": 1, "seed": 0, "log_every": 1, "evaluate_every": 1,
-        "evaluate_sentences": 1, "early_stopping": 0, "max_bad_steps": 1, "checkpoint_every": 1,
+        "steps": 1,
+        "accumulate": 1,
+        "seed": 0,
+        "log_every": 1,
+        "evaluate_every": 1,
+        "evaluate_sentences": 1,
+        "early_stopping": 0,
+        "max_bad_steps": 1,
+        "checkpoint_every": 1,
         "keep_checkpoints": 1,
-    }  # fmt: skip
+    }
     for key, limit in least.items():
         if getattr(train, key) < limit:
             raise UserError(f"train.{key}={getattr(train, key)}: must be at least {limit}")

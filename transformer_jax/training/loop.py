@@ -121,10 +121,14 @@ def fit(
                 model, optimizer, ema=train.ema_decay > 0, seed=train.seed, shardings=shardings
             )
         report = Reporter(
-            train, make_schedule(train.optimizer, model.d_model, train.steps),
-            workdir if is_first() else None, start,
-            progress=progress and is_first(), began=began, say=say,
-        )  # fmt: skip
+            train,
+            make_schedule(train.optimizer, model.d_model, train.steps),
+            workdir if is_first() else None,
+            start,
+            progress=progress and is_first(),
+            began=began,
+            say=say,
+        )
         stack.callback(report.close)
         step_fn = make_train_step(model, train, optimizer, device_mesh, shardings)
         iterator = stack.enter_context(contextlib.closing(_closable(batches(start))))

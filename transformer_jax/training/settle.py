@@ -27,14 +27,24 @@ _OPEN: dict[str, tuple[Any, ...]] = {
 #: Keys, and groups of keys, that don't decide the parameters at a step. The text itself
 #: does, but it is known by its content, wherever it lies.
 _FREE = (
-    "data.train_source", "data.train_target",
-    "data.validation_source", "data.validation_target",
-    "data.test_source", "data.test_target",
-    "data.cache_dir", "data.tfds_data_dir",
-    "decode.", "mesh.", "model.remat",
-    "train.log_every", "train.evaluate_every", "train.evaluate_sentences",
-    "train.early_stopping", "train.checkpoint_every", "train.keep_checkpoints",
-)  # fmt: skip
+    "data.train_source",
+    "data.train_target",
+    "data.validation_source",
+    "data.validation_target",
+    "data.test_source",
+    "data.test_target",
+    "data.cache_dir",
+    "data.tfds_data_dir",
+    "decode.",
+    "mesh.",
+    "model.remat",
+    "train.log_every",
+    "train.evaluate_every",
+    "train.evaluate_sentences",
+    "train.early_stopping",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+)
 
 
 def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> Config:
