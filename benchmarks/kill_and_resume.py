@@ -30,7 +30,7 @@ ENOUGH = 20
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 
 stack = StackConfig(num_layers=1)
 config = Config(

@@ -27,11 +27,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from transformer_jax.config import load_config
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.api import num_params
 from transformer_jax.positions.registry import POSITIONS
-from transformer_jax.training.config import load_config
-from transformer_jax.training.metrics import read_metrics
+from transformer_jax.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[1]
 

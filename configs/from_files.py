@@ -23,10 +23,10 @@ learning rate's fall, so fewer steps are a shorter whole training, not a cut one
 than some 10,000 take a tenth of them for train.optimizer.warmup_steps.
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(validation_from_train=1000),

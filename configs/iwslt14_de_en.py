@@ -17,10 +17,10 @@ The sizes are those known as transformer_iwslt_de_en. Ours are the layer norm be
 sublayer, one vocabulary for both languages and all three embeddings tied.
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(source_language="de", target_language="en"),

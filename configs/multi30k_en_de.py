@@ -21,10 +21,10 @@ two with AVX2 these options reached 38.26 BLEU, 60.36 chrF++ in 55 minutes (2026
     --config.model.dropout_rate=0.2 --config.tokenizer.sampling_alpha=0
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(source_language="en", target_language="de"),

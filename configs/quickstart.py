@@ -12,10 +12,10 @@ Score:     97.1 BLEU, 98.5 chrF++ on the 500 test sentences with AVX-512 (bfloat
            (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(tfds_name="grammar_translate", source_language="en", target_language="de"),

@@ -15,10 +15,10 @@ retrieval. Many English sentences stand there with several German ones; split by
 sentence, or the test set will hold sentences that were trained on.
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(source_language="en", target_language="de"),

@@ -22,10 +22,10 @@ is not the vocabulary alone, since no one size gives both 65 M here and 213 M fo
 model.norm=pre ends each stack with one layer norm more: 63,075,328.
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(tfds_name="wmt14_translate/de-en", source_language="en", target_language="de"),

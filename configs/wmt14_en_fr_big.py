@@ -20,10 +20,10 @@ Its tokenizer is joint BPE of 32,000 pieces, the paper's a word-piece vocabulary
 dropout is 0.1 here, 0.3 for German. Parameters: 209,106,944; the paper gives none for French.
 """
 
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 config = Config(
     data=DataConfig(tfds_name="wmt14_translate/fr-en", source_language="en", target_language="fr"),

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from transformer_jax.training.config import Config
+from transformer_jax.config import Config
 
 INTRODUCTION = """\
 # Configuration

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+
 # Most of the quick suite's time would go into optimising programs that run once, on a few
 # numbers. What XLA makes of them at its best is tried by the slow tests and by benchmarks/.
 QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -17,6 +19,9 @@ if version("jaxlib").startswith("0.10."):  # later ones end the process at this 
 
 def pytest_configure(config):
     """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
+    # Processes that tests start import `transformer_jax` and `tests` from this checkout.
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
     # What one test has compiled, the next, in whichever process, reads from here.
@@ -56,3 +61,21 @@ def shared_data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(scope="session")
+def object_server():
+    from tests.runs import bucket
+
+    return bucket.start_server()  # one a process: TensorStore asks for its address once
+
+
+@pytest.fixture
+def store(object_server, monkeypatch):
+    """An empty store of objects, for the time of a test all that `gs://` can reach."""
+    from tests.runs import bucket
+
+    store = bucket.Store()
+    object_server.RequestHandlerClass.store = store
+    bucket.mount(store, monkeypatch)
+    return store

@@ -113,7 +113,7 @@ def module(tree, name):
 
 def config(tree, **overrides):
     """The config of a model whose decoder alternates the new mixer with full attention."""
-    from transformer_jax.training.config import Config, override
+    from transformer_jax.config import Config, override
 
     keys = SIZES | {key.replace("__", "."): value for key, value in overrides.items()}
     return override(Config(), {f"model.{key}": value for key, value in keys.items()}).model

@@ -12,8 +12,8 @@ import pytest
 
 from transformer_jax.cli.main import build_parser
 from transformer_jax.cli.train import parse_overrides
+from transformer_jax.config import load_recipe, override
 from transformer_jax.plan.topology import GENERATIONS
-from transformer_jax.training.config import load_recipe, override
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = re.compile(r"\bpython (train|eval)\.py (.*)|^transformer-jax (\w+) (.*)")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from transformer_jax.config import load_recipe, override
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
 from transformer_jax.positions.registry import POSITIONS
-from transformer_jax.training.config import load_recipe, override
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,18 +10,17 @@ import sys
 
 for name in ("tensorflow", "tensorflow_datasets"):
     sys.modules[name] = None  # importing it fails, and importlib finds no such package
-sys.path.insert(0, sys.argv[2])
 import dataclasses, pathlib
 import jax, jax.numpy as jnp
-import toy
+from tests.training import toy
 import transformer_jax as tj
 from transformer_jax.data.batching import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.id_cache import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.decoding.beam import beam_search
-from transformer_jax.training.restore import restore_params
-from transformer_jax.training.config import Config, to_json
+from transformer_jax.runs.restore import restore_params
+from transformer_jax.config import Config, to_json
 
 workdir = pathlib.Path(sys.argv[1])
 ids = [[4 + (i + j) % 8 for j in range(1 + i % 5)] for i in range(40)]
@@ -46,9 +45,8 @@ print("done at step", int(state.step))
 
 
 def test_train_save_restore_and_decode(tmp_path):
-    toys = Path(__file__).parent / "training"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), str(toys)],
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
         cwd=Path(__file__).parents[1],
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         capture_output=True,

@@ -17,21 +17,21 @@ from typing import Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "Config": "transformer_jax.training.config",
+    "Config": "transformer_jax.config",
     "DecodeConfig": "transformer_jax.decoding.config",
     "MeshConfig": "transformer_jax.parallel.mesh",
     "ModelConfig": "transformer_jax.models.config",
-    "OptimizerConfig": "transformer_jax.training.config",
+    "OptimizerConfig": "transformer_jax.config",
     "StackConfig": "transformer_jax.models.config",
-    "TrainConfig": "transformer_jax.training.config",
-    "Translator": "transformer_jax.evaluation.translator",
+    "TrainConfig": "transformer_jax.config",
+    "Translator": "transformer_jax.translation.translator",
     "UserError": "transformer_jax.errors",
     "apply": "transformer_jax.models.api",
     "decode_step": "transformer_jax.models.api",
     "encode": "transformer_jax.models.api",
     "fit": "transformer_jax.training.loop",
     "init": "transformer_jax.models.api",
-    "load": "transformer_jax.evaluation.translator",
+    "load": "transformer_jax.translation.translator",
     "loss": "transformer_jax.models.api",
 }
 

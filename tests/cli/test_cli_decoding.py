@@ -18,13 +18,13 @@ import pytest
 
 from transformer_jax.cli import eval as evaluation
 from transformer_jax.cli.main import main
+from transformer_jax.config import Config, TrainConfig, load_config, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.tokenizer import prepare_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.checkpoint import Checkpoints
-from transformer_jax.training.config import Config, TrainConfig, load_config, to_json
+from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.training.state import TrainState
 
 TEXT = "the dog sees a cat and the old man reads his long book here today"

@@ -14,15 +14,15 @@ from tests.train_command import train_command
 from transformer_jax.cli.main import main
 from transformer_jax.data.tokenizer import load_tokenizers
 from transformer_jax.errors import UserError
+from transformer_jax.runs.lock import only_run
+from transformer_jax.runs.restore import restore_params
 from transformer_jax.training.reporter import Reporter
-from transformer_jax.training.restore import restore_params
-from transformer_jax.training.run_lock import only_run
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, TrainConfig
+from transformer_jax.config import Config, TrainConfig
 
 config = Config(
     data=DataConfig(source_language="en", target_language="de", validation_from_train=20),
@@ -213,7 +213,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_pat
         started.append(model)
         raise UserError("no memory")
 
-    monkeypatch.setattr("transformer_jax.experiment.fit", fail)
+    monkeypatch.setattr("transformer_jax.training.run.fit", fail)
     run = tmp_path / "run"
     other = ["--config.tokenizer.vocab_size=420", "--config.tokenizer.joint=false"]
     for more in ([], other, []):

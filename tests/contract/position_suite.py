@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import suite
 from flax import linen as nn
 
+from tests.contract import suite
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig

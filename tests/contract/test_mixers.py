@@ -7,9 +7,9 @@ suite's sequences.
 from functools import cache
 
 import pytest
-import suite
-from small_options import EXACTLY_CAUSAL, small_options
 
+from tests.contract import suite
+from tests.contract.small_options import EXACTLY_CAUSAL, small_options
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.ops import sparse_attention
 

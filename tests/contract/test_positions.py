@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import jax.numpy as jnp
-import position_suite
 import pytest
 
+from tests.contract import position_suite
 from transformer_jax.positions.alibi import Alibi
 from transformer_jax.positions.base import Position
 from transformer_jax.positions.registry import POSITIONS

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import pytest
-import suite
-from small_options import small_options
 
+from tests.contract import suite
+from tests.contract.small_options import small_options
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.full_attention import FullCrossAttention, KeyValueCache, Memory
 from transformer_jax.mixers.registry import MIXERS

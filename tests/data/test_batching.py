@@ -12,10 +12,10 @@ from transformer_jax.data.batching import BatchPlan, make_batch
 from transformer_jax.data.bucketing import LengthHistogram, assign_boxes, choose_boxes
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.id_cache import IdCorpus, prepare_ids
-from transformer_jax.data.special_ids import EOS_ID
 from transformer_jax.data.subword_sampling import SubwordSampler
 from transformer_jax.data.tokenizer import Tokenizers, prepare_tokenizers, train_tokenizer
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import EOS_ID
 
 CONFIG = BatchConfig(tokens=256, max_length=30, num_buckets=5, seed=3)
 

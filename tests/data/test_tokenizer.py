@@ -11,7 +11,6 @@ import pytest
 
 from transformer_jax.data import segmentation
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.data.tokenizer import (
     Tokenizer,
     Tokenizers,
@@ -22,6 +21,7 @@ from transformer_jax.data.tokenizer import (
     vocabulary_sizes,
 )
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 SMALL = TokenizerConfig(vocab_size=330)
 

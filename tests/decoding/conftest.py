@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 NUM_HASHES = 509
 VOCAB_SIZE = 6  # PAD, BOS, EOS and three pieces

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding.beam import beam_search
 from transformer_jax.decoding.greedy import greedy
 from transformer_jax.decoding.hypotheses import length_penalties
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 MAX_LENGTH = 4
 

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import greedy
 from transformer_jax.decoding.rollout import first_argmax
 from transformer_jax.decoding.sampling import sample, truncate
 from transformer_jax.decoding.search import decode
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 
 @functools.cache

@@ -23,7 +23,7 @@ fewest = settings(few, max_examples=2)  # where each takes a command half a seco
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, TrainConfig
+from transformer_jax.config import Config, TrainConfig
 config = Config(
     data=DataConfig(source_language="en", target_language="de"),
     tokenizer=TokenizerConfig(vocab_size=28, byte_fallback=False),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.malformed.harness import TEXT, few, fewer, is_refused, training
+from transformer_jax.config import Config, check_train_config, from_json, override, to_json
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.errors import UserError
-from transformer_jax.training.config import Config, check_train_config, from_json, override, to_json
 
 KEYS = [
     f"{group}.{key}" if not isinstance(value, dict) else f"{group}.{key}.{inner}"

@@ -21,9 +21,9 @@ from tests.malformed.harness import (
     is_refused,
     training,
 )
-from transformer_jax.training.config import Config, to_json
-from transformer_jax.training.integrity import find_damage, write_manifest
-from transformer_jax.training.metrics import read_metrics
+from transformer_jax.config import Config, to_json
+from transformer_jax.runs.damage import find_damage, write_manifest
+from transformer_jax.runs.metrics import read_metrics
 
 
 def test_training_takes_what_is_damaged_below(place, copy_of):
@@ -161,7 +161,7 @@ def test_scores_that_are_none_are_named_before_anything_is_translated(copy_of, c
 )
 def test_metrics_of_any_content_do_not_end_a_run_in_a_traceback(copy_of, record):
     """What cannot be read of them is left out of the picture, with a line that names the file."""
-    from transformer_jax.evaluation.plots import plot_training
+    from transformer_jax.viewing.plots import plot_training
 
     run = copy_of()
     with (run / "metrics.jsonl").open("a") as file:

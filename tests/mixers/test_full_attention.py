@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import suite
 from flax import linen as nn
-from naive_full_attention import full_attention
-from naive_masked_attention import naive_masked_attention
 
+from tests.contract import suite
+from tests.reference.naive_full_attention import full_attention
+from tests.reference.naive_masked_attention import naive_masked_attention
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import (
     FullAttention,

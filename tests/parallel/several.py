@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "training"), str(Path(__file__).parents[2])]
-
 SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4", "6 4 10", "9"]
 
 
@@ -19,15 +17,15 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
         processes.start(address, int(count), int(index))
     import jax
     import numpy as np
-    import toy
 
+    from tests.training import toy
     from transformer_jax.cli.main import end_at_once
+    from transformer_jax.config import Config, to_json
     from transformer_jax.decoding.config import DecodeConfig
-    from transformer_jax.evaluation.translator import Translator
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share, replicated
-    from transformer_jax.training.config import Config, to_json
+    from transformer_jax.runs.restore import restore_params
     from transformer_jax.training.loop import fit
-    from transformer_jax.training.restore import restore_params
+    from transformer_jax.translation.translator import Translator
 
     mesh = MeshConfig(fsdp=-1, data=1) if "fsdp" in options else MeshConfig()
     devices = make_mesh(mesh)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_processes import free_address, losses
 
-from transformer_jax.training.metrics import read_metrics
+from tests.parallel.test_processes import free_address, losses
+from transformer_jax.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import Config, TrainConfig
+from transformer_jax.config import Config, TrainConfig
 
 config = Config(
     data=DataConfig(source_language="en", target_language="de", train_source=("{folder}/train.en",),

@@ -19,7 +19,7 @@ def test_flags_that_cannot_work(tmp_path, monkeypatch, capsys, flags, words):
     for name in ("JAX_COORDINATOR_ADDRESS", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     recipe = tmp_path / "recipe.py"
-    recipe.write_text("from transformer_jax.training.config import Config\nconfig = Config()\n")
+    recipe.write_text("from transformer_jax.config import Config\nconfig = Config()\n")
     status = main(["train", f"--config={recipe}", f"--workdir={tmp_path / 'run'}", *flags])
     error = capsys.readouterr().err.strip().splitlines()
     assert status == 2

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_jax.training.integrity import find_damage
-from transformer_jax.training.metrics import read_metrics
+from transformer_jax.runs.damage import find_damage
+from transformer_jax.runs.metrics import read_metrics
 
 SCRIPT = Path(__file__).with_name("several.py")
 

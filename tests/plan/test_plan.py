@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from transformer_jax.cli.main import main
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.decoding.config import DecodeConfig
@@ -22,7 +23,6 @@ from transformer_jax.plan.programs import Planner, refusal, settled
 from transformer_jax.plan.report import fits, report
 from transformer_jax.plan.timeline import Estimate
 from transformer_jax.plan.topology import Target, this_machine, tpu_slice
-from transformer_jax.training.config import Config, OptimizerConfig, TrainConfig
 
 ROOT = Path(__file__).parents[2]
 STACK = StackConfig(num_layers=1)

@@ -14,21 +14,21 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
-import toy
 
+from tests.training import toy
+from transformer_jax.config import Config, to_json
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.evaluation.model_calls import decode_batch
-from transformer_jax.evaluation.translator import Translator
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.hlo import parse
-from transformer_jax.training.checkpoint import Checkpoints
-from transformer_jax.training.config import Config, to_json
+from transformer_jax.runs.checkpoints import Checkpoints
+from transformer_jax.runs.restore import restore_params
 from transformer_jax.training.optimizer import make_optimizer
-from transformer_jax.training.restore import restore_params
 from transformer_jax.training.state import init_state, state_shardings
 from transformer_jax.training.step import make_train_step
+from transformer_jax.translation.model_calls import decode_batch
+from transformer_jax.translation.translator import Translator
 
 MESHES = {
     "one": MeshConfig(data=1),

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
 
+from tests.training import toy
+from transformer_jax.config import Config, OptimizerConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh, replicated
-from transformer_jax.training.config import Config, OptimizerConfig
+from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.training.loop import fit
-from transformer_jax.training.metrics import read_metrics
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_train_step

@@ -12,14 +12,14 @@ import threading
 import time
 
 import pytest
-from test_damaged_checkpoints import reopened, save, state
 
+from tests.runs.test_damaged_checkpoints import reopened, save, state
 from transformer_jax.cli.main import USER_ERROR
 from transformer_jax.errors import UserError
-from transformer_jax.training.checkpoint import Checkpoints, checkpoint_steps
-from transformer_jax.training.integrity import find_damage
-from transformer_jax.training.metrics import MetricsLog, read_metrics
-from transformer_jax.training.run_log import RunLog
+from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_steps
+from transformer_jax.runs.damage import find_damage
+from transformer_jax.runs.log import RunLog
+from transformer_jax.runs.metrics import MetricsLog, read_metrics
 
 
 @contextlib.contextmanager
@@ -186,15 +186,14 @@ def test_the_log_is_no_reason_to_stop(tmp_path, capsys):
 def test_a_command_that_cannot_save_ends_in_one_line(tmp_path):
     code = """
 import resource, sys
-sys.path[:0] = sys.argv[1:2]
-from test_damaged_checkpoints import save
+from tests.runs.test_damaged_checkpoints import save
 from transformer_jax.cli import main, train
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-train.run = lambda args: save(sys.argv[2], 4)
+train.run = lambda args: save(sys.argv[1], 4)
 main.main(["train", "--config=c.py", "--workdir=w"])
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, os.path.dirname(__file__), str(tmp_path)],
+        [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=300,

@@ -9,19 +9,18 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-import toy
 
+from tests.training import toy
+from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
-from transformer_jax.training.checkpoint import checkpoint_steps
-from transformer_jax.training.config import Config, to_json
+from transformer_jax.runs.checkpoints import checkpoint_steps
+from transformer_jax.runs.metrics import MetricsLog, read_metrics
+from transformer_jax.runs.restore import restore_params
 from transformer_jax.training.loop import fit
-from transformer_jax.training.metrics import MetricsLog, read_metrics
-from transformer_jax.training.restore import restore_params
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 
@@ -72,9 +71,8 @@ def restore_params_of(folder):
 
 
 KILLED = """
-import os, signal, sys
-sys.path[:0] = [{here!r}]
-import test_loop, toy
+import os, signal
+from tests.training import test_loop, toy
 def batches(position):
     for batch in toy.batches_from(position):
         if position == {kill_at}:
@@ -87,8 +85,7 @@ test_loop.fit(toy.MODEL, test_loop.TRAIN, batches, workdir={folder!r}, progress=
 
 
 def test_killed_and_continued_is_bit_identical(tmp_path, undisturbed):
-    here = str(Path(__file__).parent)
-    code = KILLED.format(here=here, kill_at=10, folder=str(tmp_path))
+    code = KILLED.format(kill_at=10, folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ}, timeout=300)
     assert done.returncode == -signal.SIGKILL
     assert_same(run(tmp_path), undisturbed[1])

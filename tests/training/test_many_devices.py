@@ -14,8 +14,8 @@ HERE = Path(__file__).parent
 # Saved with 8 devices after 4 steps, then continued with fewer, on batches of a real plan.
 FEWER = """
 import hashlib, json, sys
-sys.path.insert(0, sys.argv[1])
-import jax, numpy as np, shutil, toy
+import jax, numpy as np, shutil
+from tests.training import toy
 from dataclasses import replace
 from transformer_jax.data.batching import BatchPlan
 from transformer_jax.data.config import BatchConfig
@@ -23,9 +23,9 @@ from transformer_jax.data.id_corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit
-from transformer_jax.training.metrics import read_metrics
+from transformer_jax.runs.metrics import read_metrics
 
-devices, folder = jax.devices(), sys.argv[2]
+devices, folder = jax.devices(), sys.argv[1]
 model = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16)
 train = replace(toy.TRAIN, steps=4, log_every=1, ema_decay=0.9)
 mesh = {8: MeshConfig(data=2, fsdp=2, tensor=2), 4: MeshConfig(data=1, fsdp=4),
@@ -81,7 +81,6 @@ def with_eight_devices(*arguments):
         cwd=HERE.parents[1],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])]),
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
             + " --xla_force_host_platform_device_count=8",
@@ -155,7 +154,7 @@ def test_a_device_holds_less_as_fsdp_grows(fifty_steps, part):
 
 @pytest.mark.slow
 def test_saved_on_eight_devices_and_continued_on_one_two_and_four(tmp_path):
-    runs = with_eight_devices("-c", FEWER, str(HERE), str(tmp_path / "run"))
+    runs = with_eight_devices("-c", FEWER, str(tmp_path / "run"))
     steps, expected = zip(*runs["8"]["losses"], strict=True)
     assert list(steps) == list(range(1, 9))
     assert [position for position, _ in runs["8"]["batches"]] == [4, 5, 6, 7]

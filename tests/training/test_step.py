@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import toy
 
+from tests.training import toy
+from transformer_jax.config import OptimizerConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.config import OptimizerConfig
 from transformer_jax.training.optimizer import make_optimizer, make_schedule
 from transformer_jax.training.state import init_state, state_shardings
 from transformer_jax.training.step import gradients, make_train_step

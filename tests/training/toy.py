@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from transformer_jax.config import OptimizerConfig, TrainConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.training.config import OptimizerConfig, TrainConfig
 
 VOCAB, ROWS, LENGTH = 12, 8, 6
 

@@ -24,8 +24,8 @@ from transformer_jax.cli.decode_flags import (
 )
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
-from transformer_jax.run_folder import as_path, make_folder, write_whole
-from transformer_jax.training.run_lock import one_at_a_time
+from transformer_jax.paths import as_path, make_folder, write_whole
+from transformer_jax.runs.lock import one_at_a_time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,10 +89,10 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
     """
     from tqdm import tqdm
 
-    from transformer_jax.evaluation.scores import compare, corpus_scores, make_metrics
-    from transformer_jax.evaluation.translator import load_named
+    from transformer_jax.config import load_config
     from transformer_jax.parallel.processes import is_first
-    from transformer_jax.training.config import load_config
+    from transformer_jax.translation.scores import compare, corpus_scores, make_metrics
+    from transformer_jax.translation.translator import load_named
 
     # What can be wrong is found out before the model is loaded and the text translated.
     data = load_config(args.workdir).data

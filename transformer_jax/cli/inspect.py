@@ -3,7 +3,7 @@
     transformer-jax inspect --workdir=DIR "A dog runs." "Ein Hund rennt." --output=heat.png
 
 Without a target, the model's own translation is shown. A layer whose mixer has no attention
-weights shows its effective attention (see transformer_jax.inspect) in one panel. With
+weights shows its effective attention (see transformer_jax.viewing.attention) in one panel. With
 --effective, all do.
 """
 
@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draws the picture and prints its path."""
-    from transformer_jax.evaluation.translator import load
-    from transformer_jax.inspect import draw
+    from transformer_jax.translation.translator import load
+    from transformer_jax.viewing.attention import draw
 
     if not args.output.endswith(".png"):
         raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes a log-probability for each pair."""
-    from transformer_jax.evaluation.translator import load
+    from transformer_jax.translation.translator import load
 
     pairs = iter(_file_pairs(args)) if args.source or args.target else _stdin_pairs()
     overrides = {} if args.batch_size is None else {"batch_size": args.batch_size}

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.errors import UserError
-from transformer_jax.run_folder import as_path
+from transformer_jax.paths import as_path
 
 if TYPE_CHECKING:
-    from transformer_jax.training.config import Config
-    from transformer_jax.training.run_log import RunLog
+    from transformer_jax.config import Config
+    from transformer_jax.runs.log import RunLog
 
 #: Exit status of a run that was told to stop (SIGTERM, Ctrl-C) and saved itself: 128 + 15.
 STOPPED = 143
@@ -77,7 +77,7 @@ def parse_overrides(words: list[str]) -> dict[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the overrides and trains."""
-    from transformer_jax.training.config import load_recipe, override
+    from transformer_jax.config import load_recipe, override
 
     config = override(load_recipe(args.config), parse_overrides(args.overrides))
     if args.plan:
@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--workdir is missing: where should the run be kept?")
     as_path(args.workdir)  # whether a bucket answers is known before the others are waited for
     start_processes(args)
-    from transformer_jax import experiment
     from transformer_jax.parallel.processes import gather, is_first, several
-    from transformer_jax.training.run_log import RunLog
+    from transformer_jax.runs.log import RunLog
+    from transformer_jax.training import run as experiment
 
     stopped = _StopAgreed() if several() else _stop_on_signals()
     log = RunLog(quiet=not is_first())
@@ -121,7 +121,7 @@ def plan(config: "Config", args: argparse.Namespace) -> int:
 
 
 def _report(workdir: str, log: "RunLog") -> None:
-    from transformer_jax.report import report
+    from transformer_jax.viewing.samples import report
 
     log.open(workdir)
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Translates standard input to standard output."""
-    from transformer_jax.evaluation.translator import load, widened
+    from transformer_jax.translation.translator import load, widened
 
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")

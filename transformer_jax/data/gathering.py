@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer_jax.data.special_ids import EOS_ID, PAD_ID
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 
 def gather(

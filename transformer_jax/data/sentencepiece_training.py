@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 # Unigram training sums expected counts per thread, so the pieces depend on the number of
 # threads (not on timing). A fixed number gives the same model on every machine.

@@ -23,9 +23,9 @@ import numpy as np
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
 from transformer_jax.data.sentencepiece_training import train_model
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_jax.errors import UserError
-from transformer_jax.run_folder import as_path, make_folder, write_whole
+from transformer_jax.paths import as_path, make_folder, write_whole
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Pairs = Callable[[], Iterable[tuple[str, str]]]
 

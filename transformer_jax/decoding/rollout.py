@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.data.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, length_penalties
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position) -> tokens_BZ`; in the logits PAD and BOS are -inf.
 Choose = Callable[[jax.Array, jax.Array], jax.Array]

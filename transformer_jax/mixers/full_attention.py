@@ -219,5 +219,5 @@ def _attend(
 
 
 def _is_watched(module: nn.Module) -> bool:
-    """Whether `transformer_jax.inspect` is looking for the attention weights."""
+    """Whether `transformer_jax.viewing.attention` is looking for the attention weights."""
     return module.is_mutable_collection("intermediates") and not module.is_initializing()

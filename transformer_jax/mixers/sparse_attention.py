@@ -69,7 +69,7 @@ class SparseAttention(Mixer):
         )
 
     def show_weights(self, attend: Callable[[jax.Array], jax.Array], x_BLD: jax.Array) -> None:
-        """Puts the L x L weights where `transformer_jax.inspect` finds them, if it looks."""
+        """Stores the L x L weights if `viewing.attention` asks for them."""
         if self.is_mutable_collection("intermediates") and not self.is_initializing():
             batch, length, _ = x_BLD.shape
             # With the identity for values, the output is the weights.

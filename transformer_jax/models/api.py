@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.data.special_ids import BOS_ID
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.vocabulary import BOS_ID
 
 Params = Any
 

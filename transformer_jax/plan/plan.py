@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from transformer_jax.config import Config
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
@@ -13,7 +14,6 @@ from transformer_jax.plan.programs import Planner, Program
 from transformer_jax.plan.search import guess_from, largest_that_fits
 from transformer_jax.plan.timeline import Estimate, estimate, roofline
 from transformer_jax.plan.topology import Target
-from transformer_jax.training.config import Config
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
+from transformer_jax.config import Config
 from transformer_jax.data.tokenizer import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.evaluation.model_calls import decode_batch
 from transformer_jax.models import api
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
 from transformer_jax.parallel.mesh import (
@@ -30,10 +30,10 @@ from transformer_jax.parallel.mesh import (
     shapes_on,
 )
 from transformer_jax.plan.topology import Target
-from transformer_jax.training.config import Config
 from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import TrainState, abstract_state, state_shardings
 from transformer_jax.training.step import make_train_step
+from transformer_jax.translation.model_calls import decode_batch
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.config import TrainConfig, check_train_config
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
@@ -27,12 +28,11 @@ from transformer_jax.parallel.mesh import (
     process_share,
 )
 from transformer_jax.parallel.processes import is_first
-from transformer_jax.training.checkpoint import Checkpoints
-from transformer_jax.training.config import TrainConfig, check_train_config
-from transformer_jax.training.identity import check_identity
+from transformer_jax.runs.checkpoints import Checkpoints
+from transformer_jax.runs.identity import check_identity
+from transformer_jax.runs.lock import only_run
 from transformer_jax.training.optimizer import make_optimizer, make_schedule
 from transformer_jax.training.reporter import Reporter
-from transformer_jax.training.run_lock import only_run
 from transformer_jax.training.state import (
     TrainState,
     abstract_state,

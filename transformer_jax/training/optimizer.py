@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from transformer_jax.training.config import OptimizerConfig, check_optimizer_config
+from transformer_jax.config import OptimizerConfig, check_optimizer_config
 
 
 def make_schedule(config: OptimizerConfig, d_model: int, steps: int) -> optax.Schedule:

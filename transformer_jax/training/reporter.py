@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import optax
 
+from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
-from transformer_jax.training.config import TrainConfig
-from transformer_jax.training.metrics import MetricsLog
+from transformer_jax.runs.metrics import MetricsLog
 
 
 class Reporter:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import activations_on, batch_sharding, replicated
-from transformer_jax.training.config import TrainConfig
 from transformer_jax.training.state import TrainState
 
 Batch = dict[str, jax.Array]

@@ -1,0 +1,266 @@
+"""A run in a bucket: what holds on a disk holds where nothing can be renamed, added to or locked.
+
+The bucket is `bucket.py`'s; TensorStore's own driver for Cloud Storage talks to it.
+"""
+
+import io
+import json
+import sys
+import time
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import transformer_jax as tj
+from tests.runs.test_damaged_checkpoints import abstract, reopened, save, state
+from tests.training import toy
+from transformer_jax import paths as run_folder
+from transformer_jax.cli.main import main
+from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path
+from transformer_jax.runs import growing_file
+from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_steps
+from transformer_jax.runs.log import RunLog
+from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.training.loop import fit
+
+RUN = "gs://bucket/runs/one"
+
+
+FOLDERS = ("checkpoints", "best")
+
+
+def train(batches, said):
+    return fit(
+        toy.MODEL,
+        replace(toy.TRAIN, steps=8),
+        batches,
+        workdir=RUN,
+        progress=False,
+        evaluate=lambda params, step: {"bleu": 100.0 / step},
+        say=said.append,
+    )
+
+
+def names(store, folder):
+    """What lies in a folder of the run."""
+    start = f"bucket/runs/one/{folder}/"
+    return sorted({name.removeprefix(start).split("/")[0] for name in store.names(start)})
+
+
+def test_killed_and_continued_is_bit_identical_and_no_record_is_missing(store):
+    """A kill leaves the objects that were there at that moment."""
+    left = {}
+
+    def batches(position):
+        for batch in toy.batches_from(position):
+            if position == 6:
+                seals = [f"bucket/runs/one/{at}/4/commit_success.txt" for at in FOLDERS]
+                while not all(seal in store.objects for seal in seals):
+                    time.sleep(0.01)
+                left.update(store.objects)
+            yield batch
+            position += 1
+
+    said = []
+    undisturbed = train(batches, said)
+    assert sum("no lock" in line for line in said) == 1
+    assert names(store, "checkpoints") == ["4", "8"] and names(store, "best") == ["4"]
+
+    store.objects = left
+    assert [checkpoint_steps(as_path(RUN) / at) for at in FOLDERS] == [[4], [4]]
+    before = [r for r in read_metrics(RUN) if r["step"] <= 4]
+    assert [r["step"] for r in before] == [1, 3, 4]
+    continued = train(toy.batches_from, said)
+    jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
+    assert "continuing after step 4" in said
+    records = read_metrics(RUN)
+    assert records[:3] == before
+    assert [r["step"] for r in records if "loss" in r] == [3, 6, 8]
+    assert len(names(store, "tensorboard")) == 2  # a file for each start
+    assert not Path("gs:").exists()
+
+
+def test_wherever_a_kill_comes_in_a_save_a_whole_checkpoint_is_found(store):
+    save(RUN, 4)
+    left = []
+    store.after_write = lambda: left.append(dict(store.objects))
+    save(RUN, 8, best=[8])
+    store.after_write = lambda: None
+    found = []
+    for objects in left[:: len(left) // 9]:
+        store.objects = dict(objects)
+        found.append(reopened(RUN)[0])
+        assert set(names(store, "checkpoints")) <= {"4", "8"}
+        held = [n for n in store.names("bucket/runs/one/checkpoints/8/")]
+        assert not held or "bucket/runs/one/checkpoints/8/commit_success.txt" in held
+    assert found == sorted(found) and set(found) == {4, 8}
+    save(RUN, 8, 12)  # over what the last of the kills left
+    assert reopened(RUN) == (12, [])
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_moves_aside(store):
+    save(RUN, 4, 8)
+    name = next(n for n in store.names("bucket/runs/one/checkpoints/8/params/d/"))
+    content = bytearray(store.objects[name])
+    content[len(content) // 2] ^= 0x10
+    store.objects[name] = bytes(content)
+    step, (line,) = reopened(RUN)
+    assert step == 4 and "other bytes than were written" in line
+    assert names(store, "checkpoints") == ["4"]
+    assert store.objects[name.replace("/checkpoints/8/", "/damaged/checkpoints-8/")] == content
+
+
+def test_what_goes_wrong_in_a_save_is_one_line(store):
+    save(RUN, 4)
+    checkpoints = Checkpoints(RUN, 5)
+
+    def refuse():
+        if "bucket/runs/one/checkpoints/8/manifest.json" in store.objects:
+            raise RuntimeError("403 Forbidden: no more\nof that")
+
+    store.after_write = refuse
+    with pytest.raises(UserError, match="403 Forbidden: no more; .* steps 4 are whole") as error:
+        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.wait()
+    assert "\n" not in str(error.value)
+    store.after_write = lambda: None
+    checkpoints.close()
+    assert names(store, "checkpoints") == ["4"], "half a checkpoint is left"
+    assert Checkpoints(RUN, 5).restore(abstract())[0].step == 4
+
+
+def test_a_bucket_that_no_longer_answers_is_one_line(store):
+    save(RUN, 4)
+    checkpoints = Checkpoints(RUN, 5)
+
+    def refuse(*args):
+        raise RuntimeError("503 Service Unavailable")
+
+    store.put = store.names = refuse
+    with pytest.raises(UserError, match="503 Service Unavailable; .* nothing can be seen now"):
+        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.wait()
+    del store.put, store.names
+    checkpoints.close()
+    assert reopened(RUN) == (4, [])
+
+
+def test_the_log_is_uploaded_now_and_then_and_at_the_end(store, monkeypatch, capsys):
+    now = 0.0
+    clock = types.SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(growing_file, "time", clock)
+    log = RunLog()
+    log.say("one")
+    log.open(RUN)
+    assert store.names() == []
+    now = 31.0
+    log.say("two")
+    assert store.objects["bucket/runs/one/log.txt"].count(b"\n") == 2
+    log.say("three")
+    assert store.objects["bucket/runs/one/log.txt"].count(b"\n") == 2
+    log.close()
+    again = RunLog()
+    again.open(RUN)
+    again.say("four")
+    again.close()
+    lines = store.objects["bucket/runs/one/log.txt"].decode().splitlines()
+    assert [line.split()[-1] for line in lines] == ["one", "two", "three", "four"]
+
+
+TEXT = "dog sees a cat and the old man reads his long book here today"
+
+RECIPE = """
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.config import Config, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="en", target_language="de", train_source=({source!r},),
+                    train_target=({target!r},), cache_dir={cache!r}, validation_from_train=4),
+    tokenizer=TokenizerConfig(vocab_size=30, byte_fallback=False),
+    batch=BatchConfig(tokens=256, max_length=32, num_buckets=1),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
+                      decoder=StackConfig(num_layers=1), max_length=32),
+    train=TrainConfig(steps=4, evaluate_every=4, evaluate_sentences=4, checkpoint_every=4,
+                      log_every=2),
+    decode=DecodeConfig(method="greedy", max_length_factor=0.0, max_length_offset=4),
+)
+"""
+
+
+@pytest.mark.slow
+def test_train_eval_translate_and_load(store, tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    text = [" ".join(rng.choice(TEXT.split(), 5)) for _ in range(40)]
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_text("\n".join(text) + "\n")
+    target.write_text("\n".join(" ".join(line.split()[::-1]) for line in text) + "\n")
+    recipe = tmp_path / "recipe.py"
+    paths = {"source": str(source), "target": str(target), "cache": str(tmp_path / "cache")}
+    recipe.write_text(RECIPE.format(**paths))
+    monkeypatch.chdir(tmp_path)
+
+    command = ["train", f"--config={recipe}", f"--workdir={RUN}", "--no_progress"]
+    assert main(command) == 0
+    held = {name.removeprefix("bucket/runs/one/") for name in store.names()}
+    assert {
+        "config.json",
+        "tokenizer/joint.model",
+        "metrics.jsonl",
+        "log.txt",
+        "plots/training.png",
+        "plots/cross_attention.png",
+        "checkpoints/4/manifest.json",
+        "last_checkpoint.json",
+    } <= held
+    assert main([*command, "--config.train.seed=8"]) == 2
+    assert "another config (train.seed" in capsys.readouterr().err
+    log = store.objects["bucket/runs/one/log.txt"].decode()
+    assert "validation BLEU" in log and "score it with" in log
+
+    files = [f"--source={source}", f"--reference={target}"]
+    assert main(["eval", f"--workdir={RUN}", *files, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    kept = json.loads(store.objects["bucket/runs/one/scores.json"])
+    assert kept == {"a.en.best": report}
+    assert report["translations"] == f"{RUN}/translations/a.en.best.txt"
+    written = store.objects["bucket/runs/one/translations/a.en.best.txt"].decode()
+    assert len(written.splitlines()) == 40
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text[0]}\n".encode())))
+    assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
+    assert capsys.readouterr().out == written.splitlines(keepends=True)[0]
+    assert tj.load(RUN, "4").model_config.d_model == 16  # as score and inspect do it
+    assert not Path("gs:").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3://bucket/run", "of URLs only gs://"),
+        (Path("gs://bucket/run"), "give this one as a str"),
+        ("gs://closed/run", "no access (401 Unauthorized)"),
+    ],
+)
+def test_what_cannot_be_a_run_folder_is_one_line(store, monkeypatch, url, words):
+    def names(prefix=""):
+        raise RuntimeError("401 Unauthorized\nat some length")
+
+    monkeypatch.setattr(store, "names", names)
+    with pytest.raises(UserError) as error:
+        as_path(url)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(run_folder.importlib.util, "find_spec", lambda name: None)
+    run_folder._bucket_path.cache_clear()
+    assert main(["eval", "--workdir=gs://bucket/run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs google-cloud-storage and tensorflow or gcsfs" in line and "pip install" in line

@@ -1,0 +1,153 @@
+"""What may change when a run goes on, and what the machine or the file names fill in."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.config import Config, OptimizerConfig, TrainConfig, override, to_json
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.sentencepiece_training import train_model
+from transformer_jax.errors import UserError
+from transformer_jax.models.config import ModelConfig, check_model_config
+from transformer_jax.parallel.fast_dtype import cpu_flags, fast_matmul_dtype
+from transformer_jax.runs.resume import settle, starts_anew
+
+TEXT = DataConfig(train_source=("a.en",), train_target=("a.de",))
+
+
+def run_in(folder: Path, config: Config) -> Config:
+    """A run folder as `train.py` leaves it, and its config."""
+    found = settle(config, folder, lambda text: None)
+    model = dataclasses.replace(found.model, source_vocab_size=50, target_vocab_size=50)
+    found = dataclasses.replace(found, model=model)
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(to_json(found))
+    (folder / "last_checkpoint.json").write_text('{"step": 1}')
+    return found
+
+
+def test_the_same_config_continues_in_silence(tmp_path):
+    model = ModelConfig(matmul_dtype="auto")
+    old = run_in(tmp_path, Config(data=TEXT, model=model))
+    assert settle(Config(data=TEXT, model=model), tmp_path, pytest.fail) == old
+
+
+def test_what_decides_the_parameters_is_refused(tmp_path):
+    run_in(tmp_path, Config(data=TEXT))
+    before = (tmp_path / "config.json").read_bytes()
+    changed = override(
+        Config(data=TEXT), {"model.d_model": "64", "batch.seed": "2", "train.log_every": "7"}
+    )
+    with pytest.raises(UserError) as caught:
+        settle(changed, tmp_path, pytest.fail)
+    assert "model.d_model: 512 -> 64; batch.seed: 0 -> 2" in "; ".join(
+        sorted(str(caught.value).split("(")[1].split(")")[0].split("; "), reverse=True)
+    )
+    assert "log_every" not in str(caught.value)
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("trained", ["last_checkpoint.json", "checkpoints/1", "best/1"])
+def test_a_start_that_trained_nothing_binds_nobody(tmp_path, trained):
+    config = Config(data=TEXT)
+    assert starts_anew(settle(config, tmp_path, pytest.fail), tmp_path)
+    run_in(tmp_path, config)
+    (tmp_path / "last_checkpoint.json").unlink()
+    for name in ("checkpoints", "best"):  # as the loop makes them before its first step
+        (tmp_path / name).mkdir()
+    assert not starts_anew(settle(config, tmp_path, pytest.fail), tmp_path)
+    said = []
+    other = override(config, {"model.d_model": "64"})
+    found = settle(other, tmp_path, said.append)
+    assert found.model.d_model == 64 and found.model.source_vocab_size == 0
+    assert starts_anew(found, tmp_path)
+    assert said == [f"nothing was trained in {tmp_path} yet: starting anew"]
+    (tmp_path / trained).mkdir()
+    with pytest.raises(UserError, match="d_model: 512 -> 64"):
+        settle(other, tmp_path, pytest.fail)
+
+
+def test_what_does_not_decide_them_may_change(tmp_path):
+    run_in(tmp_path, Config(data=TEXT))
+    said = []
+    new = override(Config(data=TEXT), {"train.checkpoint_every": "5", "mesh.fsdp": "2"})
+    found = settle(new, tmp_path, said.append)
+    assert (found.train.checkpoint_every, found.mesh.fsdp) == (5, 2)
+    assert found.model.source_vocab_size == 50
+    assert said == ["continuing with train.checkpoint_every: 1000 -> 5; mesh.fsdp: 1 -> 2"]
+
+
+def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
+    for schedule, allowed in (("rsqrt", True), ("constant", True), ("cosine", False)):
+        folder = tmp_path / schedule
+        train = TrainConfig(steps=10, optimizer=OptimizerConfig(schedule=schedule))
+        run_in(folder, Config(data=TEXT, train=train))
+        longer = Config(data=TEXT, train=dataclasses.replace(train, steps=20))
+        if allowed:
+            assert settle(longer, folder, lambda text: None).train.steps == 20
+        else:
+            with pytest.raises(UserError, match="train.steps is part of the cosine schedule"):
+                settle(longer, folder, pytest.fail)
+
+
+def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = settle(Config(data=TEXT), "run", pytest.fail)
+    assert found.data.train_source == (os.path.join(os.getcwd(), "a.en"),)
+    home = dataclasses.replace(
+        TEXT, tfds_data_dir="tfds", cache_dir="~/ids", validation_source=("~/v.en",)
+    )
+    found = settle(Config(data=home), "run", pytest.fail)
+    assert found.data.tfds_data_dir == os.path.join(os.getcwd(), "tfds")
+    assert found.data.cache_dir == os.path.expanduser("~/ids")
+    assert found.data.validation_source == (os.path.expanduser("~/v.en"),)
+    assert settle(Config(data=TEXT), "run", pytest.fail).data.tfds_data_dir == ""
+    remote = dataclasses.replace(TEXT, train_source=("gs://bucket/a.en",))
+    assert settle(Config(data=remote), "run", pytest.fail).data.train_source[0].startswith("gs://")
+
+
+def test_languages_are_settled_once(tmp_path):
+    assert settle(Config(data=TEXT), tmp_path / "new", pytest.fail).data.target_language == "de"
+    run_in(tmp_path, Config(data=TEXT))
+    assert json.loads((tmp_path / "config.json").read_text())["data"]["source_language"] == "en"
+
+
+def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
+    auto = Config(data=TEXT, model=ModelConfig(matmul_dtype="auto"))
+    monkeypatch.setattr("transformer_jax.runs.resume.fast_matmul_dtype", lambda: "bfloat16")
+    assert run_in(tmp_path, auto).model.matmul_dtype == "bfloat16"
+    monkeypatch.setattr("transformer_jax.runs.resume.fast_matmul_dtype", lambda: "float32")
+    assert settle(auto, tmp_path, pytest.fail).model.matmul_dtype == "bfloat16"
+    with pytest.raises(UserError, match="matmul_dtype=auto"):
+        check_model_config(auto.model)
+
+
+def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):
+    path = tmp_path / "given.model"
+    path.write_bytes(train_model(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50))
+    config = Config(data=TEXT, tokenizer=TokenizerConfig(source_model=str(path)))
+    assert settle(Config(data=TEXT), tmp_path / "new", pytest.fail).tokenizer.vocab_size == 8000
+    assert run_in(tmp_path / "run", config).tokenizer.vocab_size == 270
+    path.unlink()  # the run has its own copy
+    assert settle(config, tmp_path / "run", pytest.fail).tokenizer.vocab_size == 270
+
+
+def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16\n\nflags : fpu\n")
+    assert cpu_flags(file) == {"fpu", "avx2", "avx512_bf16"}
+    assert cpu_flags(tmp_path / "none") == set()
+    for flags, dtype in (({"avx2"}, "float32"), ({"avx512_bf16"}, "bfloat16")):
+        monkeypatch.setattr(
+            "transformer_jax.parallel.fast_dtype.cpu_flags", lambda path, flags=flags: flags
+        )
+        assert fast_matmul_dtype() == dtype
+
+
+def test_checkpoints_without_a_config_are_left_alone(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="holds checkpoints but no config.json"):
+        settle(Config(data=TEXT), tmp_path, pytest.fail)

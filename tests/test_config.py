@@ -1,0 +1,124 @@
+"""Recipes, overrides and config.json: every mistake is one line that names the key."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from transformer_jax.config import (
+    Config,
+    differences,
+    from_json,
+    load_config,
+    load_recipe,
+    override,
+    to_json,
+)
+from transformer_jax.errors import UserError
+
+
+def test_overrides_are_typed_and_leave_the_original_alone():
+    config = Config()
+    changed = override(
+        config,
+        {
+            "train.steps": "7",
+            "train.optimizer.learning_rate": "1e-3",
+            "model.encoder.mixers": "full,full",
+            "tokenizer.joint": "false",
+            "data.train_source": "a.txt,b.txt",
+        },
+    )
+    assert changed.train.steps == 7
+    assert changed.train.optimizer.learning_rate == 1e-3
+    assert changed.model.encoder.mixers == ("full", "full")
+    assert changed.tokenizer.joint is False
+    assert changed.data.train_source == ("a.txt", "b.txt")
+    assert config == Config()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("train.stepz", "7", "did you mean --config.train.steps?"),
+        ("trian.steps", "7", "did you mean --config.train?"),
+        ("model.encoder.num_layer", "7", "did you mean --config.model.encoder.num_layers?"),
+        ("train.steps", "many", "--config.train.steps=many: input should be a valid integer"),
+        ("model.norm", "middle", "'pre' or 'post'"),
+        ("train", "7", "is a group of keys"),
+        ("train.steps.more", "7", "train.steps is a value"),
+        ("decode.beam_size", "0", "beam_size"),
+    ],
+)
+def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
+    with pytest.raises(UserError) as error:
+        override(Config(), {key: value})
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_json_round_trip(tmp_path):
+    config = override(Config(), {"data.train_source": "a,b", "train.ema_decay": "0.5"})
+    (tmp_path / "config.json").write_text(to_json(config))
+    assert load_config(tmp_path) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda raw: raw["train"].update(stepz=3),
+            "unknown key train.stepz; did you mean train.steps?",
+        ),
+        (lambda raw: raw["train"].update(steps="x"), "train.steps"),
+    ],
+)
+def test_a_damaged_config_json_names_the_file_and_the_key(tmp_path, change, words):
+    raw = json.loads(to_json(Config()))
+    change(raw)
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(UserError, match="config.json") as error:
+        load_config(tmp_path)
+    assert words in str(error.value)
+
+
+def test_text_that_is_not_json_names_the_line():
+    with pytest.raises(UserError, match=r"here:2: not valid JSON"):
+        from_json('{\n"train": }', "here")
+
+
+def test_differences_name_keys_and_both_values():
+    config = Config()
+    other = replace(config, train=replace(config.train, steps=5))
+    assert differences(config, other) == ["train.steps: 100000 -> 5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "no such file"),
+        ("config = 3", "config = Config"),
+        ("1 / 0", r"recipe.py:1: ZeroDivisionError"),
+        ("\ndef (", r"recipe.py:2: SyntaxError: "),
+        (
+            "from transformer_jax import Config, TrainConfig\n"
+            "config = Config(\n    train=TrainConfig(step=5),\n)",
+            r"recipe.py:3: TrainConfig has no key step; did you mean steps\? \(keys there: steps, ",
+        ),
+        (
+            "import dataclasses\nfrom transformer_jax import Config\n"
+            "config = dataclasses.replace(Config(), trian=3)",
+            r"recipe.py:3: Config has no key trian; did you mean train\?",
+        ),
+        (
+            "from transformer_jax import DecodeConfig\nDecodeConfig(beam_size=0)",
+            r"recipe.py:2: decode.beam_size=0: must be at least 1",
+        ),
+    ],
+)
+def test_a_recipe_that_is_none(tmp_path, text, words):
+    path = tmp_path / "recipe.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=words) as error:
+        load_recipe(str(path))
+    assert "recipe.py" in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,78 @@
+"""A translator small enough to predict: it copies its source, letter by letter."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz \n"
+VOCAB_SIZE = 4 + len(LETTERS)
+
+
+class LetterTokenizer:
+    def encode(self, text):
+        return [4 + LETTERS.index(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(LETTERS[i - 4] for i in ids if i >= 4)
+
+
+@dataclass(frozen=True)
+class CopyConfig:
+    max_length: int = 64
+
+
+class CopyModel:
+    """Prefers the source's next piece by `sharpness`, over noise that hangs on the last token."""
+
+    def __init__(self) -> None:
+        noise = np.random.default_rng(0).normal(size=(VOCAB_SIZE, VOCAB_SIZE))
+        self.noise = noise.astype(np.float32)
+        self.shapes: list[tuple] = []  # one entry a trace
+
+    def _logits(self, params, last_tokens, copied):
+        onehot = jax.nn.one_hot(copied, VOCAB_SIZE)
+        return jnp.asarray(self.noise)[last_tokens] + params["sharpness"] * onehot
+
+    def encode(self, config, params, source, mask, *, max_length, beam_size):
+        assert source.shape[1] <= config.max_length
+        assert max_length <= config.max_length
+        self.shapes.append((*source.shape, max_length, beam_size))
+        padded = jnp.where(mask, source, EOS_ID)
+        state = {"last": jnp.zeros((source.shape[0], beam_size), jnp.int32)}
+        return {"source": jnp.pad(padded, ((0, 0), (0, 64)), constant_values=EOS_ID)}, state
+
+    def decode_step(self, config, params, tokens, position, state, sentence):
+        copied = sentence["source"][:, position][:, None]
+        return self._logits(params, tokens, copied), {"last": tokens}
+
+    def apply(self, config, params, source, source_mask, target_in, target_mask):
+        self.shapes.append(target_in.shape)
+        padded = jnp.where(source_mask, source, EOS_ID)
+        padded = jnp.pad(padded, ((0, 0), (0, 64)), constant_values=EOS_ID)
+        assert PAD_ID == 0
+        return self._logits(params, target_in, padded[:, : target_in.shape[1]])
+
+
+@pytest.fixture
+def make_translator():
+    """make_translator(sharpness, max_length, **decode) -> Translator over a fresh CopyModel."""
+    from transformer_jax.decoding.config import DecodeConfig
+
+    def make(sharpness: float = 30.0, max_length: int = 64, **decode) -> Translator:
+        tokenizer = LetterTokenizer()
+        return Translator(
+            CopyConfig(max_length),
+            {"sharpness": jnp.float32(sharpness)},
+            SimpleNamespace(source=tokenizer, target=tokenizer),
+            DecodeConfig(**({"batch_size": 4, "beam_size": 2} | decode)),
+            model=CopyModel(),
+        )
+
+    return make

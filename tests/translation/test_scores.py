@@ -1,0 +1,95 @@
+import sys
+
+import pytest
+
+from transformer_jax.errors import UserError
+from transformer_jax.translation.scores import compare, corpus_scores, make_metrics
+
+HYPOTHESIS = "a b c d e"
+REFERENCE = "a b c d f"
+
+
+def test_scores_worked_out_by_hand():
+    scores = corpus_scores([HYPOTHESIS], [REFERENCE], ter=True)
+    # Precisions 4/5, 3/4, 2/3 and 1/2, and no brevity penalty.
+    assert scores["bleu"].score == pytest.approx(100 * (0.8 * 0.75 * 2 / 3 * 0.5) ** 0.25)
+    assert scores["ter"].score == pytest.approx(100 / 5)
+    assert [score.name for score in scores.values()] == ["BLEU", "chrF2++", "TER"]
+
+
+def test_signatures_say_how():
+    scores = corpus_scores([HYPOTHESIS], [REFERENCE])
+    assert set(scores) == {"bleu", "chrf"}
+    assert "case:mixed" in scores["bleu"].signature
+    assert "tok:13a" in scores["bleu"].signature
+    assert "nw:2" in scores["chrf"].signature
+    assert "version:" in scores["chrf"].signature
+
+
+def test_scores_are_cased_and_over_the_corpus():
+    same = ["Das ist ein Satz .", "Noch ein Satz hier ."]
+    assert corpus_scores(same, same)["bleu"].score == pytest.approx(100)
+    assert corpus_scores([s.lower() for s in same], same)["bleu"].score < 60
+    # An empty translation is scored with the rest, not dropped.
+    assert corpus_scores([same[0], ""], same)["bleu"].score < 60
+
+
+def test_chinese_is_cut_into_characters():
+    scores = corpus_scores(["这是一句话"], ["这是两句话"], target_language="zh")
+    assert "tok:zh" in scores["bleu"].signature
+    assert scores["bleu"].score > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "tokenizer"),
+    [
+        ("zh_CN", "zh"),
+        ("zh-TW", "zh"),
+        ("ZH_hk", "zh"),
+        ("cmn", "zh"),
+        ("zho", "zh"),
+        ("chi", "zh"),
+        ("ja_JP", "ja"),
+        ("jpn", "ja"),
+        ("ko-KR", "ko"),
+        ("kor", "ko"),
+        ("de_DE", "13a"),
+        ("kok", "13a"),
+        ("", "13a"),
+    ],
+)
+def test_the_tokenizer_follows_the_language_not_the_region(monkeypatch, code, tokenizer):
+    for package in ("MeCab", "mecab_ko"):  # as where the extras are not installed
+        monkeypatch.setitem(sys.modules, package, None)
+        monkeypatch.delitem(sys.modules, f"sacrebleu.tokenizers.tokenizer_{tokenizer}_mecab", False)
+    if tokenizer in ("ja", "ko"):
+        with pytest.raises(UserError, match=rf"{code} needs .* 'sacrebleu\[{tokenizer}\]'"):
+            make_metrics(target_language=code)
+    else:
+        scores = corpus_scores(["一二三四五"], ["一二三四五"], target_language=code)
+        assert f"tok:{tokenizer}|" in scores["bleu"].signature
+
+
+def test_unequal_and_empty_input():
+    with pytest.raises(UserError, match="1 translations and 2 references"):
+        corpus_scores(["a"], ["a", "b"])
+    with pytest.raises(UserError, match="3 baseline translations and 1 references"):
+        compare(["a"], ["a"] * 3, ["a"])
+    with pytest.raises(UserError, match="no sentences"):
+        corpus_scores([], [])
+
+
+def test_paired_bootstrap_tells_a_better_system():
+    references = [f"the {n} dogs and {n} cats run home fast today" for n in range(60)]
+    good = [text if n % 4 else text.replace("cats", "birds") for n, text in enumerate(references)]
+    bad = [text.replace("dogs", "cows").replace("fast", "slow") for text in references]
+    compared = compare(good, bad, references, num_samples=200)
+    assert set(compared) == {"bleu", "chrf"}
+    for key, score in corpus_scores(good, references).items():
+        assert compared[key].score == pytest.approx(score.score)
+        assert compared[key].baseline_score < score.score
+        assert compared[key].p_value < 0.05
+        assert compared[key].confidence > 0
+    assert "bs:200" in compared["bleu"].signature
+    equal = compare(good[::-1], good[::-1], references, num_samples=50)
+    assert equal["bleu"].score == equal["bleu"].baseline_score

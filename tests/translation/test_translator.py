@@ -1,0 +1,225 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.translation.text_batches import Row, batches, padded_length
+from transformer_jax.translation.translator import Translator
+
+
+def texts(seed: int, count: int, longest: int = 40) -> list[str]:
+    rng = np.random.default_rng(seed)
+    letters = list("abcdefghijklmnopqrstuvwxyz")
+    return ["".join(rng.choice(letters, size=rng.integers(1, longest))) for _ in range(count)]
+
+
+def test_the_order_is_the_inputs(make_translator):
+    sources = texts(0, 30)
+    sources[4] = sources[11] = ""
+    sources[7] = "   "
+    expected = [source.strip() for source in sources]
+    translator = make_translator()
+    assert translator.translate(sources) == expected
+    assert translator.translate([]) == []
+    assert translator.translate([""]) == [""]
+
+
+def test_long_input_is_cut_and_counted_but_never_dropped(make_translator):
+    sources = ["abcdefg", "abcdefgh", "", "abcdefghijklmnop", "a"]
+    decoded = make_translator(max_source_length=8).decode(sources)
+    # Eight pieces with EOS: seven letters fit.
+    assert [best[0].text for best in decoded.translations] == [
+        "abcdefg",
+        "abcdefg",
+        "",
+        "abcdefg",
+        "a",
+    ]
+    assert decoded.num_cut == 2
+    # The model's own limit counts too, and bounds the target.
+    decoded = make_translator(max_length=12).decode(["a" * 11, "a" * 12, "a" * 30])
+    assert [len(best[0].text) for best in decoded.translations] == [11, 11, 11]
+    assert decoded.num_cut == 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"method": "beam", "beam_size": 3}, {"method": "greedy"}, {"method": "sample", "seed": 3}],
+    ids=lambda settings: settings["method"],
+)
+def test_neither_batch_size_nor_order_changes_a_translation(make_translator, settings):
+    translator = make_translator(sharpness=3.0, **settings)
+    sources = texts(1, 11, longest=20)
+    whole = translator.decode(sources)
+    for batch_size in (1, 7):
+        other = translator.decode(sources, batch_size=batch_size)
+        for one, two in zip(whole.translations, other.translations, strict=True):
+            assert [t.tokens for t in one] == [t.tokens for t in two]
+            assert [t.score for t in one] == pytest.approx([t.score for t in two], rel=1e-5)
+    if settings["method"] != "sample":
+        backwards = translator.decode(sources[::-1])
+        assert [t[0].tokens for t in backwards.translations[::-1]] == [
+            t[0].tokens for t in whole.translations
+        ]
+
+
+def test_samples_are_drawn_by_sentence_number(make_translator):
+    translator = make_translator(sharpness=2.0, method="sample")
+    sources = texts(2, 6, longest=15)
+    whole = translator.translate(sources)
+    first = translator.decode(sources[:2]).translations
+    rest = translator.decode(sources[2:], first_id=2).translations
+    assert [found[0].text for found in first + rest] == whole
+    assert translator.translate(sources, seed=1) != whole
+    assert (
+        translator.translate(["abcdefgh"] * 5, seed=1)
+        != [translator.translate(["abcdefgh"], seed=1)[0]] * 5
+    )
+
+
+def test_n_best(make_translator):
+    translator = make_translator(sharpness=3.0)
+    (found,) = translator.n_best(["hello"], 5)
+    assert len({translation.text for translation in found}) == 5
+    scores = [translation.score for translation in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len(translator.n_best(["hello"], 1)[0]) == 1
+    assert translator.n_best([""], 3)[0][0].text == ""
+    with pytest.raises(UserError, match="greedy"):
+        translator.n_best(["hello"], 2, method="greedy")
+    with pytest.raises(UserError, match="n_best=0"):
+        translator.n_best(["hello"], 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "ignored"),
+    [
+        ("beam", {"temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1, "num_samples": 2}),
+        ("greedy", {"beam_size": 2, "temperature": 0.5}),
+        ("sample", {"beam_size": 2}),
+    ],
+)
+def test_a_setting_that_the_method_does_not_read_is_refused(make_translator, method, ignored):
+    translator = make_translator()
+    for key, value in ignored.items():
+        with pytest.raises(UserError, match=f"decode.{key}={value} has no effect .*={method}"):
+            translator.n_best(["hello"], 1, method=method, **{key: value})
+    # Those of the run's own config are defaults for whoever reads them.
+    configured = make_translator(method=method, **ignored)
+    assert len(configured.n_best(["hello"], 1)) == 1
+
+
+def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
+    order = []
+
+    def run(translator, *lengths):
+        rows = [[Row(number, [4], [], length)] for number, length in enumerate(lengths)]
+        translator._run(
+            iter(rows),
+            lambda batch: order.append(f"start {batch[0].number}"),
+            lambda batch, result: order.append(f"finish {batch[0].number}"),
+            "settings",
+        )
+
+    translator = make_translator()
+    run(translator, 32, 32, 16)
+    assert order == ["start 0", "start 1", "finish 0", "finish 1", "start 2", "finish 2"]
+    order.clear()
+    run(translator, 32, 32, 16)  # compiled by now: always one ahead
+    assert order == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
+
+
+def test_a_real_models_translation_depends_on_its_sentence_alone(make_translator, monkeypatch):
+    stack = StackConfig(num_layers=1)
+    model = ModelConfig(
+        source_vocab_size=32,
+        target_vocab_size=32,
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=48,
+    )
+    # Larger than they start, so that the model is sure of something.
+    params = jax.tree.map(lambda x: 3 * x, api.init(model, jax.random.key(0)))
+    decode = DecodeConfig(beam_size=3, batch_size=5, max_length_factor=0.5)
+    translator = Translator(model, params, make_translator().tokenizers, decode)
+    sources = texts(6, 5, longest=15)
+    alone = [translator.decode([source], batch_size=1).translations[0] for source in sources]
+    monkeypatch.setattr(
+        "transformer_jax.translation.translator.padded_length", lambda length, limit: 40
+    )
+    together_and_wider = translator.decode(sources).translations
+    for one, two in zip(alone, together_and_wider, strict=True):
+        assert [t.tokens for t in one] == [t.tokens for t in two]
+        np.testing.assert_allclose([t.score for t in one], [t.score for t in two], rtol=1e-5)
+    assert len({found[0].tokens for found in alone}) == 5
+
+
+def test_scoring_a_translation_gives_the_log_probability_it_was_found_with(make_translator):
+    translator = make_translator(sharpness=4.0)
+    sources = texts(3, 9, longest=20)
+    best = [found[0] for found in translator.n_best(sources, 1)]
+    log_probs = translator.score(sources, [translation.text for translation in best])
+    np.testing.assert_allclose(log_probs, [t.log_prob for t in best], rtol=1e-5)
+    scored = translator.score_pairs(sources, [translation.text for translation in best])
+    assert scored.num_tokens.tolist() == [len(t.tokens) for t in best]
+    assert scored.num_cut == 0
+    assert translator.score_pairs(["a", "b"], ["a" * 63, "a" * 64]).num_cut == 1
+    with pytest.raises(UserError, match="2 source and 1 target"):
+        translator.score(["a", "b"], ["a"])
+
+
+def test_one_line_in_one_line_out(make_translator):
+    assert make_translator().translate(["ab\ncd"]) == ["ab cd"]
+
+
+def test_few_shapes_are_compiled_and_only_once(make_translator):
+    translator = make_translator(batch_size=8, method="greedy")
+    sources = texts(4, 100, longest=60)
+    progress: list[int] = []
+    first = translator.decode([*sources, ""], progress=progress.append)
+    assert sum(progress) == 101
+    num_shapes = len(translator._model.shapes)
+    assert num_shapes <= len({16, 24, 32, 48, 64})
+    assert first.compile_seconds > 0
+    other = translator.with_params({"sharpness": jnp.float32(29.0)})
+    assert other.decode(sources, batch_size=8).compile_seconds == 0
+    assert len(translator._model.shapes) == num_shapes
+    translator.decode(sources[:3], method="sample")
+    num_shapes = len(translator._model.shapes)
+    translator.decode(sources[:3], method="sample", seed=5)
+    assert len(translator._model.shapes) == num_shapes
+
+
+def test_padded_lengths():
+    assert [padded_length(n, 256) for n in (1, 16, 17, 25, 33, 49, 65, 97, 129, 193)] == [
+        16,
+        16,
+        24,
+        32,
+        48,
+        64,
+        96,
+        128,
+        192,
+        256,
+    ]
+    assert padded_length(90, 100) == 96
+    assert padded_length(97, 100) == 100
+
+
+def test_a_batch_holds_sentences_of_one_padded_length():
+    rng = np.random.default_rng(5)
+    lengths = rng.integers(1, 60, size=50).tolist()
+    rows = [Row(n, [4] * length, [], padded_length(length, 64)) for n, length in enumerate(lengths)]
+    found = list(batches(rows, lambda length: 8))
+    assert sorted(row.number for batch in found for row in batch) == list(range(50))
+    assert all(len({row.length for row in batch}) == 1 for batch in found)
+    assert max(map(len, found)) == 8
+    assert len(found) <= 50 / 8 + 5  # full, but for the last of each of five lengths

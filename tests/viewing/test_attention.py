@@ -1,0 +1,179 @@
+"""What `transformer_jax.viewing.attention` shows is what the model computes with."""
+
+from dataclasses import make_dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract import suite
+from transformer_jax.mixers.base import Mixer
+from transformer_jax.mixers.both_ways import both_ways
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS, MixerOptions
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.viewing.attention import (
+    _jacobian_norms,
+    attention_maps,
+    attention_weights,
+    effective_attention,
+)
+
+CONFIG = ModelConfig(
+    source_vocab_size=20,
+    target_vocab_size=20,
+    d_model=16,
+    d_ff=32,
+    num_heads=2,
+    encoder=StackConfig(num_layers=2),
+    decoder=StackConfig(num_layers=1),
+    max_length=12,
+)
+SOURCE, TARGET = [5, 6, 7, 2], [9, 8, 2]
+
+
+def test_one_distribution_a_query_for_every_layer_and_head():
+    params = api.init(CONFIG, jax.random.key(0))
+    weights = attention_weights(CONFIG, params, SOURCE, TARGET)
+    assert {name: w.shape for name, w in weights.items()} == {
+        "encoder.0": (2, 4, 4),
+        "encoder.1": (2, 4, 4),
+        "decoder.0": (2, 3, 3),
+        "cross.0": (2, 3, 4),
+    }
+    for rows in weights.values():
+        np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-6)
+    assert (weights["decoder.0"][:, np.triu_indices(3, 1)[0], np.triu_indices(3, 1)[1]] == 0).all()
+
+
+def test_the_weights_are_those_of_the_formula():
+    params = api.init(CONFIG, jax.random.key(0))
+    weights = attention_weights(CONFIG, params, SOURCE, TARGET)["encoder.0"]
+    block = params["encoder"]["blocks_0"]
+    rates = 10000.0 ** (-np.arange(0, 16, 2) / 16)
+    angles = np.arange(4)[:, None] * rates
+    sinusoids = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(4, 16)
+    x = params["target_embedding"]["table"][jnp.array(SOURCE)] * 4.0 + sinusoids
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    heads = block["mixer"]["heads"]
+    q = (x @ heads["query"]["kernel"] + heads["query"]["bias"]).reshape(4, 2, 8)
+    k = (x @ heads["key"]["kernel"]).reshape(4, 2, 8)
+    scores = np.einsum("thk,mhk->htm", q, k) / np.sqrt(8)
+    expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, atol=1e-5)
+
+
+ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position="t5"))
+
+
+def test_where_scores_do_not_hang_on_the_input_effective_attention_is_the_weight_matrix():
+    params = api.init(ONE_HEAD, jax.random.key(0))
+    query = params["encoder"]["blocks_0"]["mixer"]["heads"]["query"]
+    query["kernel"] = jnp.zeros_like(query["kernel"])
+    params["encoder"]["position"]["table"] *= 5.0
+    weights = attention_weights(ONE_HEAD, params, SOURCE, TARGET)["encoder.0"][0]
+    effective = effective_attention(ONE_HEAD, params, SOURCE, TARGET, ["encoder.0"])["encoder.0"]
+    assert weights.std() > 0.05  # the bias is at work
+    np.testing.assert_allclose(effective, weights, atol=1e-5)
+
+
+def test_effective_attention_has_a_row_for_every_output_and_sees_no_future():
+    params = api.init(CONFIG, jax.random.key(0))
+    # Compute dtypes are float32 here whatever the model trains in.
+    low = replace(CONFIG, matmul_dtype="bfloat16", dtype="bfloat16", remat=True)
+    maps = effective_attention(low, params, SOURCE, TARGET, ["decoder.0", "cross.0"])
+    assert {name: e.shape for name, e in maps.items()} == {"decoder.0": (3, 3), "cross.0": (3, 4)}
+    for rows in maps.values():
+        np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-5)
+    assert (maps["decoder.0"][np.triu_indices(3, 1)] == 0).all()
+    assert (maps["decoder.0"][np.tril_indices(3)] > 0).all()
+    assert (maps["cross.0"] > 0).all()
+
+
+class Means(Mixer):
+    """y_i is the mean of x_0 ... x_i: no weights, and none of our layers."""
+
+    Options = MIXERS["full"].Options
+    knows_order = True
+
+    def __call__(self, x, mask, *, deterministic):
+        return jnp.cumsum(x, axis=1) / (1.0 + jnp.arange(x.shape[1]))[:, None]
+
+
+class ScaledMeans(Means):
+    """Calls its parent's method of the same name, which must not be counted twice."""
+
+    def __call__(self, x, mask, *, deterministic):
+        return 3.0 * super().__call__(x, mask, deterministic=deterministic)
+
+
+@pytest.mark.parametrize("cls", [Means, ScaledMeans])
+def test_a_mixer_without_weights_needs_no_code_of_its_own(monkeypatch, cls):
+    monkeypatch.setitem(MIXERS, "full", cls)
+    config = replace(CONFIG, encoder=StackConfig(num_layers=1))
+    params = api.init(config, jax.random.key(0))
+    maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
+    want = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
+    np.testing.assert_allclose(maps["encoder.0"], want, atol=1e-6)
+
+
+def test_a_mixer_that_runs_both_ways_is_seen_from_both_ends(monkeypatch):
+    # Reversing has a backward pass of its own, which cannot be differentiated forwards.
+    monkeypatch.setitem(MIXERS, "mamba", both_ways(Means))
+    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=("mamba",)))
+    params = api.init(config, jax.random.key(0))
+    maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
+    ahead = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
+    np.testing.assert_allclose(maps["encoder.0"], (ahead + ahead[::-1, ::-1]) / 2, atol=1e-6)
+
+
+def influences(name, role, x):
+    """[L, L]: what `effective_attention` asks of a mixer."""
+    context, mask = suite.context(causal=role == "decoder"), jnp.ones(x.shape[:2], bool)
+    if role == "cross":
+        mixer = CROSS_MIXERS[name](context, CROSS_MIXERS[name].Options())
+
+        def call(mixer, memory):
+            return mixer.read(x, mixer.project(memory, mask), deterministic=True)
+    else:
+        position = suite.position(causal=role == "decoder")
+        mixer = MIXERS[name](context, MIXERS[name].Options(), position)
+
+        def call(mixer, x):
+            return mixer(x, mask, deterministic=True)
+
+    variables = mixer.init(jax.random.key(0), x, method=call)
+
+    def shifted(shift_LD):
+        return mixer.apply(variables, x + shift_LD, method=call)[0]
+
+    return _jacobian_norms(shifted, *x.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("cross", name) for name in CROSS_MIXERS]
+    + [(r, n) for r in ("encoder", "decoder") for n, c in MIXERS.items() if r not in c.refuses],
+)
+def test_every_mixer_can_be_differentiated_as_the_map_needs_it(role, name):
+    """By tracing alone, which is where JAX refuses."""
+    x = jax.ShapeDtypeStruct((1, 5, suite.D), jnp.float32)
+    assert jax.eval_shape(partial(influences, name, role), x).shape == (5, 5)
+
+
+def test_maps_are_weights_where_there_are_any_and_effective_elsewhere(monkeypatch):
+    own = [("means", Means.Options, Means.Options())]
+    options = make_dataclass("Options", own, bases=(MixerOptions,), frozen=True)()
+    monkeypatch.setitem(MIXERS, "means", Means)
+    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=options)
+    config = replace(CONFIG, encoder=hybrid)
+    params = api.init(config, jax.random.key(0))
+    maps = attention_maps(config, params, SOURCE, TARGET)
+    assert {name: m.shape for name, m in maps.items()} == {
+        "encoder.0": (2, 4, 4),
+        "encoder.1": (1, 4, 4),
+        "decoder.0": (2, 3, 3),
+        "cross.0": (2, 3, 4),
+    }

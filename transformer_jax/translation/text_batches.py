@@ -1,0 +1,57 @@
+"""Sentences of ids, sorted into batches of a few static shapes.
+
+A sentence's padded length depends on the sentence alone, and a batch holds sentences of
+one padded length.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.vocabulary import PAD_ID
+
+
+class Row(NamedTuple):
+    """A sentence on its way through the model."""
+
+    number: int  #: its place in the input
+    source: list[int]
+    target: list[int]
+    length: int  #: what it is padded to
+
+
+def padded_length(length: int, limit: int) -> int:
+    """The next of 16, 24, 32, 48, 64, 96, 128 …, at most `limit`: few shapes to compile."""
+    padded = 16
+    while padded < length:
+        padded = padded * 3 // 2 if padded & (padded - 1) == 0 else padded * 4 // 3
+    return min(padded, limit)
+
+
+def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Row]]:
+    """Batches of rows of one padded length, longest first, neighbours of like length."""
+    # Longest first: what does not fit into memory fails at once.
+    ordered = sorted(rows, key=lambda row: (-row.length, -len(row.source), -len(row.target)))
+    start = 0
+    while start < len(ordered):
+        length = ordered[start].length
+        stop = start
+        while (
+            stop < len(ordered)
+            and stop - start < num_rows(length)
+            and ordered[stop].length == length
+        ):
+            stop += 1
+        yield ordered[start:stop]
+        start = stop
+
+
+def pad(sentences: list[list[int]], num_rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids [num_rows, length] int32 and their mask; rows past the last one are all False."""
+    ids = np.full((num_rows, length), PAD_ID, np.int32)
+    mask = np.zeros((num_rows, length), bool)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)] = sentence
+        mask[row, : len(sentence)] = True
+    return ids, mask

@@ -1,0 +1,372 @@
+"""Text in, translations out: tokenise, sort into few static shapes, search, restore the order.
+
+Each sentence is padded to a length that depends on the sentence alone, and batches hold
+sentences of one padded length, so neither the order of the input nor the batch size changes
+what is computed for a sentence.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from transformer_jax.decoding.config import DecodeConfig, overridden
+from transformer_jax.decoding.hypotheses import Hypotheses
+from transformer_jax.errors import UserError
+from transformer_jax.parallel.mesh import (
+    batch_sharding,
+    decoding_mesh,
+    decoding_rows,
+    lay_out,
+    num_processes,
+    param_shardings,
+    replicated,
+)
+from transformer_jax.translation.model_calls import Model, decode_batch, score_batch
+from transformer_jax.translation.text_batches import Row, batches, pad, padded_length
+from transformer_jax.vocabulary import EOS_ID
+
+#: Called with the number of sentences just finished.
+Progress = Callable[[int], None]
+
+#: Most [rows, length] slots of a batch that is only scored: its logits are [slots, V].
+_SCORING_SLOTS = 4096
+
+_LINE_ENDS = str.maketrans("\r\n", "  ")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a sentence."""
+
+    text: str  #: one line
+    score: float  #: what it was ranked by: log_prob / length penalty
+    log_prob: float  #: log p(target | source) in nats, EOS included
+    tokens: tuple[int, ...]  #: target ids, EOS included
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The translations of a text, and how it went."""
+
+    translations: list[list[Translation]]  #: one list a sentence, in order, best first
+    num_cut: int  #: sentences whose end was cut off to fit the limit
+    seconds: float  #: wall time, compilation included
+    compile_seconds: float  #: of these, tracing and compiling
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Log-probabilities of given translations."""
+
+    log_probs: np.ndarray  #: float32 [N], nats, EOS included
+    num_tokens: np.ndarray  #: int32 [N], target pieces, EOS included
+    num_cut: int  #: pairs of which one side was cut to fit the limit
+
+
+class Translator:
+    """Translates and scores text with a trained model.
+
+    Args:
+      model_config: static and hashable; its `max_length`, where it has one, bounds both sides.
+      params: the model's parameters.
+      tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
+      decode_config: the defaults, which each call can override by keyword.
+      model: the model's functions; the package's own by default.
+      mesh: devices to share the sentences among; `params` are laid out on them as in training,
+        and batches rounded up to a multiple of their number. None: one device, that of `params`.
+        Where they belong to several processes, each of these makes the same calls with the same
+        text, and gets all the translations.
+    """
+
+    def __init__(
+        self,
+        model_config: Any,
+        params: Any,
+        tokenizers: Any,
+        decode_config: DecodeConfig | None = None,
+        *,
+        model: Model | None = None,
+        mesh: Mesh | None = None,
+    ) -> None:
+        if model is None:
+            from transformer_jax.models import api
+
+            model = api
+        self.model_config = model_config
+        self.params = params if mesh is None else _laid_out(model_config, params, mesh)
+        self.tokenizers = tokenizers
+        self.decode_config = decode_config or DecodeConfig()
+        self._model = model
+        self._mesh = mesh
+        self._compiled: set[Any] = set()
+
+    def with_params(self, params: Any) -> "Translator":
+        """The same translator with other parameters; nothing is compiled again."""
+        other = Translator(
+            self.model_config,
+            params,
+            self.tokenizers,
+            self.decode_config,
+            model=self._model,
+            mesh=self._mesh,
+        )
+        other._compiled = self._compiled
+        return other
+
+    def translate(self, sources: Sequence[str], **overrides: Any) -> list[str]:
+        """The best translation of each sentence; an empty line stays empty.
+
+        `overrides` are fields of `DecodeConfig`, such as `beam_size=8`.
+        """
+        decoded = self.decode(sources, **overrides)
+        return [translations[0].text for translations in decoded.translations]
+
+    def n_best(self, sources: Sequence[str], n: int, **overrides: Any) -> list[list[Translation]]:
+        """At most `n` translations of each sentence, best first; widens the beam if need be."""
+        config = overridden(self.decode_config, overrides)
+        if n < 1:
+            raise UserError(f"n_best={n}: must be at least 1")
+        if config.method == "greedy" and n > 1:
+            raise UserError(f"n_best={n}: greedy decoding finds one; use method=beam or sample")
+        decoded = self.decode(sources, **(overrides | widened(config, n)))
+        return [translations[:n] for translations in decoded.translations]
+
+    def decode(
+        self,
+        sources: Sequence[str],
+        *,
+        first_id: int = 0,
+        progress: Progress | None = None,
+        **overrides: Any,
+    ) -> Decoded:
+        """All hypotheses of each sentence, with counts and times.
+
+        Args:
+          sources: one sentence each.
+          first_id: the number of the first sentence; sampling draws by these numbers.
+          progress: called as sentences are finished.
+          **overrides: fields of `DecodeConfig`.
+
+        Raises:
+          UserError: a value is out of its range, or the method does not read that field.
+        """
+        began = time.perf_counter()
+        config = overridden(self.decode_config, overrides)
+        limit = self._limit(config)
+        rows, num_cut = [], 0
+        for index, text in enumerate(sources):
+            ids = self.tokenizers.source.encode(text) if text.strip() else []
+            if ids:
+                num_cut += len(ids) >= limit
+                source = [*ids[: limit - 1], EOS_ID]
+                rows.append(Row(index, source, [], padded_length(len(source), limit)))
+        empty = Translation("", 0.0, 0.0, ())
+        found: list[list[Translation]] = [[empty] for _ in sources]
+        if progress and len(rows) < len(sources):
+            progress(len(sources) - len(rows))
+
+        num_rows = self._rows(config.batch_size)
+        key = jax.random.key(config.seed)
+        if self._mesh is not None:
+            key = lay_out(key, replicated(self._mesh))
+        # What is passed as an array, or not at all, must not make jit compile again.
+        static = dataclasses.replace(config, seed=0, batch_size=1, max_source_length=2)
+
+        def start(batch: list[Row]) -> Hypotheses:
+            source_BS, source_mask_BS = pad(
+                [row.source for row in batch], num_rows, batch[0].length
+            )
+            ids_B = np.zeros(num_rows, np.int32)
+            ids_B[: len(batch)] = [first_id + row.number for row in batch]
+            max_lengths_B = np.zeros(num_rows, np.int32)
+            max_lengths_B[: len(batch)] = [
+                config.max_target_length(len(row.source)) for row in batch
+            ]
+            hypotheses = decode_batch(
+                self.params,
+                *self._split(source_BS, source_mask_BS, max_lengths_B, ids_B),
+                key,
+                model=self._model,
+                model_config=self.model_config,
+                mesh=self._mesh,
+                config=static,
+                max_length=min(config.max_target_length(batch[0].length), self._model_limit()),
+            )
+            return self._for_all(hypotheses)
+
+        def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
+            on_host = jax.tree.map(np.asarray, hypotheses)
+            for place, row in enumerate(batch):
+                found[row.number] = self._texts(on_host, place)
+            if progress:
+                progress(len(batch))
+
+        in_batches = batches(rows, lambda length: num_rows)
+        compile_seconds = self._run(in_batches, start, finish, (static, num_rows))
+        return Decoded(found, num_cut, time.perf_counter() - began, compile_seconds)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+        """Log p(target | source) in nats, EOS included, of each pair: float32 [N]."""
+        return self.score_pairs(sources, targets).log_probs
+
+    def score_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> Scored:
+        """As `score`, with the lengths and the number of pairs that had to be cut."""
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} source and {len(targets)} target sentences; expected as many"
+            )
+        limit = self._limit(self.decode_config)
+        rows, num_cut = [], 0
+        for index, (source_text, target_text) in enumerate(zip(sources, targets, strict=True)):
+            source_ids = self.tokenizers.source.encode(source_text)
+            target_ids = self.tokenizers.target.encode(target_text)
+            num_cut += max(len(source_ids), len(target_ids)) >= limit
+            source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
+            length = padded_length(max(len(source), len(target)), limit)
+            rows.append(Row(index, source, target, length))
+        log_probs = np.zeros(len(sources), np.float32)
+        num_tokens = np.zeros(len(sources), np.int32)
+
+        def num_rows(length: int) -> int:
+            return self._rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
+
+        def start(batch: list[Row]) -> jax.Array:
+            length = batch[0].length
+            source_BS, source_mask_BS = pad([row.source for row in batch], num_rows(length), length)
+            target_BT, target_mask_BT = pad([row.target for row in batch], num_rows(length), length)
+            log_probs_B = score_batch(
+                self.params,
+                *self._split(source_BS, source_mask_BS, target_BT, target_mask_BT),
+                model=self._model,
+                model_config=self.model_config,
+                mesh=self._mesh,
+            )
+            return self._for_all(log_probs_B)
+
+        def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
+            indices = [row.number for row in batch]
+            log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
+            num_tokens[indices] = [len(row.target) for row in batch]
+
+        self._run(batches(rows, num_rows), start, finish, "score")
+        return Scored(log_probs, num_tokens, num_cut)
+
+    def _rows(self, wanted: int) -> int:
+        return max(1, wanted) if self._mesh is None else decoding_rows(wanted, self._mesh)
+
+    def _split(self, *arrays: np.ndarray) -> Sequence[Any]:
+        """The arrays, with their rows shared among the devices."""
+        if self._mesh is None:
+            return arrays
+        return [lay_out(array, batch_sharding(self._mesh)) for array in arrays]
+
+    def _for_all(self, found: Any) -> Any:
+        """What was found, so that every process can read all of it."""
+        if self._mesh is None or num_processes(self._mesh) == 1:
+            return found
+        return jax.device_put(found, replicated(self._mesh))
+
+    def _run(
+        self,
+        in_batches: Iterator[list[Row]],
+        start: Callable[[list[Row]], Any],
+        finish: Callable[[list[Row], Any], None],
+        settings: Any,
+    ) -> float:
+        """Runs the batches, one ahead of the host's own work; seconds spent in compiling."""
+        compile_seconds = 0.0
+        pending: tuple[list[Row], Any] | None = None
+        for batch in in_batches:
+            shape = (settings, batch[0].length)
+            if pending and shape not in self._compiled:
+                # The seconds of compiling are not those of a batch that runs meanwhile.
+                finish(*pending)
+                pending = None
+            began = time.perf_counter()
+            result = start(batch)  # returns once it is compiled and under way
+            if shape not in self._compiled:
+                self._compiled.add(shape)
+                compile_seconds += time.perf_counter() - began
+            if pending:
+                finish(*pending)
+            pending = batch, result
+        if pending:
+            finish(*pending)
+        return compile_seconds
+
+    def _texts(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
+        translations = []
+        for tokens, length, score, log_prob in zip(
+            *(leaf[place] for leaf in hypotheses), strict=True
+        ):
+            if length:
+                ids = tokens[:length].tolist()
+                # Byte pieces can spell a line end, and one line in must be one line out.
+                text = self.tokenizers.target.decode(ids).translate(_LINE_ENDS)
+                translations.append(Translation(text, float(score), float(log_prob), tuple(ids)))
+        return translations
+
+    def _model_limit(self) -> int:
+        return int(getattr(self.model_config, "max_length", 0)) or 1 << 30
+
+    def _limit(self, config: DecodeConfig) -> int:
+        return min(config.max_source_length, self._model_limit())
+
+
+def widened(config: DecodeConfig, n: int) -> dict[str, Any]:
+    """What to override so that at least `n` translations of a sentence are looked for."""
+    key = {"beam": "beam_size", "sample": "num_samples"}.get(config.method)
+    return {key: max(n, getattr(config, key))} if key else {}
+
+
+def _laid_out(model_config: Any, params: Any, mesh: Mesh) -> Any:
+    """`params` on the mesh, as training lays them; those that are there stay as they are."""
+    from transformer_jax.models import api
+
+    devices = set(mesh.devices.flat)
+    leaves = jax.tree.leaves(params)
+    if all(isinstance(x, jax.Array) and x.sharding.device_set == devices for x in leaves):
+        return params
+    axes = api.logical_axes(model_config)
+    return jax.device_put(params, param_shardings(axes, params, mesh))
+
+
+def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Translator:
+    """The translator of a run folder.
+
+    Args:
+      workdir: a folder that `train.py` wrote.
+      checkpoint: `best`, `latest`, a step, or `average:N` for the mean of the last N.
+      **overrides: fields of `DecodeConfig`, over those the run was configured with.
+
+    Raises:
+      UserError: no run, or no such checkpoint, in that folder; or an override that is out of
+        its range or that the method does not read.
+    """
+    return load_named(workdir, checkpoint, **overrides)[0]
+
+
+def load_named(
+    workdir: str | Path, checkpoint: str = "best", *, together: bool = False, **overrides: Any
+) -> tuple[Translator, str]:
+    """As `load`, with the name of the checkpoint that was found, such as `best-step-2000`.
+
+    With `together`, all processes of a job make the same calls and translate on the devices of
+    them all; else this process translates for itself, on its own.
+    """
+    from transformer_jax.config import load_config
+    from transformer_jax.runs.restore import restore_params, restore_tokenizers
+
+    config = load_config(workdir)
+    decode_config = overridden(config.decode, overrides)
+    mesh = decoding_mesh(config.mesh, jax.devices() if together else jax.local_devices())
+    params, name = restore_params(workdir, checkpoint, mesh)
+    tokenizers = restore_tokenizers(workdir)
+    return Translator(config.model, params, tokenizers, decode_config, mesh=mesh), name

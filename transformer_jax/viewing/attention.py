@@ -1,0 +1,308 @@
+"""Looking inside: where each layer of a model takes its information from.
+
+Two views of a sentence pair under teacher forcing, by layer:
+
+`attention_weights`: the weights that attention computes with, one matrix a head.
+
+`effective_attention`: for every mixer, with or without such weights, how much its output
+at i depends on its input at j, by one definition that asks only for the mixer's public
+calls and so needs no code for any of them:
+
+    E[i, j] = || d y_i / d x_j ||  /  sum_j' || d y_i / d x_j' ||
+
+with y the mixer's output, x its input (for cross-attention the memory), and the
+Frobenius norm of the D x D Jacobian, which is computed exactly, in float32.
+
+It is the whole Jacobian, not the values' part of it alone: it counts all ways in which x_j
+matters, through the values, and through the scores, gates and normalisers that choose
+among them. The values' part can be cut out only where a mixer has values apart from the
+rest. A gated recurrence has none: one input is written into the state and sets the gates
+that keep or forget it, and "through the values" would depend on which of its products one
+calls so. Where the choices do not hang on the input, only the values' way is left, and for
+one head E is then the weight matrix itself: an attention whose scores are a position bias
+alone shows exactly softmax(bias).
+
+`draw` makes heat maps of a sentence pair in one call.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from transformer_jax.errors import UserError
+from transformer_jax.models.api import shift_right
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.transformer import Transformer
+from transformer_jax.translation.translator import Translator
+from transformer_jax.viewing.plots import plot_attention_maps
+from transformer_jax.vocabulary import EOS_ID
+
+#: "encoder.0", "decoder.0", "cross.0", ... -> a matrix, or one for each head
+Maps = dict[str, np.ndarray]
+
+
+def attention_weights(
+    config: ModelConfig, params: Any, source: list[int], target: list[int]
+) -> Maps:
+    """Attention weights of every layer for one sentence pair under teacher forcing.
+
+    Args:
+        config: the model's.
+        params: its parameters.
+        source: source ids, EOS included.
+        target: target ids, EOS included.
+
+    Returns:
+        {"encoder.0": [H, S, S], "decoder.0": [H, T, T], "cross.0": [H, T, S], ...};
+        each row sums to 1. Layers whose mixer has no attention weights are missing.
+    """
+    sizes = {
+        "encoder": (len(source), len(source)),
+        "decoder": (len(target), len(target)),
+        "cross": (len(target), len(source)),
+    }
+    found = {}
+    for name, weights_HTM in _weights(config, params, *_padded(config, source, target)).items():
+        rows, columns = sizes[name.partition(".")[0]]
+        found[name] = np.asarray(weights_HTM)[:, :rows, :columns]
+    return found
+
+
+def effective_attention(
+    config: ModelConfig,
+    params: Any,
+    source: list[int],
+    target: list[int],
+    layers: list[str] | None = None,
+) -> Maps:
+    """How much each output depends on each input, for every mixer; see the module.
+
+    Costs L * D backward passes of a layer, in batches of D.
+
+    Args:
+        config: the model's.
+        params: its parameters.
+        source: source ids, EOS included.
+        target: target ids, EOS included.
+        layers: names such as "decoder.1"; None means all.
+
+    Returns:
+        {"encoder.0": [S, S], "decoder.0": [T, T], "cross.0": [T, S], ...}; rows sum to 1
+        (to 0 where an output depends on nothing).
+    """
+    config = replace(config, dtype="float32", matmul_dtype="float32", remat=False)
+    paths = _layers(config)
+    found = {}
+    for name in paths if layers is None else layers:
+        length = len(target) if name.startswith("decoder") else len(source)
+
+        @jax.jit
+        def norms(params: Any, path: Any = paths[name], length: int = length) -> jax.Array:
+            def mixed(shift_LD: jax.Array) -> jax.Array:
+                return _output_of_shifted(config, params, source, target, path, shift_LD)
+
+            return _jacobian_norms(mixed, length, config.d_model)
+
+        norms_TM = np.asarray(norms(params))
+        found[name] = norms_TM / np.maximum(norms_TM.sum(axis=-1, keepdims=True), 1e-30)
+    return found
+
+
+def attention_maps(config: ModelConfig, params: Any, source: list[int], target: list[int]) -> Maps:
+    """The weights of every head where a layer has them, else its effective attention.
+
+    Returns:
+        As `attention_weights`, with every layer there: [1, ...] where it is effective.
+    """
+    weights = attention_weights(config, params, source, target)
+    missing = [name for name in _layers(config) if name not in weights]
+    effective = effective_attention(config, params, source, target, missing)
+    return {
+        name: weights[name] if name in weights else effective[name][None]
+        for name in _layers(config)
+    }
+
+
+def sentence_maps(
+    translator: Translator, source: str, target: str | None = None, *, effective: bool = False
+) -> tuple[Maps, list[str], list[str]]:
+    """The maps of a sentence pair in a trained model, with the pieces along their sides.
+
+    Args:
+        translator: from `transformer_jax.load`.
+        source: a sentence.
+        target: its translation; None means the translator's own.
+        effective: the effective attention of every layer, also where there are weights.
+
+    Returns:
+        maps as `attention_maps` gives them, source pieces, target pieces.
+
+    Raises:
+        UserError: a sentence is longer than the model takes.
+    """
+    tokenizers, config = translator.tokenizers, translator.model_config
+    source_ids = [*tokenizers.source.encode(source), EOS_ID]
+    if target is None:
+        target_ids = list(translator.n_best([source], 1)[0][0].tokens)
+    else:
+        target_ids = [*tokenizers.target.encode(target), EOS_ID]
+    for side, ids in (("source", source_ids), ("target", target_ids)):
+        if len(ids) > config.max_length:
+            raise UserError(
+                f"the {side} has {len(ids)} pieces with its end, and the model takes "
+                f"{config.max_length} (model.max_length): shorten it"
+            )
+    pieces = (
+        [*tokenizers.source.pieces(source_ids[:-1]), "</s>"],
+        [*tokenizers.target.pieces(target_ids[:-1]), "</s>"],
+    )
+    pair = (config, translator.params, source_ids, target_ids)
+    if effective:
+        return {name: e[None] for name, e in effective_attention(*pair).items()}, *pieces
+    return attention_maps(*pair), *pieces
+
+
+def draw(
+    translator: Translator,
+    source: str,
+    target: str | None = None,
+    path: str | Path = "heat.png",
+    *,
+    effective: bool = False,
+) -> Path:
+    """Heat maps of `sentence_maps`, a row for every layer and a panel for every head.
+
+        inspect.draw(tj.load("runs/quickstart"), "The dog sleeps.", path="heat.png")
+
+    Args:
+        translator: from `transformer_jax.load`.
+        source: a sentence.
+        target: its translation; None means the translator's own.
+        path: where to write the PNG.
+        effective: the effective attention of every layer, also where there are weights.
+
+    Returns:
+        The path.
+
+    Raises:
+        UserError: a sentence is longer than the model takes.
+    """
+    return plot_attention_maps(
+        *sentence_maps(translator, source, target, effective=effective), path
+    )
+
+
+def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Name of every mixer -> its place in the model."""
+    encoder, decoder = range(config.encoder.num_layers), range(config.decoder.num_layers)
+    paths: dict[str, tuple[str, ...]] = {}
+    paths |= {f"encoder.{i}": ("encoder", f"blocks_{i}", "mixer") for i in encoder}
+    paths |= {f"decoder.{i}": ("decoder", f"blocks_{i}", "mixer") for i in decoder}
+    paths |= {f"cross.{i}": ("decoder", f"blocks_{i}", "cross") for i in decoder}
+    return paths
+
+
+def _padded(config: ModelConfig, *sentences: list[int]) -> list[np.ndarray]:
+    """Ids and mask [1, L] of each, in one of few lengths: a program is compiled for each."""
+    arrays = []
+    for ids in sentences:
+        length = min(-(-len(ids) // 32) * 32, config.max_length)
+        padding = (0, max(length - len(ids), 0))
+        arrays.append(np.pad(np.asarray(ids, np.int32), padding)[None])
+        arrays.append(np.pad(np.ones(len(ids), bool), padding)[None])
+    return arrays
+
+
+@partial(jax.jit, static_argnums=0)
+def _weights(config: ModelConfig, params: Any, *pair: jax.Array) -> dict[str, jax.Array]:
+    """What the layers sow, [H, T, M] each."""
+    _, collected = _run(config, params, *pair, mutable=["intermediates"])
+    found = {}
+    for name, path in _layers(config).items():
+        sown = collected.get("intermediates", {})
+        for part in path:
+            sown = sown.get(part, {})
+        if "attention_weights" in sown:
+            found[name] = sown["attention_weights"][0][0]
+    return found
+
+
+def _run(
+    config: ModelConfig,
+    params: Any,
+    source_1S: jax.Array,
+    source_mask_1S: jax.Array,
+    target_1T: jax.Array,
+    target_mask_1T: jax.Array,
+    **options: Any,
+) -> Any:
+    return Transformer(config).apply(
+        {"params": params},
+        source_1S,
+        source_mask_1S,
+        shift_right(target_1T),
+        target_mask_1T,
+        deterministic=True,
+        **options,
+    )
+
+
+def _output_of_shifted(
+    config: ModelConfig,
+    params: Any,
+    source: list[int],
+    target: list[int],
+    path: tuple[str, ...],
+    shift_LD: jax.Array,
+) -> jax.Array:
+    """What the mixer at `path` returns [T, D] when `shift_LD` is added to its input.
+
+    Runs the whole model and listens in on the one mixer's public calls. What comes after
+    it does not reach the result, and the compiler leaves it out.
+    """
+    heard: list[jax.Array] = []
+    is_inside = False  # a mixer that calls its parent class's method is heard once
+
+    def listen(call: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
+        nonlocal is_inside
+        module, method = context.module, context.method_name
+        if is_inside or module.path != path or method not in ("__call__", "project", "read"):
+            return call(*args, **kwargs)
+        if method != "read":
+            args = (args[0] + shift_LD[None], *args[1:])
+        is_inside = True
+        result = call(*args, **kwargs)
+        is_inside = False
+        if method != "project":
+            heard.append(result[0])
+        return result
+
+    source_1S, target_1T = jnp.asarray([source]), jnp.asarray([target])
+    masks = jnp.ones(source_1S.shape, bool), jnp.ones(target_1T.shape, bool)
+    with nn.intercept_methods(listen):
+        _run(config, params, source_1S, masks[0], target_1T, masks[1])
+    return heard[0]
+
+
+def _jacobian_norms(
+    function: Callable[[jax.Array], jax.Array], length: int, width: int
+) -> jax.Array:
+    """[T, L]: Frobenius norms of d function(x)[i] / d x[j] at x = 0, x of [L, width]."""
+    # Backwards, as in training: a custom backward pass cannot be differentiated forwards.
+    y_TD, pull_back = jax.vjp(function, jnp.zeros((length, width)))
+
+    def of_output(i: jax.Array) -> jax.Array:
+        def along(feature: jax.Array) -> jax.Array:
+            return pull_back(jnp.zeros_like(y_TD).at[i, feature].set(1.0))[0]
+
+        dx_DLD = jax.vmap(along)(jnp.arange(y_TD.shape[1]))
+        return jnp.sqrt(jnp.square(dx_DLD).sum(axis=(0, 2)))
+
+    return jax.lax.map(of_output, jnp.arange(y_TD.shape[0]))

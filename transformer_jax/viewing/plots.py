@@ -1,0 +1,146 @@
+"""Pictures of a run: its loss curve, and what its cross-attention looks at."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_jax.paths import as_path, make_folder, write_whole
+from transformer_jax.runs.metrics import read_metrics
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def plot_training(workdir: str | Path) -> Path | None:
+    """Loss and validation BLEU against the step, as `plots/training.png`.
+
+    A record of which a number is missing, or is none, is left out, and a line says so.
+
+    Returns:
+        The path, or None where the run has not logged anything yet.
+    """
+    records = read_metrics(workdir)
+    losses = _points(workdir, records, "loss", "nll")
+    bleus = _points(workdir, records, "validation.bleu")
+    if not losses:
+        return None
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    steps, loss, nll = zip(*losses, strict=True)
+    axes.plot(steps, loss, label="training loss (label-smoothed)", color="tab:blue")
+    axes.plot(steps, nll, label="training negative log-likelihood", color="tab:cyan")
+    axes.set_xlabel("step")
+    axes.set_ylabel("nats per target token")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    lines = list(axes.get_lines())
+    if bleus:
+        right = axes.twinx()
+        right.plot(*zip(*bleus, strict=True), "o-", color="tab:orange", label="validation BLEU")
+        right.set_ylabel("BLEU (greedy)")
+        right.set_ylim(0, 100)
+        lines += right.get_lines()
+    axes.legend(lines, [line.get_label() for line in lines], loc="center right")
+    axes.set_title(f"Training of {as_path(workdir).name}")
+    return _save(figure, as_path(workdir) / "plots" / "training.png")
+
+
+def _points(
+    workdir: str | Path, records: list[dict[str, Any]], *keys: str
+) -> list[tuple[float, ...]]:
+    """(step, numbers under the keys) of each record that has the first key."""
+    points = []
+    for record in records:
+        if keys[0] in record:
+            try:
+                points.append(tuple(float(record[key]) for key in ("step", *keys)))
+            except (KeyError, TypeError, ValueError, OverflowError):
+                print(
+                    f"note: {as_path(workdir) / 'metrics.jsonl'}: the record of step "
+                    f"{str(record['step'])[:20]} has no number under {' and '.join(keys)}; it is "
+                    "not drawn",
+                    file=sys.stderr,
+                )
+    return points
+
+
+def plot_cross_attention(
+    weights_TS: np.ndarray, source: list[str], target: list[str], path: str | Path
+) -> Path:
+    """A heat map: which source pieces (columns) each target piece (row) looked at.
+
+    Args:
+        weights_TS: [T, S], rows sum to 1.
+        source: S labels.
+        target: T labels.
+        path: where to write the PNG.
+    """
+    plt = _pyplot()
+    size = (2.0 + 0.42 * len(source), 1.6 + 0.36 * len(target))
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
+    image = axes.imshow(weights_TS, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(target)), target)
+    axes.set_xlabel("source: looked at")
+    axes.set_ylabel("target: being written")
+    figure.colorbar(image, label="attention weight", shrink=0.8)
+    return _save(figure, as_path(path))
+
+
+def plot_attention_maps(
+    maps: dict[str, np.ndarray], source: list[str], target: list[str], path: str | Path
+) -> Path:
+    """One heat map for every layer and head: a row of the picture is a layer.
+
+    Args:
+        maps: from `inspect.attention_maps`: "encoder.0", "decoder.0" or "cross.0", and so
+            on, each [H, rows, columns]; each row of a map sums to 1.
+        source: labels of the source pieces.
+        target: labels of the target pieces; the decoder reads them shifted by one.
+        path: where to write the PNG.
+    """
+    plt = _pyplot()
+    read = ["<s>", *target[:-1]]  # what the decoder reads while it writes `target`
+    labels = {"encoder": (source, source), "decoder": (read, read), "cross": (read, source)}
+    num_heads = max(len(heads) for heads in maps.values())
+    longest = max(len(source), len(target))
+    side = 0.9 + 0.16 * longest
+    figure, axes = plt.subplots(
+        len(maps),
+        num_heads,
+        figsize=(side * num_heads + 1.0, side * len(maps) + 0.6),
+        layout="constrained",
+        squeeze=False,
+    )
+    for row, (name, heads) in zip(axes, maps.items(), strict=True):
+        rows, columns = labels[name.partition(".")[0]]
+        for head, panel in enumerate(row):
+            if head >= len(heads):
+                panel.axis("off")
+                continue
+            image = panel.imshow(heads[head], cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+            panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=6)
+            panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=6)
+            title = f"{name}, head {head}" if len(heads) > 1 else f"{name}"
+            panel.set_title(title, fontsize=8)
+    figure.colorbar(image, ax=axes, label="weight, or share of the influence", shrink=0.5)
+    return _save(figure, as_path(path))
+
+
+def _save(figure: Any, path: Path) -> Path:
+    make_folder(path.parent)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=130)
+    write_whole(path, picture.getvalue())
+    _pyplot().close(figure)
+    return path
