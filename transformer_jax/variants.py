@@ -1,0 +1,189 @@
+"""Config objects that are chosen by name: a mixer, a norm, a decoding method, an optimizer.
+
+A variant is a frozen dataclass, so the options of what is not chosen do not exist. It has
+three spellings, which mean the same:
+
+    Window(window=64)                         in Python
+    window(window=64)                         in a flag; just `window` where no option is set
+    {"kind": "window", "window": 64}          in JSON
+
+A family is a dict from the name of each kind to its class. `OneOf` and `ManyOf` put a family
+on a field; Pydantic then accepts the three spellings for that field and writes the third:
+
+    norm: Annotated[Norm, OneOf(NORMS)] = LayerNorm()
+    mixers: Annotated[tuple[Mixer, ...], ManyOf(MIXERS)] = (Full(),)
+"""
+
+import ast
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Field annotation: one variant of a family."""
+
+    family: Mapping[str, type]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        del source, handler  # the family says what is allowed
+        return core_schema.no_info_plain_validator_function(
+            lambda value: parse(value, self.family),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda variant: to_dict(variant, self.family)
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class ManyOf:
+    """Field annotation: a tuple of at least one variant of a family."""
+
+    family: Mapping[str, type]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        del source, handler
+        return core_schema.no_info_plain_validator_function(
+            lambda value: parse_many(value, self.family),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda variants: [to_dict(variant, self.family) for variant in variants]
+            ),
+        )
+
+
+def kind_of(variant: Any, family: Mapping[str, type]) -> str:
+    """The name under which the variant's class is registered.
+
+    Raises:
+        ValueError: the class is not in the family.
+    """
+    for name, cls in family.items():
+        if type(variant) is cls:
+            return name
+    raise ValueError(f"{variant!r} is not one of {', '.join(family)}")
+
+
+def parse(value: Any, family: Mapping[str, type]) -> Any:
+    """The variant that `value` spells, with its options validated.
+
+    Args:
+        value: a variant, its text or its dict.
+        family: the allowed kinds.
+
+    Raises:
+        ValueError: an unknown kind or option, or an option out of range; the message says
+            what is allowed.
+    """
+    if isinstance(value, str):
+        kind, options = _parse_text(value)
+    elif isinstance(value, Mapping):
+        options = dict(value)
+        kind = options.pop("kind", None)
+    else:
+        kind = kind_of(value, family)
+        options = _shallow_dict(value)
+    if kind not in family:
+        raise ValueError(f"{kind!r} is unknown{_hint(kind, family)}; use {', '.join(family)}")
+    return _validated(kind, family[kind], options)
+
+
+def parse_many(value: Any, family: Mapping[str, type]) -> tuple[Any, ...]:
+    """The variants of a list, or of a text in which commas separate them.
+
+    Raises:
+        ValueError: as `parse`; or there is none.
+    """
+    if isinstance(value, str):
+        value = _split(value)
+    elif not isinstance(value, Iterable) or isinstance(value, Mapping):
+        value = [value]
+    variants = tuple(parse(one, family) for one in value)
+    if not variants:
+        raise ValueError(f"name at least one of {', '.join(family)}")
+    return variants
+
+
+def to_dict(variant: Any, family: Mapping[str, type]) -> dict[str, Any]:
+    """The JSON spelling: `kind` and every option."""
+    options = TypeAdapter(type(variant)).dump_python(variant, mode="json")
+    return {"kind": kind_of(variant, family)} | options
+
+
+def to_text(variant: Any, family: Mapping[str, type]) -> str:
+    """The flag spelling, with the options that differ from their defaults."""
+    options = ", ".join(
+        f"{field.name}={getattr(variant, field.name)!r}"
+        for field in dataclasses.fields(variant)
+        if getattr(variant, field.name) != field.default
+    )
+    name = kind_of(variant, family)
+    return f"{name}({options})" if options else name
+
+
+def _shallow_dict(variant: Any) -> dict[str, Any]:
+    return {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}
+
+
+def _validated(kind: str, cls: type, options: dict[str, Any]) -> Any:
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in options:
+        if key not in known:
+            has = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise ValueError(f"{kind} has no option {key!r}{_hint(key, known)}; {has}")
+    try:
+        return TypeAdapter(cls).validate_python(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{kind}({option}={first['input']!r}): {message}") from error
+
+
+def _hint(name: Any, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def _split(text: str) -> list[str]:
+    """The text cut at the commas outside parentheses."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in map(str.strip, parts) if part]
+
+
+def _parse_text(text: str) -> tuple[str, dict[str, Any]]:
+    """`name` or `name(option=value, ...)`, each value a Python literal or a plain word."""
+    name, parenthesis, rest = text.strip().partition("(")
+    if not parenthesis:
+        return name.strip(), {}
+    if not rest.endswith(")"):
+        raise ValueError(f"{text!r} has no closing parenthesis")
+    options: dict[str, Any] = {}
+    for part in _split(rest[:-1]):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: write each option as name=value")
+        options[key.strip()] = _literal(value.strip())
+    return name.strip(), options
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text  # true, a word: Pydantic converts it to the option's type
