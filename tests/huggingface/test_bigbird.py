@@ -9,14 +9,14 @@ our plan, the same for all heads.
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
+from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.bigbird import BigBirdAttention, BigBirdOptions
 from transformer_jax.positions.none import NoPosition
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = need("torch")
+transformers = need("transformers")
 
 BATCH, D, HEADS, BLOCK, BLOCKS, RANDOM = 2, 16, 4, 4, 9, 2
 LENGTH = BLOCK * BLOCKS

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.full_attention import (
     FullAttention,
@@ -20,8 +21,8 @@ from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import sinusoids
 from transformer_jax.positions.t5 import T5Options, T5Relative, relative_buckets
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = need("torch")
+transformers = need("transformers")
 
 D, HEADS, K, LENGTH, MEMORY = 24, 6, 4, 9, 7
 DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}

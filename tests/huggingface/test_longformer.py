@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.longformer import LongformerAttention, LongformerOptions
 from transformer_jax.mixers.window import WindowAttention, WindowOptions
 from transformer_jax.positions.none import NoPosition
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = need("torch")
+transformers = need("transformers")
 
 BATCH, LENGTH, D, HEADS, WINDOW = 2, 24, 16, 4, 3
 

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+from tests.oracles import need
+
+torch = need("torch")
+transformers = need("transformers")
 
 from transformers.models.reformer.modeling_reformer import LSHSelfAttention  # noqa: E402
 

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.none import NoPosition
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = need("torch")
+transformers = need("transformers")
 
 BATCH, LENGTH, D = 2, 11, 8
 
