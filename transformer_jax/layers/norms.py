@@ -1,93 +1,118 @@
-"""Layer normalisation (Ba et al. 2016, arXiv:1607.06450), statistics in float32."""
+"""Normalisation over the last axis; the statistics are float32 whatever the inputs.
 
-from typing import Any
+    LayerNorm   (x - mean(x)) / sqrt(var(x) + epsilon) * scale + bias
+                Ba et al. 2016, arXiv:1607.06450
+    RMSNorm     x / sqrt(mean(x^2) + epsilon) * scale
+                Zhang and Sennrich 2019, arXiv:1910.07467
+    GroupNorm   LayerNorm over each of several equal parts of the axis
+                Wu and He 2018, arXiv:1803.08494, without the axes of space
+
+`NORMS` holds what `model.norm` can choose.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Gt
 from flax import linen as nn
 
 
-class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(var + 1e-6) * scale + bias over the last axis."""
+def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int = 1) -> jax.Array:
+    """Scales x [..., D] to mean square 1, after subtracting the mean if `center`; float32.
 
-    features: int
-    dtype: Any = jnp.float32
-    param_dtype: Any = jnp.float32
-
-    def setup(self) -> None:
-        shape = (self.features,)
-        named = nn.with_logical_partitioning
-        self.scale = self.param(
-            "scale", named(nn.initializers.ones_init(), ("embed",)), shape, self.param_dtype
-        )
-        self.bias = self.param(
-            "bias", named(nn.initializers.zeros_init(), ("embed",)), shape, self.param_dtype
-        )
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., D] -> [..., D]."""
-        x = x.astype(jnp.float32)
-        mean = x.mean(axis=-1, keepdims=True)
-        centred = x - mean
-        variance = (centred * centred).mean(axis=-1, keepdims=True)
-        y = centred * jax.lax.rsqrt(variance + 1e-6)
-        return (y * self.scale + self.bias).astype(self.dtype)
+    Args:
+        x: any floating dtype.
+        epsilon: added to the mean square.
+        center: subtract the mean first, so that the mean square is the variance.
+        groups: number of equal parts of the last axis, each with its own statistics.
+    """
+    shape, x = x.shape, x.astype(jnp.float32)
+    if groups > 1:
+        x = x.reshape(*shape[:-1], groups, -1)
+    if center:
+        x = x - x.mean(axis=-1, keepdims=True)
+    mean_square = (x * x).mean(axis=-1, keepdims=True)
+    return (x * jax.lax.rsqrt(mean_square + epsilon)).reshape(shape)
 
 
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + epsilon) * scale (Zhang and Sennrich 2019, arXiv:1910.07467).
+class Norm(nn.Module):
+    """`normalize`, then a learned scale and bias for each feature.
 
     Attributes:
         features: size of the last axis.
-        groups: the mean is taken over each of as many equal parts of the last axis.
+        axis: logical name of the last axis.
     """
 
     features: int
+    epsilon: float
+    center: bool = True
+    use_bias: bool = True
     groups: int = 1
-    epsilon: float = 1e-5
-    dtype: Any = jnp.float32
-    param_dtype: Any = jnp.float32
-
-    def setup(self) -> None:
-        self.scale = self.param(
-            "scale",
-            nn.with_logical_partitioning(nn.initializers.ones_init(), ("mlp",)),
-            (self.features,),
-            self.param_dtype,
-        )
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """[..., features] -> [..., features]."""
-        parts = x.astype(jnp.float32).reshape(*x.shape[:-1], self.groups, -1)
-        mean_square = (parts * parts).mean(axis=-1, keepdims=True)
-        y = (parts * jax.lax.rsqrt(mean_square + self.epsilon)).reshape(x.shape)
-        return (y * self.scale).astype(self.dtype)
-
-
-class GroupNorm(nn.Module):
-    """LayerNorm over each of `groups` equal parts of the last axis (Wu and He 2018,
-    arXiv:1803.08494, without the axes of space).
-    """
-
-    features: int
-    groups: int
-    epsilon: float = 1e-5
+    axis: str = "embed"
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
 
     def setup(self) -> None:
         named, shape = nn.with_logical_partitioning, (self.features,)
         self.scale = self.param(
-            "scale", named(nn.initializers.ones_init(), ("heads",)), shape, self.param_dtype
+            "scale", named(nn.initializers.ones_init(), (self.axis,)), shape, self.param_dtype
         )
-        self.bias = self.param(
-            "bias", named(nn.initializers.zeros_init(), ("heads",)), shape, self.param_dtype
-        )
+        if self.use_bias:
+            self.bias = self.param(
+                "bias", named(nn.initializers.zeros_init(), (self.axis,)), shape, self.param_dtype
+            )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., features] -> [..., features]."""
-        parts = x.astype(jnp.float32).reshape(*x.shape[:-1], self.groups, -1)
-        centred = parts - parts.mean(axis=-1, keepdims=True)
-        variance = (centred * centred).mean(axis=-1, keepdims=True)
-        y = (centred * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)
-        return (y * self.scale + self.bias).astype(self.dtype)
+        y = normalize(x, epsilon=self.epsilon, center=self.center, groups=self.groups) * self.scale
+        return (y + self.bias if self.use_bias else y).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class NormConfig:
+    """The norm of a model: in each residual connection and, with pre-norm, after each stack."""
+
+    epsilon: Annotated[float, Gt(0)] = 1e-6  #: added to the variance or mean square
+
+    def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
+        """A module that maps [..., features] to the same shape in `dtype`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LayerNorm(NormConfig):
+    """LayerNorm, as in Vaswani et al. 2017; Marian, M2M100 and mBART use epsilon=1e-5."""
+
+    use_bias: bool = True
+
+    def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
+        return Norm(
+            features,
+            self.epsilon,
+            use_bias=self.use_bias,
+            dtype=dtype,
+            param_dtype=param_dtype,
+        )
+
+
+@dataclass(frozen=True)
+class RMSNorm(NormConfig):
+    """RMSNorm, as in T5: no mean and no bias."""
+
+    def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
+        return Norm(
+            features,
+            self.epsilon,
+            center=False,
+            use_bias=False,
+            dtype=dtype,
+            param_dtype=param_dtype,
+        )
+
+
+NORMS: dict[str, type[NormConfig]] = {
+    "layer": LayerNorm,
+    "rms": RMSNorm,
+}

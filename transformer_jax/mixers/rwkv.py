@@ -30,7 +30,7 @@ from flax import struct
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import Initializer, along_last_axis
-from transformer_jax.layers.norms import GroupNorm
+from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysOptions
@@ -130,8 +130,13 @@ class RWKV(Mixer):
         self.bonus = self.param(
             "bonus", named(along_last_axis(lambda i: 1.0 - i / width), ("heads",)), (width,), dtype
         )
-        self.norm = GroupNorm(
-            width, c.num_heads, epsilon=64e-5, dtype=c.dtypes["dtype"], param_dtype=dtype
+        self.norm = Norm(
+            width,
+            epsilon=64e-5,
+            groups=c.num_heads,
+            axis="heads",
+            dtype=c.dtypes["dtype"],
+            param_dtype=dtype,
         )
         self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 

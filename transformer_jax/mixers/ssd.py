@@ -25,7 +25,7 @@ from transformer_jax.layers.initializers import (
     log_uniform_of,
     softplus_inverse_of_log_uniform,
 )
-from transformer_jax.layers.norms import RMSNorm
+from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext
@@ -97,7 +97,16 @@ class SSD(Mixer):
             "log_decay", named(log_uniform_of(1.0, 16.0), ("heads",)), heads, dtype
         )
         self.skip = self.param("skip", named(nn.initializers.ones_init(), ("heads",)), heads, dtype)
-        self.norm = RMSNorm(inner, o.groups, dtype=c.dtypes["dtype"], param_dtype=dtype)
+        self.norm = Norm(
+            inner,
+            epsilon=1e-5,
+            center=False,
+            use_bias=False,
+            groups=o.groups,
+            axis="mlp",
+            dtype=c.dtypes["dtype"],
+            param_dtype=dtype,
+        )
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:

@@ -20,9 +20,9 @@ from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.models.config import ModelConfig, layer_dtypes
 
 
-def layer_norm(config: ModelConfig) -> LayerNorm:
+def layer_norm(config: ModelConfig) -> nn.Module:
     """A LayerNorm over d_model."""
-    return LayerNorm(config.d_model, dtype=config.dtype, param_dtype=config.param_dtype)
+    return LayerNorm().build(config.d_model, dtype=config.dtype, param_dtype=config.param_dtype)
 
 
 class Residual(nn.Module):
