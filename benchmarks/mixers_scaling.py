@@ -69,8 +69,8 @@ def training(name: str, role: str, length: int) -> tuple[Callable[..., Any], lis
 
     def forward(module: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
         if role == "cross":
-            return module.read(x, module.project(x, mask), deterministic=True)
-        return module(x, mask, deterministic=True)
+            return module.read(x, module.project(x, mask))
+        return module(x, mask)
 
     def loss(variables: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
         return (mixer.apply(variables, x, mask, method=forward) ** 2).sum()
@@ -84,9 +84,7 @@ def decoding(name: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
     mixer = build(name, "step", length + 1)
     x = jax.random.normal(jax.random.key(1), (1, D_MODEL))
     mask = jnp.ones((1, 64), bool)
-    variables = nn.unbox(
-        mixer.init(jax.random.key(0), jnp.zeros((1, 64, D_MODEL)), mask, deterministic=True)
-    )
+    variables = nn.unbox(mixer.init(jax.random.key(0), jnp.zeros((1, 64, D_MODEL)), mask))
     state = mixer.apply(variables, 1, length + 1, method="init_state")
     state = jax.tree.map(jnp.copy, state)  # equal zeros may be one buffer, donated once only
 

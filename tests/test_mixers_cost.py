@@ -73,7 +73,7 @@ def traced(name, role, length):
         mixer = cls(context=context, options=cls.Options())
 
         def forward(module, x, mask):
-            return module.read(x, module.project(x, mask), deterministic=True)
+            return module.read(x, module.project(x, mask))
     else:
         scheme = LearnedBias if "bias" in cls.honours else Position
         position = scheme(
@@ -86,7 +86,7 @@ def traced(name, role, length):
         mixer = cls(context=context, options=cls.Options(), position=position)
 
         def forward(module, x, mask):
-            return module(x, mask, deterministic=True)
+            return module(x, mask)
 
     x = jax.ShapeDtypeStruct((1, length, D_MODEL), jnp.float32)
     mask = jax.ShapeDtypeStruct((1, length), bool)

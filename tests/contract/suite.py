@@ -46,7 +46,7 @@ def inputs(seed: int = 0) -> jax.Array:
 
 
 def initialised(mixer: Mixer) -> Any:
-    init = jax.jit(partial(mixer.init, deterministic=True))
+    init = jax.jit(lambda *args: mixer.init(*args))
     variables = init(jax.random.key(1), inputs(), MASK)
     # Zero initialisations (biases, gates) would hide what passes through them.
     leaves, tree = jax.tree.flatten(nn.unbox(variables))
@@ -57,7 +57,7 @@ def initialised(mixer: Mixer) -> Any:
 
 def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: jax.Array = MASK) -> jax.Array:
     if id(mixer) not in _PROGRAMS:
-        _PROGRAMS[id(mixer)] = mixer, jax.jit(partial(mixer.apply, deterministic=True))
+        _PROGRAMS[id(mixer)] = mixer, jax.jit(lambda *args: mixer.apply(*args))
     return _PROGRAMS[id(mixer)][1](variables, x, mask)
 
 
@@ -168,7 +168,7 @@ def check_cross(mixer: CrossMixer) -> None:
     mask = jnp.arange(MEMORY) < jnp.array([MEMORY, 2, 1])[:, None]
 
     def both(module: CrossMixer, x: jax.Array, memory: jax.Array, mask: jax.Array) -> jax.Array:
-        return module.read(x, module.project(memory, mask), deterministic=True)
+        return module.read(x, module.project(memory, mask))
 
     init = jax.jit(partial(mixer.init, method=both))
     variables = nn.unbox(init(jax.random.key(1), x, memory, mask))

@@ -16,22 +16,22 @@ Full = MIXERS["full"]
 class Leaks(Full):
     """Sees the whole sequence while it says it is causal."""
 
-    def __call__(self, x, mask, *, deterministic):
-        y = super().__call__(x, mask, deterministic=deterministic)
+    def __call__(self, x, mask):
+        y = super().__call__(x, mask)
         return y + 1e-3 * jnp.roll(x, -1, axis=1)
 
 
 class IgnoresPadding(Mixer):
     """A mean over everything, padding and all."""
 
-    def __call__(self, x, mask, *, deterministic):
+    def __call__(self, x, mask):
         return x + x.mean(axis=1, keepdims=True)
 
 
 class ReversesByThePaddedLength(Mixer):
     """Zeroes padding, but counts positions from the end of the batch's longest row."""
 
-    def __call__(self, x, mask, *, deterministic):
+    def __call__(self, x, mask):
         x = x * mask[..., None]
         decay = 0.5 ** jnp.arange(x.shape[1])
         return x + (decay[::-1, None] * x).sum(axis=1, keepdims=True)
@@ -59,18 +59,18 @@ class MixesRows(Full):
 
 
 class HasADeadParameter(Full):
-    def __call__(self, x, mask, *, deterministic):
-        return jax.lax.stop_gradient(super().__call__(x, mask, deterministic=deterministic)) + x
+    def __call__(self, x, mask):
+        return jax.lax.stop_gradient(super().__call__(x, mask)) + x
 
 
 class ForgetsEarlierChunks(MIXERS["linear"]):
     """Right as long as one chunk holds the sequence."""
 
-    def __call__(self, x, mask, *, deterministic):
+    def __call__(self, x, mask):
         cuts = list(range(self.options.chunk, x.shape[1], self.options.chunk))
         parts = zip(jnp.split(x, cuts, axis=1), jnp.split(mask, cuts, axis=1), strict=True)
         one = super().__call__
-        return jnp.concatenate([one(*part, deterministic=deterministic) for part in parts], axis=1)
+        return jnp.concatenate([one(*part) for part in parts], axis=1)
 
 
 class ReadsPaddedMemory(FullCrossAttention):
@@ -80,8 +80,8 @@ class ReadsPaddedMemory(FullCrossAttention):
 
 
 class ReadsAcrossQueries(FullCrossAttention):
-    def read(self, x, projected, *, deterministic):
-        return super().read(x + x.mean(1, keepdims=True), projected, deterministic=deterministic)
+    def read(self, x, projected):
+        return super().read(x + x.mean(1, keepdims=True), projected)
 
 
 def build(cls: type[Mixer], options=None):

@@ -94,7 +94,7 @@ def test_equal():
             heads[name]["bias"] = linear.bias.detach().numpy()
     at = np.arange(LENGTH).reshape(BLOCKS, BLOCK)[ORDER].reshape(-1)
     ordered = jnp.asarray(mask[:, at])
-    apply = jax.jit(lambda p, x: mixer.apply({"params": p}, x, ordered, deterministic=True))
+    apply = jax.jit(lambda p, x: mixer.apply({"params": p}, x, ordered))
     got = np.zeros_like(x)
     got[:, at] = apply({"heads": heads}, x[:, at])
     np.testing.assert_allclose(got[mask], run_theirs(module, x, mask)[mask], atol=1e-5)

@@ -88,7 +88,7 @@ def test_self_attention_of_bart(causal):
         context(causal=causal), FullAttentionOptions(), scheme(NoPosition, causal=causal)
     )
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)
-    got = ours.apply({"params": {"heads": heads}}, x, MASK, deterministic=True)
+    got = ours.apply({"params": {"heads": heads}}, x, MASK)
     compare(got, want)
 
 
@@ -107,7 +107,7 @@ def test_cross_attention_of_bart(implementation):
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)
 
     def both(module):
-        return module.read(x, module.project(memory, mask), deterministic=True)
+        return module.read(x, module.project(memory, mask))
 
     compare(ours.apply({"params": {"heads": heads}}, method=both), want, np.ones((2, LENGTH), bool))
 
@@ -146,7 +146,7 @@ def test_rope_and_grouped_heads_of_llama(groups, implementation):
         FullAttentionOptions(num_kv_heads=groups, implementation=implementation),
         scheme(Rope, causal=True),
     )
-    compare(ours.apply({"params": {"heads": heads}}, x, MASK, deterministic=True), want)
+    compare(ours.apply({"params": {"heads": heads}}, x, MASK), want)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -173,7 +173,7 @@ def test_relative_bias_of_t5(causal):
     position = scheme(T5Relative, causal=causal, options=options)
     ours = FullAttention(context(causal=causal), FullAttentionOptions(), position)
     params = {"heads": heads, "position": {"table": table}}
-    compare(ours.apply({"params": params}, x, MASK, deterministic=True), want)
+    compare(ours.apply({"params": params}, x, MASK), want)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -209,7 +209,7 @@ def test_alibi_of_bloom():
         "out": dense(theirs.dense),
     }
     ours = FullAttention(context(causal=True), FullAttentionOptions(), scheme(Alibi, causal=True))
-    compare(ours.apply({"params": {"heads": heads}}, x, MASK, deterministic=True), want)
+    compare(ours.apply({"params": {"heads": heads}}, x, MASK), want)
 
 
 def test_sinusoids_of_marian():

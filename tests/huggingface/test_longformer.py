@@ -80,8 +80,6 @@ def test_equal(num_global):
         params = {"heads": heads, "global_heads": copied(module, "_global")}
     else:
         mixer, params = ours(WindowAttention, WindowOptions(WINDOW)), {"heads": heads}
-    apply = jax.jit(
-        lambda p, x: mixer.apply({"params": p}, x, jnp.asarray(mask), deterministic=True)
-    )
+    apply = jax.jit(lambda p, x: mixer.apply({"params": p}, x, jnp.asarray(mask)))
     got = apply(params, x)
     np.testing.assert_allclose(np.asarray(got)[mask], want[mask], atol=1e-5)

@@ -65,20 +65,20 @@ def inputs(length=LENGTH, seed=0):
 
 def initialised(mixer, length=LENGTH):
     mask = jnp.ones((BATCH, length), bool)
-    init = jax.jit(lambda key, x: nn.unbox(mixer.init(key, x, mask, deterministic=True)))
+    init = jax.jit(lambda key, x: nn.unbox(mixer.init(key, x, mask)))
     return init(jax.random.key(1), inputs(length))
 
 
 def outputs(mixer, variables, x, mask=None):
     """The mixer in parallel; by default without padding."""
     mask = jnp.ones(x.shape[:2], bool) if mask is None else mask
-    return jax.jit(lambda v, x: mixer.apply(v, x, mask, deterministic=True))(variables, x)
+    return jax.jit(lambda v, x: mixer.apply(v, x, mask))(variables, x)
 
 
 def influence(mixer, variables, length=LENGTH):
     """[L, L] boolean: whether token t's output depends on token s."""
     mask = jnp.ones((1, length), bool)
-    total = lambda x: mixer.apply(variables, x, mask, deterministic=True)[0].sum(-1)  # noqa: E731
+    total = lambda x: mixer.apply(variables, x, mask)[0].sum(-1)  # noqa: E731
     return np.abs(jax.jit(jax.jacrev(total))(inputs(length)[:1])[:, 0]).sum(-1) > 0
 
 

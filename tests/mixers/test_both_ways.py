@@ -37,7 +37,7 @@ class SumSoFar(Mixer):
         assert self.context.causal, "it knows no other way"
         self.scale = self.param("scale", nn.initializers.uniform(), (D,))
 
-    def __call__(self, x, mask, *, deterministic):
+    def __call__(self, x, mask):
         return self.scale * jnp.cumsum(x, axis=1)
 
     def init_state(self, batch, max_length):
@@ -55,8 +55,8 @@ def build(*, causal=False, **options):
 
 
 def run(mixer, x=X, mask=MASK):
-    variables = nn.unbox(mixer.init(jax.random.key(1), x, mask, deterministic=True))
-    return mixer.apply(variables, x, mask, deterministic=True), variables["params"]
+    variables = nn.unbox(mixer.init(jax.random.key(1), x, mask))
+    return mixer.apply(variables, x, mask), variables["params"]
 
 
 def by_hand(p, row, x):
@@ -91,7 +91,7 @@ def test_the_padded_length_changes_nothing():
     y, params = run(mixer)
     longer = jnp.pad(X, ((0, 0), (0, 4), (0, 0)), constant_values=9.0)
     mask = jnp.pad(MASK, ((0, 0), (0, 4)))
-    got = mixer.apply({"params": params}, longer, mask, deterministic=True)
+    got = mixer.apply({"params": params}, longer, mask)
     np.testing.assert_allclose(
         got[:, :5] * MASK[..., None], y * MASK[..., None], rtol=1e-5, atol=1e-6
     )

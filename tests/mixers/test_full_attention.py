@@ -74,9 +74,7 @@ def test_gradients_equal_those_of_the_explicit_matrix(name, causal):
             return (mixer.apply(variables, x, **how) * weights).sum()
 
         of = jax.grad(loss, argnums=(0, 1))
-        return of(variables, x, mask_BL=suite.MASK, deterministic=True), of(
-            variables, x, method=by_hand
-        )
+        return of(variables, x, mask_BL=suite.MASK), of(variables, x, method=by_hand)
 
     got, want = gradients(variables, suite.inputs())
     for one, other in zip(*map(jax.tree.leaves, (got, want)), strict=True):
@@ -151,7 +149,7 @@ def test_fused_creates_the_same_parameters():
                 suite.context(causal=True),
                 FullAttentionOptions(**options),
                 suite.position("t5", causal=True),
-            ).init(jax.random.key(0), suite.inputs(), suite.MASK, deterministic=True)
+            ).init(jax.random.key(0), suite.inputs(), suite.MASK)
         )
         for options in ({}, {"implementation": "fused"})
     )
@@ -184,9 +182,7 @@ def test_merged_and_separate_give_the_same_scores(causal):
     other = {"params": params | {"heads": merged_from(params["heads"])}}
 
     def weights(mixer, variables):
-        _, sown = mixer.apply(
-            variables, suite.inputs(), suite.MASK, deterministic=True, mutable=["intermediates"]
-        )
+        _, sown = mixer.apply(variables, suite.inputs(), suite.MASK, mutable=["intermediates"])
         return sown["intermediates"]["attention_weights"][0]
 
     np.testing.assert_allclose(weights(merged, other), weights(separate, variables), atol=1e-5)
@@ -202,9 +198,7 @@ def test_merged_and_separate_scores_start_equally_wide():
 
     def spread(options):
         mixer = FullAttention(wide, options, suite.position(causal=False))
-        variables = nn.unbox(
-            mixer.init(jax.random.key(1), x, jnp.ones((4, 16), bool), deterministic=True)
-        )
+        variables = nn.unbox(mixer.init(jax.random.key(1), x, jnp.ones((4, 16), bool)))
 
         def scores(module):
             q, (k, _) = module.heads.queries(x), module.heads.keys_values(x)
@@ -245,16 +239,13 @@ def test_dropout_of_weights_reaches_the_fused_path():
     mixer = FullAttention(
         dropping, FullAttentionOptions(implementation="fused"), suite.position(causal=False)
     )
-    variables = nn.unbox(
-        mixer.init(jax.random.key(1), suite.inputs(), suite.MASK, deterministic=True)
-    )
+    variables = nn.unbox(mixer.init(jax.random.key(1), suite.inputs(), suite.MASK))
 
     def noisy(seed):
         return mixer.apply(
             variables,
             suite.inputs(),
             suite.MASK,
-            deterministic=False,
             rngs={"dropout": jax.random.key(seed)},
         )
 

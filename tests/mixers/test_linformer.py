@@ -46,7 +46,7 @@ def test_the_module_is_the_formula(sharing, shapes):
     def both(variables, x):
         def loss(variables, x, is_module):
             bound = mixer.bind(variables)
-            y = bound(x, suite.MASK, deterministic=True) if is_module else by_hand(bound, x)
+            y = bound(x, suite.MASK) if is_module else by_hand(bound, x)
             y = jnp.where(suite.MASK[..., None], y, 0.0)
             return (y**2).sum(), y
 
@@ -76,7 +76,7 @@ def test_projected_by_the_identity_it_is_full_attention():
 def test_it_begins_with_the_same_tokens_in_a_row_of_keys_and_of_values():
     """At the size that sums of max_length / R keys of their own size would have."""
     mixer, _ = build(max_length=12, rank=4)
-    variables = mixer.init(jax.random.key(0), suite.inputs(), suite.MASK, deterministic=True)
+    variables = mixer.init(jax.random.key(0), suite.inputs(), suite.MASK)
     for matrix in nn.unbox(variables)["params"]["length_projection"].values():
         np.testing.assert_array_equal(matrix[0].argmax(axis=-1), np.arange(12) % 4)
         np.testing.assert_allclose(np.linalg.norm(matrix[0], axis=0), 1, atol=0.2)
@@ -113,6 +113,6 @@ def test_attention_dropout_drops_weights():
     mixer = Linformer(context, LinformerOptions(), suite.position(causal=False))
     _, variables = build()
     rngs = {"dropout": jax.random.key(0)}
-    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=False, rngs=rngs)
-    plain = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=True)
+    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, rngs=rngs)
+    plain = mixer.apply(variables, suite.inputs(), suite.MASK)
     assert not np.allclose(noisy, plain, atol=1e-3)

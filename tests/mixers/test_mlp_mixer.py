@@ -27,7 +27,7 @@ def test_the_module_is_the_formula_up_to_its_longest_sequence(causal):
     def both(params, x):
         def loss(params, x, is_module):
             if is_module:
-                y = mixer.apply({"params": params}, x, suite.MASK, deterministic=True)
+                y = mixer.apply({"params": params}, x, suite.MASK)
             else:
                 y = naive_token_mlp(x, np.asarray(suite.MASK), **params, causal=causal)
             y = jnp.where(suite.MASK[..., None], y, 0.0)

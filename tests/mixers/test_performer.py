@@ -56,14 +56,14 @@ def against_softmax(features, seed, *, role):
         mixer = PerformerCross(context, PerformerCrossOptions(features=features, seed=seed))
 
         def run(module, x):
-            return module.read(x, module.project(x, suite.MASK), deterministic=True)
+            return module.read(x, module.project(x, suite.MASK))
     else:
         position = suite.position(causal=causal)
         full = MIXERS["full"](context, MIXERS["full"].Options(), position)
         mixer = Performer(context, PerformerOptions(features=features, seed=seed), position)
 
         def run(module, x):
-            return module(x, suite.MASK, deterministic=True)
+            return module(x, suite.MASK)
 
     variables = full.init(jax.random.key(1), x, method=run)
     want, got = (jax.jit(partial(m.apply, method=run))(variables, x) for m in (full, mixer))

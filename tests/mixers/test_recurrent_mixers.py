@@ -52,7 +52,7 @@ def build(name, *, causal=True, **options):
 
 def noisy_params(mixer):
     """Initial values moved at random, so that no zero or equal value hides a mistake."""
-    init = jax.jit(lambda: mixer.init(jax.random.key(1), X, MASK, deterministic=True))
+    init = jax.jit(lambda: mixer.init(jax.random.key(1), X, MASK))
     variables = nn.unbox(init())
     leaves, tree = jax.tree.flatten(variables["params"])
     keys = jax.random.split(jax.random.key(2), len(leaves))
@@ -76,9 +76,7 @@ def assert_same_values_and_gradients(mixer, params, want):
 
         return jax.jit(jax.value_and_grad(total, has_aux=True))(params)
 
-    (_, got), got_gradients = both(
-        lambda p: mixer.apply({"params": p}, X, MASK, deterministic=True) * MASK[..., None]
-    )
+    (_, got), got_gradients = both(lambda p: mixer.apply({"params": p}, X, MASK) * MASK[..., None])
     (_, expected), gradients = both(want)
     np.testing.assert_allclose(got, expected, atol=2e-5)
     jax.tree.map(
@@ -153,10 +151,7 @@ def test_s4d_in_the_encoder_equals_the_loop_both_ways(direct_length):
 @pytest.mark.parametrize("name", ["s4d", "h3"])
 def test_fft_equals_the_definition(name):
     params = noisy_params(build(name))
-    y, by_fft = (
-        build(name, direct_length=n).apply({"params": params}, X, MASK, deterministic=True)
-        for n in (64, 0)
-    )
+    y, by_fft = (build(name, direct_length=n).apply({"params": params}, X, MASK) for n in (64, 0))
     np.testing.assert_allclose(by_fft * MASK[..., None], y * MASK[..., None], atol=1e-5)
 
 

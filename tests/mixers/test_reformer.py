@@ -117,6 +117,6 @@ def test_options_that_cannot_work(options, words):
 def test_attention_dropout_drops_weights():
     mixer, variables = build(causal=True, dropout=0.5)
     rngs = {"dropout": jax.random.key(0)}
-    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=False, rngs=rngs)
-    plain = mixer.apply(variables, suite.inputs(), suite.MASK, deterministic=True)
+    noisy = mixer.apply(variables, suite.inputs(), suite.MASK, rngs=rngs)
+    plain = mixer.apply(variables, suite.inputs(), suite.MASK)
     assert not np.allclose(noisy, plain, atol=1e-3)

@@ -38,7 +38,7 @@ class Sums(Mixer):
         width = self.context.d_model
         self.out = Dense(width, width, ("embed", "heads"), **self.context.dtypes)
 
-    def __call__(self, x, mask, *, deterministic):
+    def __call__(self, x, mask):
         x = jnp.where(mask[..., None], x, 0.0)
         total = jnp.cumsum(x, axis=1)
         return self.out(total if self.context.causal else total[:, -1:] + 0.0 * x)

@@ -34,7 +34,7 @@ init = jax.jit(api.init, static_argnums=0)
 
 
 def test_the_gradient_is_that_of_plain_autodiff():
-    # Without a key the model is deterministic and differentiated as it is written; with a key
+    # Without a key nothing is dropped and the model is differentiated as it is written; with a key
     # and nothing to drop, the backward pass reconstructs.
     config = replace(ONE_LAYER, dropout_rate=0.0)
     params = init(config, jax.random.key(0))

@@ -116,7 +116,6 @@ def test_dropout_needs_a_key_and_follows_it():
             SOURCE_MASK,
             target_in,
             TARGET_MASK,
-            deterministic=False,
             rng=key,
         )
 

@@ -98,15 +98,15 @@ class Means(Mixer):
     Options = MIXERS["full"].Options
     knows_order = True
 
-    def __call__(self, x, mask, *, deterministic):
+    def __call__(self, x, mask):
         return jnp.cumsum(x, axis=1) / (1.0 + jnp.arange(x.shape[1]))[:, None]
 
 
 class ScaledMeans(Means):
     """Calls its parent's method of the same name, which must not be counted twice."""
 
-    def __call__(self, x, mask, *, deterministic):
-        return 3.0 * super().__call__(x, mask, deterministic=deterministic)
+    def __call__(self, x, mask):
+        return 3.0 * super().__call__(x, mask)
 
 
 @pytest.mark.parametrize("cls", [Means, ScaledMeans])
@@ -136,13 +136,13 @@ def influences(name, role, x):
         mixer = CROSS_MIXERS[name](context, CROSS_MIXERS[name].Options())
 
         def call(mixer, memory):
-            return mixer.read(x, mixer.project(memory, mask), deterministic=True)
+            return mixer.read(x, mixer.project(memory, mask))
     else:
         position = suite.position(causal=role == "decoder")
         mixer = MIXERS[name](context, MIXERS[name].Options(), position)
 
         def call(mixer, x):
-            return mixer(x, mask, deterministic=True)
+            return mixer(x, mask)
 
     variables = mixer.init(jax.random.key(0), x, method=call)
 

@@ -7,14 +7,14 @@ from transformer_jax.ops.dropout import dropout
 
 
 class Dropout(nn.Module):
-    """See `ops.dropout`. Needs the `dropout` random stream unless deterministic."""
+    """See `ops.dropout`. On where the module is applied with a "dropout" key, off elsewhere."""
 
     rate: float
 
-    def key(self, deterministic: bool) -> jax.Array | None:
+    def key(self) -> jax.Array | None:
         """The key of this call, or None where nothing is dropped."""
-        return None if deterministic or self.rate == 0.0 else self.make_rng("dropout")
+        return self.make_rng("dropout") if self.rate and self.has_rng("dropout") else None
 
-    def __call__(self, x: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x: jax.Array) -> jax.Array:
         """Any shape; the same shape."""
-        return dropout(x, self.rate, self.key(deterministic))
+        return dropout(x, self.rate, self.key())

@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
         self.down = Dense(self.d_ff, self.d_model, ("mlp", "embed"), **self.dtypes)
         self.dropout = Dropout(self.dropout_rate)
 
-    def __call__(self, x: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., D]."""
         h = ACTIVATIONS[self.activation](self.up(x))
-        return self.down(self.dropout(h, deterministic=deterministic))
+        return self.down(self.dropout(h))

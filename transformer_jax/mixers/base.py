@@ -83,7 +83,7 @@ class Mixer(nn.Module):
             key: where the options stand in the config, such as `model.encoder.options.full`.
         """
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """Mixes [B, L, D] along L; padding (mask False) changes nothing at real tokens."""
         raise NotImplementedError
 
@@ -117,6 +117,6 @@ class CrossMixer(nn.Module):
         """What `read` needs of the memory; every leaf leads with B."""
         raise NotImplementedError
 
-    def read(self, x_BTD: jax.Array, projected: State, *, deterministic: bool) -> jax.Array:
+    def read(self, x_BTD: jax.Array, projected: State) -> jax.Array:
         """Each of the T queries reads the memory on its own: [B, T, D] -> [B, T, D]."""
         raise NotImplementedError

@@ -61,14 +61,14 @@ class BothWays(Mixer):
             if options.combine == "concat":
                 self.join = Dense(2 * c.d_model, c.d_model, ("mlp", "embed"), **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
-        ahead_BLD = self.forwards(x_BLD, mask_BL, deterministic=deterministic)
+        ahead_BLD = self.forwards(x_BLD, mask_BL)
         if self.context.causal:
             return ahead_BLD
         reversed_BLD = reverse_prefix(x_BLD, mask_BL)
         backwards = self.forwards if self.options.share_weights else self.backwards
-        back_BLD = backwards(reversed_BLD, mask_BL, deterministic=deterministic)
+        back_BLD = backwards(reversed_BLD, mask_BL)
         back_BLD = reverse_prefix(back_BLD, mask_BL)
         if self.options.combine == "sum":
             return ahead_BLD + back_BLD

@@ -101,7 +101,7 @@ class FullAttention(Mixer):
         self.heads = _heads(self.context, self.options)
         self.weight_dropout = Dropout(self.context.attention_dropout_rate)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
         positions_L = jnp.arange(x_BLD.shape[1])
         q_BLHK = self.heads.queries(x_BLD)
@@ -118,7 +118,6 @@ class FullAttention(Mixer):
             mask_BL,
             causal=self.context.causal,
             bias=self.position.bias if has_bias else None,
-            deterministic=deterministic,
         )
         return self.heads.join(y_BLHK)
 
@@ -173,7 +172,7 @@ class FullCrossAttention(CrossMixer):
         key, value = self.heads.keys_values(memory_BMD)
         return Memory(key=key, value=value, mask=mask_BM)
 
-    def read(self, x_BTD: jax.Array, projected: Memory, *, deterministic: bool) -> jax.Array:
+    def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         """See `CrossMixer`."""
         y_BTHK = _attend(
             self,
@@ -183,7 +182,6 @@ class FullCrossAttention(CrossMixer):
             projected.mask,
             causal=False,
             bias=None,
-            deterministic=deterministic,
         )
         return self.heads.join(y_BTHK)
 
@@ -197,12 +195,11 @@ def _attend(
     *,
     causal: bool,
     bias: Any,
-    deterministic: bool,
 ) -> jax.Array:
     """Attention by the chosen implementation, with the weights shown to whoever looks."""
     dropping = {
         "dropout_rate": module.context.attention_dropout_rate,
-        "dropout_key": module.weight_dropout.key(deterministic),
+        "dropout_key": module.weight_dropout.key(),
     }
     scale = module.heads.scale
     is_watched = _is_watched(module)

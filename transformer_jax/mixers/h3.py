@@ -100,9 +100,8 @@ class H3(Mixer):
         )
         self.out = Dense(c.d_model, c.d_model, ("heads", "embed"), **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
-        del deterministic
         real_BL1 = mask_BL[..., None]
         direct = self.options.direct_length
         k_BLD = jnp.where(real_BL1, self.key(x_BLD), 0)

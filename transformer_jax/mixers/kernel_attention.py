@@ -69,7 +69,7 @@ class KernelAttention(Mixer):
         self.heads = HeadProjections(self.context)
         self.phi = self.feature_map()
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
         k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
         q_BLHR = self.phi.queries(self.heads.queries(x_BLD))
@@ -148,7 +148,7 @@ class KernelCrossAttention(CrossMixer):
         k_BMHR, log_scale_BMH = self.phi.keys(k_BMHK)
         return sum_keys(k_BMHR, v_BMHV, jnp.where(mask_BM[..., None], log_scale_BMH, MASKED))
 
-    def read(self, x_BTD: jax.Array, projected: KernelSums, *, deterministic: bool) -> jax.Array:
+    def read(self, x_BTD: jax.Array, projected: KernelSums) -> jax.Array:
         """See `CrossMixer`."""
         y_BTHV = read_sums(self.phi.queries(self.heads.queries(x_BTD)), projected)
         return self.heads.join(y_BTHV.astype(x_BTD.dtype))

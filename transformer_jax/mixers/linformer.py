@@ -130,11 +130,11 @@ class Linformer(Mixer):
         self.length_projection = LengthProjection(self.context, self.options)
         self.weight_dropout = Dropout(self.context.attention_dropout_rate)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
         k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
         k_BRHK, v_BRHK = self.length_projection(k_BLHK, v_BLHK, mask_BL)
-        return _attend(self, x_BLD, k_BRHK, v_BRHK, deterministic)
+        return _attend(self, x_BLD, k_BRHK, v_BRHK)
 
 
 class LinformerCross(CrossMixer):
@@ -158,16 +158,12 @@ class LinformerCross(CrossMixer):
         k_BMHK, v_BMHK = self.heads.keys_values(memory_BMD)
         return ProjectedMemory(*self.length_projection(k_BMHK, v_BMHK, mask_BM))
 
-    def read(
-        self, x_BTD: jax.Array, projected: ProjectedMemory, *, deterministic: bool
-    ) -> jax.Array:
+    def read(self, x_BTD: jax.Array, projected: ProjectedMemory) -> jax.Array:
         """See `CrossMixer`."""
-        return _attend(self, x_BTD, projected.key, projected.value, deterministic)
+        return _attend(self, x_BTD, projected.key, projected.value)
 
 
-def _attend(
-    mixer: Any, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array, deterministic: bool
-) -> jax.Array:
+def _attend(mixer: Any, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) -> jax.Array:
     # No mask: what is padding has no part in any of the R rows.
     y_BTHK = dot_product_attention(
         mixer.heads.queries(x_BTD),
@@ -175,6 +171,6 @@ def _attend(
         v_BRHK,
         jnp.ones((1, 1, 1, 1), bool),
         dropout_rate=mixer.context.attention_dropout_rate,
-        dropout_key=mixer.weight_dropout.key(deterministic),
+        dropout_key=mixer.weight_dropout.key(),
     )
     return mixer.heads.join(y_BTHK)

@@ -24,6 +24,7 @@ from transformer_jax.mixers.base import MixerContext, Refusals
 from transformer_jax.mixers.checks import require
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.mixers.sparse_attention import SparseAttention
+from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import longformer_attention
 
 
@@ -58,7 +59,7 @@ class LongformerAttention(SparseAttention):
             # Its output projection is never called, and so has no parameters.
             self.global_heads = HeadProjections(self.context)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
         count = min(self.options.num_global, x_BLD.shape[1])
         q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
@@ -71,16 +72,18 @@ class LongformerAttention(SparseAttention):
                 self.global_heads.queries(x_BLD[:, :count]), k_all_BLHK, at_L[:count], at_L
             )
 
-        def attend(v: jax.Array, v_all: jax.Array, deterministic: bool) -> jax.Array:
+        def attend(v: jax.Array, v_all: jax.Array, hooks: Hooks) -> jax.Array:
             return longformer_attention(
                 (q_BLHK, k_BLHK, v),
                 (q_BGHK, k_all_BLHK, v_all),
                 mask_BL,
                 window=self.options.window,
                 dilation=self.options.dilation,
-                hooks=self.hooks(deterministic),
+                hooks=hooks,
             )
 
-        self.show_weights(lambda values: attend(values, values, True), x_BLD)
-        y_BLHK = attend(v_BLHK, v_all_BLHK, deterministic)
+        hooks = self.hooks()
+        undropped = Hooks(hooks.bias)
+        self.show_weights(lambda values: attend(values, values, undropped), x_BLD)
+        y_BLHK = attend(v_BLHK, v_all_BLHK, hooks)
         return self.heads.join(y_BLHK.astype(v_BLHK.dtype))

@@ -105,9 +105,9 @@ class Mamba(Mixer):
         )
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), use_bias=False, **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
-        del mask_BL, deterministic  # padding follows every real token: none of it is read
+        del mask_BL  # padding follows every real token: none of it is read
         x_BLE = nn.silu(self.conv(self.into(x_BLD)))
         y_BLE, _ = selective_scan(x_BLE, *self._selected(x_BLE), self.options.chunk)
         return self._gated(y_BLE, x_BLE, self.gate(x_BLD))

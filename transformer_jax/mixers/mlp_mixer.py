@@ -91,7 +91,7 @@ class MlpMixer(Mixer):
         self.down = kernel("down", (hidden, c.max_length), (hidden_axis, None))
         self.down_bias = bias("down_bias", c.max_length, None)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`.
 
         Raises:

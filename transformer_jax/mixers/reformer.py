@@ -119,7 +119,7 @@ class Reformer(Mixer):
         self.rounds = options.rounds if self.factors else 1
         self.rotations = hash_rotations(self.factors, self.rounds, c.head_dim, options.seed)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
         q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
         y_BLHK = lsh_attention(
@@ -131,7 +131,7 @@ class Reformer(Mixer):
             self.options.chunk,
             causal=self.context.causal,
             dropout_rate=self.context.attention_dropout_rate,
-            dropout_key=self.weight_dropout.key(deterministic),
+            dropout_key=self.weight_dropout.key(),
         )
         return self.out.join(y_BLHK.astype(v_BLHK.dtype))
 

@@ -140,9 +140,9 @@ class RWKV(Mixer):
         )
         self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
-        del mask_BL, deterministic  # padding follows every real token: none of it is read
+        del mask_BL  # padding follows every real token: none of it is read
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         inputs, gate_BLE = self._project(x_BLD, previous_BLD)
         y_BLHK, _ = channel_decay_scan(*inputs, self.options.chunk)

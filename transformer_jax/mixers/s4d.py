@@ -70,9 +70,8 @@ class S4D(Mixer):
         )
         self.out = Dense(c.d_model, 2 * c.d_model, ("embed", "mlp"), **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
-        del deterministic
         x_BLD = jnp.where(mask_BL[..., None], x_BLD, 0)
         kernels = self.systems.kernels(x_BLD.shape[1])
         y_BLD = long_convolution(x_BLD, *kernels, direct_length=self.options.direct_length)

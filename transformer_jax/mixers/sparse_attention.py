@@ -32,13 +32,15 @@ class SparseAttention(Mixer):
         self.heads = HeadProjections(self.context)
         self.weight_dropout = Dropout(self.context.attention_dropout_rate)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
         q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
+        hooks = self.hooks()
+        undropped = Hooks(hooks.bias)
         self.show_weights(
-            lambda values: self.attend(q_BLHK, k_BLHK, values, mask_BL, self.hooks()), x_BLD
+            lambda values: self.attend(q_BLHK, k_BLHK, values, mask_BL, undropped), x_BLD
         )
-        y_BLHK = self.attend(q_BLHK, k_BLHK, v_BLHK, mask_BL, self.hooks(deterministic))
+        y_BLHK = self.attend(q_BLHK, k_BLHK, v_BLHK, mask_BL, hooks)
         return self.heads.join(y_BLHK.astype(v_BLHK.dtype))
 
     def attend(
@@ -56,7 +58,7 @@ class SparseAttention(Mixer):
         q_BLHK, k_BLHK = self.position.rotate(heads.queries(x_BLD), k_BLHK, at_L, at_L)
         return q_BLHK, k_BLHK, v_BLHK
 
-    def hooks(self, deterministic: bool = True) -> Hooks:
+    def hooks(self) -> Hooks:
         """The position scheme's bias, if it has one, and the dropout of this call."""
         here_1 = jnp.zeros(1, jnp.int32)
         # Asking once out here also makes the scheme create its parameters, which it could
@@ -65,7 +67,7 @@ class SparseAttention(Mixer):
         return Hooks(
             cast(Bias, self.position.bias) if has_bias else None,
             self.context.attention_dropout_rate,
-            self.weight_dropout.key(deterministic),
+            self.weight_dropout.key(),
         )
 
     def show_weights(self, attend: Callable[[jax.Array], jax.Array], x_BLD: jax.Array) -> None:

@@ -109,9 +109,9 @@ class SSD(Mixer):
         )
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), use_bias=False, **c.dtypes)
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`."""
-        del mask_BL, deterministic  # padding follows every real token: none of it is read
+        del mask_BL  # padding follows every real token: none of it is read
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(self.conv(self.into(x_BLD))))
         dt_BLH, log_decay_BLH = self._steps(x_BLD)
         y_BLHK, _ = scalar_decay_scan(

@@ -19,7 +19,7 @@ Params = Any
 def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     ids = jnp.zeros((1, 2), jnp.int32)
     mask = jnp.ones((1, 2), bool)
-    return Transformer(config).init(key, ids, mask, ids, mask, deterministic=True)["params"]
+    return Transformer(config).init(key, ids, mask, ids, mask)["params"]
 
 
 def init(config: ModelConfig, key: jax.Array) -> Params:
@@ -59,7 +59,6 @@ def apply(
     target_in_BT: jax.Array,
     target_mask_BT: jax.Array,
     *,
-    deterministic: bool = True,
     rng: jax.Array | None = None,
 ) -> jax.Array:
     """Teacher-forced logits [B, T, V] in float32.
@@ -71,8 +70,7 @@ def apply(
         source_mask_BS: True at real tokens.
         target_in_BT: the target shifted right (see `shift_right`).
         target_mask_BT: True at real tokens.
-        deterministic: False turns dropout on and needs `rng`.
-        rng: the dropout key.
+        rng: the dropout key; without one, nothing is dropped.
     """
     return Transformer(config).apply(
         {"params": params},
@@ -80,7 +78,6 @@ def apply(
         source_mask_BS,
         target_in_BT,
         target_mask_BT,
-        deterministic=deterministic,
         rngs=_rngs(rng),
     )
 
@@ -108,7 +105,6 @@ def loss(
         mask,
         batch["target"],
         label_smoothing=label_smoothing,
-        deterministic=rng is None,
         rngs=_rngs(rng),
         method="loss",
     )

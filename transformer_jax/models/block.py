@@ -34,19 +34,15 @@ class Residual(nn.Module):
         self.norm = layer_norm(self.config)
         self.dropout = Dropout(self.config.dropout_rate)
 
-    def __call__(
-        self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, deterministic: bool
-    ) -> jax.Array:
+    def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """Applies `sublayer` to x [..., D] within the residual connection."""
         if self.config.norm == "pre":
-            return x + self.update(x, sublayer, deterministic=deterministic)
-        return self.norm(x + self.dropout(sublayer(x), deterministic=deterministic))
+            return x + self.update(x, sublayer)
+        return self.norm(x + self.dropout(sublayer(x)))
 
-    def update(
-        self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, deterministic: bool
-    ) -> jax.Array:
+    def update(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """What pre-norm adds to x."""
-        return self.dropout(sublayer(self.norm(x)), deterministic=deterministic)
+        return self.dropout(sublayer(self.norm(x)))
 
 
 def _feed_forward(config: ModelConfig) -> FeedForward:
@@ -72,34 +68,16 @@ class EncoderBlock(nn.Module):
         self.feed_forward = _feed_forward(self.config)
         self.feed_forward_residual = Residual(self.config)
 
-    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array) -> jax.Array:
         """[B, S, D] -> [B, S, D]."""
-        x_BSD = self.mixer_residual(
-            x_BSD,
-            lambda x: self.mixer(x, mask_BS, deterministic=deterministic),
-            deterministic=deterministic,
-        )
-        return self.feed_forward_residual(
-            x_BSD,
-            lambda x: self.feed_forward(x, deterministic=deterministic),
-            deterministic=deterministic,
-        )
+        x_BSD = self.mixer_residual(x_BSD, lambda x: self.mixer(x, mask_BS))
+        return self.feed_forward_residual(x_BSD, self.feed_forward)
 
-    def update(
-        self, index: int, x_BSD: jax.Array, mask_BS: jax.Array, deterministic: bool
-    ) -> jax.Array:
+    def update(self, index: int, x_BSD: jax.Array, mask_BS: jax.Array) -> jax.Array:
         """What sublayer `index` adds under reversible residuals."""
         if index == 0:
-            return self.mixer_residual.update(
-                x_BSD,
-                lambda x: self.mixer(x, mask_BS, deterministic=deterministic),
-                deterministic=deterministic,
-            )
-        return self.feed_forward_residual.update(
-            x_BSD,
-            lambda x: self.feed_forward(x, deterministic=deterministic),
-            deterministic=deterministic,
-        )
+            return self.mixer_residual.update(x_BSD, lambda x: self.mixer(x, mask_BS))
+        return self.feed_forward_residual.update(x_BSD, self.feed_forward)
 
 
 class DecoderBlock(nn.Module):
@@ -118,21 +96,12 @@ class DecoderBlock(nn.Module):
         self.feed_forward_residual = Residual(self.config)
 
     def __call__(
-        self,
-        x_BTD: jax.Array,
-        mask_BT: jax.Array,
-        memory_BSD: jax.Array,
-        memory_mask_BS: jax.Array,
-        deterministic: bool,
+        self, x_BTD: jax.Array, mask_BT: jax.Array, memory_BSD: jax.Array, memory_mask_BS: jax.Array
     ) -> jax.Array:
         """[B, T, D] -> [B, T, D]."""
-        x_BTD = self.mixer_residual(
-            x_BTD,
-            lambda x: self.mixer(x, mask_BT, deterministic=deterministic),
-            deterministic=deterministic,
-        )
+        x_BTD = self.mixer_residual(x_BTD, lambda x: self.mixer(x, mask_BT))
         projected = self.cross.project(memory_BSD, memory_mask_BS)
-        return self._read_and_feed(x_BTD, projected, deterministic)
+        return self._read_and_feed(x_BTD, projected)
 
     def step(
         self, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
@@ -145,8 +114,8 @@ class DecoderBlock(nn.Module):
             y_ND, new_state = self.mixer.step(x_BZD.reshape(-1, x_BZD.shape[-1]), state, position)
             return y_ND.reshape(x_BZD.shape)
 
-        x_BZD = self.mixer_residual(x_BZD, self_mix, deterministic=True)
-        return self._read_and_feed(x_BZD, projected, True), new_state
+        x_BZD = self.mixer_residual(x_BZD, self_mix)
+        return self._read_and_feed(x_BZD, projected), new_state
 
     def update(
         self,
@@ -155,51 +124,28 @@ class DecoderBlock(nn.Module):
         mask_BT: jax.Array,
         memory_BSD: jax.Array,
         memory_mask_BS: jax.Array,
-        deterministic: bool,
     ) -> jax.Array:
         """What sublayer `index` adds under reversible residuals."""
         if index == 0:
-            return self.mixer_residual.update(
-                x_BTD,
-                lambda x: self.mixer(x, mask_BT, deterministic=deterministic),
-                deterministic=deterministic,
-            )
+            return self.mixer_residual.update(x_BTD, lambda x: self.mixer(x, mask_BT))
         projected = self.cross.project(memory_BSD, memory_mask_BS) if index == 1 else None
-        return self._update_after_mixing(index, x_BTD, projected, deterministic)
+        return self._update_after_mixing(index, x_BTD, projected)
 
     def update_step(
         self, index: int, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
     ) -> tuple[jax.Array, Any]:
         """`update` for one token of each beam; only self-mixing changes the state."""
         if index > 0:
-            return self._update_after_mixing(index, x_BZD, projected, True), state
+            return self._update_after_mixing(index, x_BZD, projected), state
         x_ND = self.mixer_residual.norm(x_BZD).reshape(-1, x_BZD.shape[-1])
         y_ND, state = self.mixer.step(x_ND, state, position)
         return y_ND.reshape(x_BZD.shape), state
 
-    def _update_after_mixing(
-        self, index: int, x_BTD: jax.Array, projected: Any, deterministic: bool
-    ) -> jax.Array:
+    def _update_after_mixing(self, index: int, x_BTD: jax.Array, projected: Any) -> jax.Array:
         if index == 1:
-            return self.cross_residual.update(
-                x_BTD,
-                lambda x: self.cross.read(x, projected, deterministic=deterministic),
-                deterministic=deterministic,
-            )
-        return self.feed_forward_residual.update(
-            x_BTD,
-            lambda x: self.feed_forward(x, deterministic=deterministic),
-            deterministic=deterministic,
-        )
+            return self.cross_residual.update(x_BTD, lambda x: self.cross.read(x, projected))
+        return self.feed_forward_residual.update(x_BTD, self.feed_forward)
 
-    def _read_and_feed(self, x_BTD: jax.Array, projected: Any, deterministic: bool) -> jax.Array:
-        x_BTD = self.cross_residual(
-            x_BTD,
-            lambda x: self.cross.read(x, projected, deterministic=deterministic),
-            deterministic=deterministic,
-        )
-        return self.feed_forward_residual(
-            x_BTD,
-            lambda x: self.feed_forward(x, deterministic=deterministic),
-            deterministic=deterministic,
-        )
+    def _read_and_feed(self, x_BTD: jax.Array, projected: Any) -> jax.Array:
+        x_BTD = self.cross_residual(x_BTD, lambda x: self.cross.read(x, projected))
+        return self.feed_forward_residual(x_BTD, self.feed_forward)

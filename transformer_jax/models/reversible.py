@@ -32,25 +32,22 @@ def forward_pair(pair: Pair, update: Callable[[jax.Array], jax.Array]) -> Pair:
     return b, a + update(b)
 
 
-def run_stack(
-    stack: nn.Module, x_BLD: jax.Array, memory: Any, masks: Any, *, deterministic: bool
-) -> jax.Array:
+def run_stack(stack: nn.Module, x_BLD: jax.Array, memory: Any, masks: Any) -> jax.Array:
     """All blocks of a bound `Encoder` or `Decoder`, [B, L, D] -> [B, L, D].
 
-    In training (not deterministic) the backward pass reconstructs the activations.
+    With a dropout key, as in training, the backward pass reconstructs the activations.
 
     Args:
-        stack: has `blocks`, and `update(layer, index, x, memory, masks, deterministic)`.
+        stack: has `blocks`, and `update(layer, index, x, memory, masks)`.
         x_BLD: the embedded tokens.
         memory: a pytree of arrays that gradients flow to, besides x.
         masks: a pytree of arrays that they do not.
-        deterministic: no dropout.
     """
     places = [(i, j) for i, block in enumerate(stack.blocks) for j in range(block.num_updates)]
-    if deterministic or stack.is_initializing():
+    if stack.is_initializing() or not stack.has_rng("dropout"):
 
         def update_at(layer: int, index: int, x: jax.Array) -> jax.Array:
-            return stack.update(layer, index, x, memory, masks, deterministic)
+            return stack.update(layer, index, x, memory, masks)
 
         pair = (x_BLD, x_BLD)
         for i, j in places:
@@ -94,7 +91,6 @@ def _pure_update(stack: nn.Module, layer: int, index: int) -> Update:
             x_BLD,
             memory,
             masks,
-            False,
             rngs={"dropout": key},
             method="update",
         )

@@ -63,7 +63,7 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        block = nn.remat(EncoderBlock, static_argnums=(3,)) if config.remat else EncoderBlock
+        block = nn.remat(EncoderBlock) if config.remat else EncoderBlock
         self.position = _position(config, config.encoder, causal=False)
         self.blocks = [
             block(config, mixer)
@@ -73,30 +73,24 @@ class Encoder(nn.Module):
         if config.norm == "pre":
             self.last_norm = layer_norm(config)
 
-    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array, *, deterministic: bool) -> jax.Array:
+    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array) -> jax.Array:
         """Embeddings [B, S, D] -> memory [B, S, D]."""
         self.position.check_length(x_BSD.shape[1])
         x_BSD = self.position.embed(x_BSD, jnp.arange(x_BSD.shape[1]))
-        x_BSD = self.dropout(x_BSD, deterministic=deterministic)
+        x_BSD = self.dropout(x_BSD)
         if self.config.residual == "reversible":
-            x_BSD = run_stack(self, x_BSD, (), mask_BS, deterministic=deterministic)
+            x_BSD = run_stack(self, x_BSD, (), mask_BS)
         else:
             for block in self.blocks:
-                x_BSD = block(constrain(x_BSD, "batch", None, None), mask_BS, deterministic)
+                x_BSD = block(constrain(x_BSD, "batch", None, None), mask_BS)
         return self.last_norm(x_BSD) if self.config.norm == "pre" else x_BSD
 
     def update(
-        self,
-        layer: int,
-        index: int,
-        x_BSD: jax.Array,
-        memory: tuple[()],
-        mask_BS: jax.Array,
-        deterministic: bool,
+        self, layer: int, index: int, x_BSD: jax.Array, memory: tuple[()], mask_BS: jax.Array
     ) -> jax.Array:
         """What a sublayer adds; for `models.reversible`."""
         del memory
-        return self.blocks[layer].update(index, x_BSD, mask_BS, deterministic)
+        return self.blocks[layer].update(index, x_BSD, mask_BS)
 
 
 class Decoder(nn.Module):
@@ -106,7 +100,7 @@ class Decoder(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        block = nn.remat(DecoderBlock, static_argnums=(5,)) if config.remat else DecoderBlock
+        block = nn.remat(DecoderBlock) if config.remat else DecoderBlock
         self.position = _position(config, config.decoder, causal=True)
         cross_context = mixer_context(config, causal=False)
         cross_options = getattr(config.cross_options, config.cross)
@@ -119,26 +113,20 @@ class Decoder(nn.Module):
             self.last_norm = layer_norm(config)
 
     def __call__(
-        self,
-        x_BTD: jax.Array,
-        mask_BT: jax.Array,
-        memory_BSD: jax.Array,
-        memory_mask_BS: jax.Array,
-        *,
-        deterministic: bool,
+        self, x_BTD: jax.Array, mask_BT: jax.Array, memory_BSD: jax.Array, memory_mask_BS: jax.Array
     ) -> jax.Array:
         """Embeddings of the shifted target [B, T, D] -> [B, T, D]."""
         self.position.check_length(x_BTD.shape[1])
         x_BTD = self.position.embed(x_BTD, jnp.arange(x_BTD.shape[1]))
-        x_BTD = self.dropout(x_BTD, deterministic=deterministic)
+        x_BTD = self.dropout(x_BTD)
         memory_BSD = constrain(memory_BSD, "batch", None, None)
         if self.config.residual == "reversible":
             masks = (mask_BT, memory_mask_BS)
-            x_BTD = run_stack(self, x_BTD, memory_BSD, masks, deterministic=deterministic)
+            x_BTD = run_stack(self, x_BTD, memory_BSD, masks)
         else:
             for block in self.blocks:
                 x_BTD = constrain(x_BTD, "batch", None, None)
-                x_BTD = block(x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic)
+                x_BTD = block(x_BTD, mask_BT, memory_BSD, memory_mask_BS)
         return constrain(self._normed(x_BTD), "batch", None, None)
 
     def update(
@@ -148,13 +136,10 @@ class Decoder(nn.Module):
         x_BTD: jax.Array,
         memory_BSD: jax.Array,
         masks: tuple[jax.Array, jax.Array],
-        deterministic: bool,
     ) -> jax.Array:
         """What a sublayer adds; for `models.reversible`."""
         mask_BT, memory_mask_BS = masks
-        return self.blocks[layer].update(
-            index, x_BTD, mask_BT, memory_BSD, memory_mask_BS, deterministic
-        )
+        return self.blocks[layer].update(index, x_BTD, mask_BT, memory_BSD, memory_mask_BS)
 
     def project(self, memory_BSD: jax.Array, memory_mask_BS: jax.Array) -> list[Any]:
         """Each layer's view of the memory; leaves lead with B."""
@@ -222,13 +207,9 @@ class Transformer(nn.Module):
         source_mask_BS: jax.Array,
         target_in_BT: jax.Array,
         target_mask_BT: jax.Array,
-        *,
-        deterministic: bool,
     ) -> jax.Array:
         """Teacher-forced logits [B, T, V] in float32."""
-        hidden_BTD = self.hidden(
-            source_BS, source_mask_BS, target_in_BT, target_mask_BT, deterministic=deterministic
-        )
+        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
         return self._logits(hidden_BTD)
 
     def loss(
@@ -240,12 +221,9 @@ class Transformer(nn.Module):
         labels_BT: jax.Array,
         *,
         label_smoothing: float,
-        deterministic: bool,
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
-        hidden_BTD = self.hidden(
-            source_BS, source_mask_BS, target_in_BT, target_mask_BT, deterministic=deterministic
-        )
+        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
         return cross_entropy(
             self._word_features(hidden_BTD),
             self._vocabulary_kernel(),
@@ -261,26 +239,19 @@ class Transformer(nn.Module):
         source_mask_BS: jax.Array,
         target_in_BT: jax.Array,
         target_mask_BT: jax.Array,
-        *,
-        deterministic: bool,
     ) -> jax.Array:
         """The decoder's last layer [B, T, D] under teacher forcing."""
-        memory_BSD = self.encode(source_BS, source_mask_BS, deterministic=deterministic)
+        memory_BSD = self.encode(source_BS, source_mask_BS)
         return self.decoder(
             self.target_embedding(target_in_BT),
             target_mask_BT,
             memory_BSD,
             source_mask_BS,
-            deterministic=deterministic,
         )
 
-    def encode(
-        self, source_BS: jax.Array, source_mask_BS: jax.Array, *, deterministic: bool = True
-    ) -> jax.Array:
+    def encode(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """Source ids [B, S] -> memory [B, S, D]."""
-        return self.encoder(
-            self.source_embedding(source_BS), source_mask_BS, deterministic=deterministic
-        )
+        return self.encoder(self.source_embedding(source_BS), source_mask_BS)
 
     def start(
         self, source_BS: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int

@@ -249,7 +249,6 @@ def _run(
         source_mask_1S,
         shift_right(target_1T),
         target_mask_1T,
-        deterministic=True,
         **options,
     )
 
