@@ -30,7 +30,8 @@ ENOUGH = 20
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
+from transformer_jax.config import Config, TrainConfig
+from transformer_jax.optimizers.schedules import RsqrtSchedule
 
 stack = StackConfig(num_layers=1)
 config = Config(
@@ -41,7 +42,7 @@ config = Config(
     batch=BatchConfig(tokens=256, max_length=64, num_buckets=1),
     model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=stack, decoder=stack,
                       dropout_rate=0.1, max_length=64),
-    train=TrainConfig(steps={steps}, optimizer=OptimizerConfig(learning_rate=1e-3),
+    train=TrainConfig(steps={steps}, schedule=RsqrtSchedule(learning_rate=1e-3),
                       ema_decay=0.9, log_every=1, evaluate_every={steps}, evaluate_sentences=2,
                       checkpoint_every=10, keep_checkpoints=3),
 )

@@ -73,9 +73,9 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
 
     from transformer_jax.config import TrainConfig
     from transformer_jax.models.config import ModelConfig, StackConfig
+    from transformer_jax.optimizers.optimizers import make_optimizer
     from transformer_jax.parallel.host_memory import keep_freed_memory
     from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
-    from transformer_jax.training.optimizer import make_optimizer
     from transformer_jax.training.state import init_state, state_shardings
     from transformer_jax.training.step import make_train_step
 
@@ -94,7 +94,8 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
     model = replace(model, matmul_dtype=matmul_dtype)  # type: ignore[arg-type]
     train = TrainConfig()
     mesh = make_mesh(MeshConfig())
-    optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
+    rate = train.schedule.build(model.d_model, train.steps)
+    optimizer = make_optimizer(train.optimizer, rate)
     shardings = state_shardings(model, optimizer, False, mesh)
     state = init_state(model, optimizer, ema=False, seed=0, shardings=shardings)
     step = make_train_step(model, train, optimizer, mesh, shardings)

@@ -20,35 +20,32 @@ With less than about 30,000 pairs take tokenizer.vocab_size=4000 and model.dropo
 from some 500,000 on, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops
 when validation BLEU has not risen for five evaluations. `steps` also sets the length of the
 learning rate's fall, so fewer steps are a shorter whole training, not a cut one; with less
-than some 10,000 take a tenth of them for train.optimizer.warmup_steps.
+than some 10,000 take a tenth of them for train.schedule.warmup_steps.
 """
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
+import transformer_jax as tj
 
-config = Config(
-    data=DataConfig(validation_from_train=1000),
-    tokenizer=TokenizerConfig(kind="unigram", vocab_size=8000),
-    batch=BatchConfig(tokens=4096, max_length=128),
-    model=ModelConfig(
+config = tj.Config(
+    data=tj.DataConfig(validation_from_train=1000),
+    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=8000),
+    batch=tj.BatchConfig(tokens=4096, max_length=128),
+    model=tj.ModelConfig(
         d_model=384,
         d_ff=1536,
         num_heads=6,
-        encoder=StackConfig(num_layers=4),
-        decoder=StackConfig(num_layers=4),
+        encoder=tj.StackConfig(num_layers=4),
+        decoder=tj.StackConfig(num_layers=4),
         dropout_rate=0.2,
         matmul_dtype="auto",
         max_length=192,
     ),
-    train=TrainConfig(
+    train=tj.TrainConfig(
         steps=20_000,
-        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=2000, schedule="cosine"),
+        schedule=tj.CosineSchedule(learning_rate=1e-3, warmup_steps=2000),
         ema_decay=0.999,
         evaluate_every=1000,
         early_stopping=5,
         checkpoint_every=1000,
     ),
-    decode=DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=192),
+    decode=tj.DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=192),
 )

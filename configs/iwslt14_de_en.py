@@ -17,16 +17,13 @@ The sizes are those known as transformer_iwslt_de_en. Ours are the layer norm be
 sublayer, one vocabulary for both languages and all three embeddings tied.
 """
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig
+import transformer_jax as tj
 
-config = Config(
-    data=DataConfig(source_language="de", target_language="en"),
-    tokenizer=TokenizerConfig(kind="bpe", vocab_size=10_000),
-    batch=BatchConfig(tokens=4096, max_length=175, length_multiple=8),
-    model=ModelConfig(
+config = tj.Config(
+    data=tj.DataConfig(source_language="de", target_language="en"),
+    tokenizer=tj.TokenizerConfig(kind="bpe", vocab_size=10_000),
+    batch=tj.BatchConfig(tokens=4096, max_length=175, length_multiple=8),
+    model=tj.ModelConfig(
         d_model=512,
         d_ff=1024,
         num_heads=4,
@@ -34,13 +31,12 @@ config = Config(
         matmul_dtype="auto",
         max_length=256,
     ),
-    train=TrainConfig(
+    train=tj.TrainConfig(
         steps=50_000,
-        optimizer=OptimizerConfig(
-            name="adamw", learning_rate=5e-4, warmup_steps=4000, weight_decay=1e-4
-        ),
+        optimizer=tj.AdamW(weight_decay=1e-4),
+        schedule=tj.RsqrtSchedule(learning_rate=5e-4, warmup_steps=4000),
         evaluate_every=2000,
         checkpoint_every=2000,
     ),
-    decode=DecodeConfig(beam_size=5, length_penalty=1.0),
+    decode=tj.DecodeConfig(beam_size=5, length_penalty=1.0),
 )

@@ -21,32 +21,29 @@ two with AVX2 these options reached 38.26 BLEU, 60.36 chrF++ in 55 minutes (2026
     --config.model.dropout_rate=0.2 --config.tokenizer.sampling_alpha=0
 """
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
+import transformer_jax as tj
 
-config = Config(
-    data=DataConfig(source_language="en", target_language="de"),
-    tokenizer=TokenizerConfig(kind="unigram", vocab_size=5000, sampling_alpha=0.2),
-    batch=BatchConfig(tokens=2048, max_length=64),
-    model=ModelConfig(
+config = tj.Config(
+    data=tj.DataConfig(source_language="en", target_language="de"),
+    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=5000, sampling_alpha=0.2),
+    batch=tj.BatchConfig(tokens=2048, max_length=64),
+    model=tj.ModelConfig(
         d_model=192,
         d_ff=512,
         num_heads=4,
-        encoder=StackConfig(num_layers=3),
-        decoder=StackConfig(num_layers=3),
+        encoder=tj.StackConfig(num_layers=3),
+        decoder=tj.StackConfig(num_layers=3),
         dropout_rate=0.3,
         matmul_dtype="auto",
         max_length=96,
     ),
-    train=TrainConfig(
+    train=tj.TrainConfig(
         steps=15_000,
-        optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=600, schedule="cosine"),
+        schedule=tj.CosineSchedule(learning_rate=2e-3, warmup_steps=600),
         ema_decay=0.999,
         evaluate_every=1250,
         evaluate_sentences=300,
         checkpoint_every=1250,
     ),
-    decode=DecodeConfig(beam_size=5, length_penalty=0.6, max_source_length=96),
+    decode=tj.DecodeConfig(beam_size=5, length_penalty=0.6, max_source_length=96),
 )

@@ -12,32 +12,29 @@ Score:     97.1 BLEU, 98.5 chrF++ on the 500 test sentences with AVX-512 (bfloat
            (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
 """
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
+import transformer_jax as tj
 
-config = Config(
-    data=DataConfig(tfds_name="grammar_translate", source_language="en", target_language="de"),
-    tokenizer=TokenizerConfig(kind="unigram", vocab_size=1000),
-    batch=BatchConfig(tokens=2048, max_length=64, num_buckets=3),
-    model=ModelConfig(
+config = tj.Config(
+    data=tj.DataConfig(tfds_name="grammar_translate", source_language="en", target_language="de"),
+    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=1000),
+    batch=tj.BatchConfig(tokens=2048, max_length=64, num_buckets=3),
+    model=tj.ModelConfig(
         d_model=128,
         d_ff=256,
         num_heads=4,
-        encoder=StackConfig(num_layers=2),
-        decoder=StackConfig(num_layers=2),
+        encoder=tj.StackConfig(num_layers=2),
+        decoder=tj.StackConfig(num_layers=2),
         dropout_rate=0.1,
         matmul_dtype="auto",
         max_length=64,
     ),
-    train=TrainConfig(
+    train=tj.TrainConfig(
         steps=450,
-        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=120, schedule="cosine"),
+        schedule=tj.CosineSchedule(learning_rate=3e-3, warmup_steps=120),
         evaluate_every=225,
         evaluate_sentences=200,
         checkpoint_every=225,
         log_every=25,
     ),
-    decode=DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=64),
+    decode=tj.DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=64),
 )

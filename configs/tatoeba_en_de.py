@@ -15,31 +15,28 @@ retrieval. Many English sentences stand there with several German ones; split by
 sentence, or the test set will hold sentences that were trained on.
 """
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
+import transformer_jax as tj
 
-config = Config(
-    data=DataConfig(source_language="en", target_language="de"),
-    tokenizer=TokenizerConfig(kind="unigram", vocab_size=8000),
-    batch=BatchConfig(tokens=4096, max_length=64, num_buckets=8),
-    model=ModelConfig(
+config = tj.Config(
+    data=tj.DataConfig(source_language="en", target_language="de"),
+    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=8000),
+    batch=tj.BatchConfig(tokens=4096, max_length=64, num_buckets=8),
+    model=tj.ModelConfig(
         d_model=256,
         d_ff=1024,
         num_heads=4,
-        encoder=StackConfig(num_layers=3),
-        decoder=StackConfig(num_layers=3),
+        encoder=tj.StackConfig(num_layers=3),
+        decoder=tj.StackConfig(num_layers=3),
         dropout_rate=0.2,
         matmul_dtype="auto",
         max_length=96,
     ),
-    train=TrainConfig(
+    train=tj.TrainConfig(
         steps=12_000,
-        optimizer=OptimizerConfig(learning_rate=2e-3, warmup_steps=1000, schedule="cosine"),
+        schedule=tj.CosineSchedule(learning_rate=2e-3, warmup_steps=1000),
         ema_decay=0.999,
         evaluate_every=1000,
         checkpoint_every=1000,
     ),
-    decode=DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=96),
+    decode=tj.DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=96),
 )

@@ -22,16 +22,15 @@ is not the vocabulary alone, since no one size gives both 65 M here and 213 M fo
 model.norm=pre ends each stack with one layer norm more: 63,075,328.
 """
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig
+import transformer_jax as tj
 
-config = Config(
-    data=DataConfig(tfds_name="wmt14_translate/de-en", source_language="en", target_language="de"),
-    tokenizer=TokenizerConfig(kind="bpe", vocab_size=37_000, character_coverage=0.9995),
-    batch=BatchConfig(tokens=25_000, max_length=256, length_multiple=8),
-    model=ModelConfig(
+config = tj.Config(
+    data=tj.DataConfig(
+        tfds_name="wmt14_translate/de-en", source_language="en", target_language="de"
+    ),
+    tokenizer=tj.TokenizerConfig(kind="bpe", vocab_size=37_000, character_coverage=0.9995),
+    batch=tj.BatchConfig(tokens=25_000, max_length=256, length_multiple=8),
+    model=tj.ModelConfig(
         d_model=512,
         d_ff=2048,
         num_heads=8,
@@ -41,17 +40,16 @@ config = Config(
         dtype="bfloat16",
         matmul_dtype="bfloat16",
     ),
-    train=TrainConfig(
+    train=tj.TrainConfig(
         steps=100_000,
-        optimizer=OptimizerConfig(
-            name="adam", schedule="rsqrt", warmup_steps=4000, b1=0.9, b2=0.98, eps=1e-9
-        ),
+        optimizer=tj.Adam(b1=0.9, b2=0.98, eps=1e-9),
+        schedule=tj.RsqrtSchedule(warmup_steps=4000),
         label_smoothing=0.1,
         evaluate_every=3000,
         checkpoint_every=1500,
         keep_checkpoints=5,
     ),
-    decode=DecodeConfig(
+    decode=tj.DecodeConfig(
         beam_size=4, length_penalty=0.6, max_length_factor=1.0, max_length_offset=50
     ),
 )

@@ -10,11 +10,12 @@ from transformer_jax.config import (
     differences,
     from_json,
     load_config,
-    load_recipe,
     override,
     to_json,
 )
 from transformer_jax.errors import UserError
+from transformer_jax.optimizers.schedules import CosineSchedule, RsqrtSchedule
+from transformer_jax.recipes import load_recipe
 
 
 def test_overrides_are_typed_and_leave_the_original_alone():
@@ -23,18 +24,29 @@ def test_overrides_are_typed_and_leave_the_original_alone():
         config,
         {
             "train.steps": "7",
-            "train.optimizer.learning_rate": "1e-3",
+            "train.schedule.learning_rate": "1e-3",
             "model.encoder.mixers": "full,full",
             "tokenizer.joint": "false",
             "data.train_source": "a.txt,b.txt",
         },
     )
     assert changed.train.steps == 7
-    assert changed.train.optimizer.learning_rate == 1e-3
+    assert changed.train.schedule.learning_rate == 1e-3
     assert changed.model.encoder.mixers == ("full", "full")
     assert changed.tokenizer.joint is False
     assert changed.data.train_source == ("a.txt", "b.txt")
     assert config == Config()
+
+
+def test_none_is_a_value():
+    config = override(Config(), {"train.clip_norm": "1"})
+    assert override(config, {"train.clip_norm": "none"}).train.clip_norm is None
+    flags = {"train.schedule.learning_rate": "1", "train.schedule": "cosine(warmup_steps=7)"}
+    config = override(Config(), flags)  # in any order: first the variant, then its option
+    assert config.train.schedule == CosineSchedule(learning_rate=1, warmup_steps=7)
+    config = override(config, {"train.schedule": "rsqrt(learning_rate=2)"})
+    config = override(config, {"train.schedule.learning_rate": "none"})
+    assert config.train.schedule == RsqrtSchedule()
 
 
 @pytest.mark.parametrize(
@@ -43,8 +55,13 @@ def test_overrides_are_typed_and_leave_the_original_alone():
         ("train.stepz", "7", "did you mean --config.train.steps?"),
         ("trian.steps", "7", "did you mean --config.train?"),
         ("model.encoder.num_layer", "7", "did you mean --config.model.encoder.num_layers?"),
-        ("train.steps", "many", "--config.train.steps=many: input should be a valid integer"),
+        ("train.steps", "many", "--config.train.steps=many: must be a valid integer"),
         ("model.norm", "middle", "'pre' or 'post'"),
+        ("train.steps", "0", "--config.train.steps=0: must be greater than 0"),
+        ("train.ema_decay", "1", "--config.train.ema_decay=1: must be less than 1"),
+        ("train.schedule", "linaer", "did you mean 'linear'?; use rsqrt, cosine, linear, constant"),
+        ("train.schedule.learnin_rate", "1", "rsqrt has no option 'learnin_rate'; did you mean"),
+        ("train.schedule.learning_rate", "-1", "rsqrt(learning_rate='-1'): must be greater than 0"),
         ("train", "7", "is a group of keys"),
         ("train.steps.more", "7", "train.steps is a value"),
         ("decode.beam_size", "0", "beam_size"),
@@ -57,7 +74,8 @@ def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
 
 
 def test_json_round_trip(tmp_path):
-    config = override(Config(), {"data.train_source": "a,b", "train.ema_decay": "0.5"})
+    flags = {"data.train_source": "a,b", "train.ema_decay": "0.5", "train.optimizer": "sgd"}
+    config = override(Config(), flags)
     (tmp_path / "config.json").write_text(to_json(config))
     assert load_config(tmp_path) == config
 
@@ -67,7 +85,7 @@ def test_json_round_trip(tmp_path):
     [
         (
             lambda raw: raw["train"].update(stepz=3),
-            "unknown key train.stepz; did you mean train.steps?",
+            "config.json: train.stepz: no such key; did you mean train.steps?",
         ),
         (lambda raw: raw["train"].update(steps="x"), "train.steps"),
     ],
@@ -81,6 +99,14 @@ def test_a_damaged_config_json_names_the_file_and_the_key(tmp_path, change, word
     assert words in str(error.value)
 
 
+def test_a_config_of_an_older_version_is_refused_with_one_line(tmp_path):
+    raw = json.loads(to_json(Config()))
+    raw["train"]["optimizer"] = {"name": "adam", "schedule": "rsqrt"}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(UserError, match=r"config.json: written by a version .* before 0.2; .*$"):
+        load_config(tmp_path)
+
+
 def test_text_that_is_not_json_names_the_line():
     with pytest.raises(UserError, match=r"here:2: not valid JSON"):
         from_json('{\n"train": }', "here")
@@ -90,6 +116,12 @@ def test_differences_name_keys_and_both_values():
     config = Config()
     other = replace(config, train=replace(config.train, steps=5))
     assert differences(config, other) == ["train.steps: 100000 -> 5"]
+    other = override(Config(), {"train.schedule.warmup_steps": "7"})
+    assert differences(config, other) == ["train.schedule.warmup_steps: 4000 -> 7"]
+    other = override(Config(), {"train.schedule": "cosine(learning_rate=0.5)"})
+    assert differences(config, other) == [
+        f"train.schedule: {RsqrtSchedule()} -> {CosineSchedule(learning_rate=0.5)}"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +134,12 @@ def test_differences_name_keys_and_both_values():
         (
             "from transformer_jax import Config, TrainConfig\n"
             "config = Config(\n    train=TrainConfig(step=5),\n)",
-            r"recipe.py:3: TrainConfig has no key step; did you mean steps\? \(keys there: steps, ",
+            r"recipe.py:3: TrainConfig has no key step; did you mean 'steps'\? \(keys: steps, ",
         ),
         (
             "import dataclasses\nfrom transformer_jax import Config\n"
             "config = dataclasses.replace(Config(), trian=3)",
-            r"recipe.py:3: Config has no key trian; did you mean train\?",
+            r"recipe.py:3: Config has no key trian; did you mean 'train'\?",
         ),
         (
             "from transformer_jax import DecodeConfig\nDecodeConfig(beam_size=0)",

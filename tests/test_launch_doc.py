@@ -12,8 +12,9 @@ import pytest
 
 from transformer_jax.cli.main import build_parser
 from transformer_jax.cli.train import parse_overrides
-from transformer_jax.config import load_recipe, override
+from transformer_jax.config import override
 from transformer_jax.plan.topology import GENERATIONS
+from transformer_jax.recipes import load_recipe
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = re.compile(r"\bpython (train|eval)\.py (.*)|^transformer-jax (\w+) (.*)")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import load_recipe, override
+from transformer_jax.config import override
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
 from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.recipes import load_recipe
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,7 +10,8 @@ import pytest
 import transformer_jax as tj
 from transformer_jax.cli.main import build_parser
 from transformer_jax.cli.train import parse_overrides
-from transformer_jax.config import load_recipe, override
+from transformer_jax.config import override
+from transformer_jax.recipes import load_recipe
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

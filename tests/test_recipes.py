@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Config, load_recipe
+from transformer_jax.config import Config
 from transformer_jax.models.api import num_params
 from transformer_jax.models.config import ModelConfig, check_model_config
+from transformer_jax.recipes import load_recipe
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 #: Vaswani et al. 2017, table 3.

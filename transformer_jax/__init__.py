@@ -5,43 +5,65 @@
     translator = tj.load("runs/multi30k")
     translator.translate(["A dog runs."])
 
-The model as pure functions: `init`, `apply`, `loss`, `encode`, `decode_step`, all of
-(config, params, arrays). Training over any iterator of batches: `fit`. Names are
-resolved on first use, so importing this package reads no file, starts no device and
-imports no TensorFlow.
+The model is a set of pure functions of (config, params, arrays): `init`, `apply`, `loss`,
+`encode`, `decode_step`. `fit` trains over any iterator of batches. Each name is imported on its
+first use, so importing this package reads no file, starts no device and imports no TensorFlow.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from transformer_jax.config import Config, TrainConfig
+    from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+    from transformer_jax.decoding.config import DecodeConfig
+    from transformer_jax.errors import UserError
+    from transformer_jax.models.api import apply, decode_step, encode, init, loss
+    from transformer_jax.models.config import ModelConfig, StackConfig
+    from transformer_jax.optimizers.optimizers import Adafactor, Adam, AdamW, Lion, Sgd
+    from transformer_jax.optimizers.schedules import (
+        ConstantSchedule,
+        CosineSchedule,
+        LinearSchedule,
+        RsqrtSchedule,
+    )
+    from transformer_jax.parallel.mesh import MeshConfig
+    from transformer_jax.recipes import load_recipe
+    from transformer_jax.training.loop import fit
+    from transformer_jax.translation.translator import Translator, load
 
+__version__ = "0.2.0"
+
+#: Module -> the public names in it.
 _EXPORTS = {
-    "Config": "transformer_jax.config",
-    "DecodeConfig": "transformer_jax.decoding.config",
-    "MeshConfig": "transformer_jax.parallel.mesh",
-    "ModelConfig": "transformer_jax.models.config",
-    "OptimizerConfig": "transformer_jax.config",
-    "StackConfig": "transformer_jax.models.config",
-    "TrainConfig": "transformer_jax.config",
-    "Translator": "transformer_jax.translation.translator",
-    "UserError": "transformer_jax.errors",
-    "apply": "transformer_jax.models.api",
-    "decode_step": "transformer_jax.models.api",
-    "encode": "transformer_jax.models.api",
-    "fit": "transformer_jax.training.loop",
-    "init": "transformer_jax.models.api",
-    "load": "transformer_jax.translation.translator",
-    "loss": "transformer_jax.models.api",
+    "config": ("Config", "TrainConfig"),
+    "data.config": ("BatchConfig", "DataConfig", "TokenizerConfig"),
+    "decoding.config": ("DecodeConfig",),
+    "errors": ("UserError",),
+    "models.api": ("apply", "decode_step", "encode", "init", "loss"),
+    "models.config": ("ModelConfig", "StackConfig"),
+    "optimizers.optimizers": ("Adafactor", "Adam", "AdamW", "Lion", "Sgd"),
+    "optimizers.schedules": (
+        "ConstantSchedule",
+        "CosineSchedule",
+        "LinearSchedule",
+        "RsqrtSchedule",
+    ),
+    "parallel.mesh": ("MeshConfig",),
+    "recipes": ("load_recipe",),
+    "training.loop": ("fit",),
+    "translation.translator": ("Translator", "load"),
 }
 
-__all__ = sorted(_EXPORTS)
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_EXPORTS[name]), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

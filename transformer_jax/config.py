@@ -1,74 +1,56 @@
-"""The whole of a run: one dataclass, its recipe files, and config.json."""
+"""The config of a run: its parts, their validation, the flags that change it, config.json."""
 
 import dataclasses
 import difflib
-import importlib.util
+import functools
 import json
-import math
-import re
-import traceback
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from annotated_types import Gt, Lt
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
+from transformer_jax.config_types import Positive, Rate
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
+from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.paths import as_path
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """An Optax optimizer and its learning-rate schedule."""
-
-    name: Literal["adam", "adamw", "adafactor", "lion", "sgd"] = "adam"
-    schedule: Literal["rsqrt", "cosine", "linear", "constant"] = "rsqrt"
-    learning_rate: float = 0.0  #: peak; 0 with rsqrt = (d_model * warmup_steps)^-0.5, the paper's
-    warmup_steps: int = 4000
-    b1: float = 0.9
-    b2: float = 0.98
-    eps: float = 1e-9
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0  #: 0 = no clipping
-
-
-#: What each optimizer does not read.
-_NOT_READ = {
-    "adam": ("weight_decay",),
-    "adamw": (),
-    "adafactor": ("b1", "b2", "eps"),
-    "lion": ("eps",),
-    "sgd": ("b2", "eps", "weight_decay"),
-}
+from transformer_jax.variants import OneOf, family_of, reason, split_text
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """How long to train, and what to do on the way."""
 
-    steps: int = 100_000
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    label_smoothing: float = 0.1
-    accumulate: int = 1  #: each batch is cut into this many parts, one gradient
-    ema_decay: float = 0.0  #: > 0 keeps an average of the parameters, used for evaluation
-    seed: int = 0
-    log_every: int = 50
-    evaluate_every: int = 1000  #: greedy BLEU on part of the validation set
-    evaluate_sentences: int = 500
-    early_stopping: int = 0  #: stop after this many evaluations without a better BLEU; 0 = never
-    max_bad_steps: int = 10  #: stop after this many in a row whose loss or gradient is not finite
-    checkpoint_every: int = 1000
-    keep_checkpoints: int = 5  #: the last N are kept (and can be averaged), and the best
+    steps: PositiveInt = 100_000
+    optimizer: Annotated[Optimizer, OneOf(OPTIMIZERS)] = Adam()
+    schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
+    clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit
+    label_smoothing: Rate = 0.1
+    accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
+    #: decay of a moving average of the parameters, which evaluation uses; none = no average
+    ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
+    seed: NonNegativeInt = 0
+    log_every: PositiveInt = 50
+    evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
+    evaluate_sentences: PositiveInt = 500  #: at most this many sentences of the validation set
+    #: stop after this many evaluations without a better BLEU; none = never
+    early_stopping: PositiveInt | None = None
+    #: stop after this many steps in a row whose loss or gradient is not finite
+    max_bad_steps: PositiveInt = 10
+    checkpoint_every: PositiveInt = 1000
+    keep_checkpoints: PositiveInt = 5  #: the newest N are kept, and the best
 
 
 @dataclass(frozen=True)
 class Config:
-    """A recipe. `--config.<part>.<key>=value` overrides any field on the command line."""
+    """A recipe. `--config.<part>.<key>=<value>` sets any key on the command line."""
 
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -79,215 +61,159 @@ class Config:
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
 
-def check_train_config(train: TrainConfig) -> None:
-    """Refuses values that cannot work.
+C = TypeVar("C")
+
+
+@functools.cache
+def _adapter(cls: type[C]) -> TypeAdapter[C]:
+    """Of a config class; unknown keys are errors there and in its parts."""
+    if "__pydantic_config__" not in vars(cls):
+        cls.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    return TypeAdapter(cls)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config, or a part of one, as nested dicts; variants have their `kind` in it."""
+    return _adapter(type(config)).dump_python(config, warnings=False)
+
+
+def from_dict(cls: type[C], values: Any, prefix: str = "") -> C:
+    """The config that nested dicts spell. Keys that are missing have their defaults.
+
+    Args:
+        cls: `Config` or the class of one of its parts.
+        values: nested dicts; a variant may have any of its spellings.
+        prefix: put before each key in messages, such as `--config.`.
 
     Raises:
-        UserError: names the key.
+        UserError: an unknown key (names the nearest one) or a wrong value (says what is allowed).
     """
-    least = {
-        "steps": 1,
-        "accumulate": 1,
-        "seed": 0,
-        "log_every": 1,
-        "evaluate_every": 1,
-        "evaluate_sentences": 1,
-        "early_stopping": 0,
-        "max_bad_steps": 1,
-        "checkpoint_every": 1,
-        "keep_checkpoints": 1,
-    }
-    for key, limit in least.items():
-        if getattr(train, key) < limit:
-            raise UserError(f"train.{key}={getattr(train, key)}: must be at least {limit}")
-    for key in ("label_smoothing", "ema_decay"):
-        if not 0.0 <= getattr(train, key) < 1.0:
-            raise UserError(f"train.{key}={getattr(train, key)}: must lie in [0, 1)")
-    optimizer = train.optimizer
-    for key in ("learning_rate", "warmup_steps", "eps", "weight_decay", "clip_norm"):
-        value = getattr(optimizer, key)
-        if not 0 <= value < math.inf:
-            raise UserError(f"train.optimizer.{key}={value}: must be 0 or larger, and finite")
-    for key in ("b1", "b2"):
-        if not 0.0 <= getattr(optimizer, key) < 1.0:
-            value = getattr(optimizer, key)
-            raise UserError(f"train.optimizer.{key}={value}: must lie in [0, 1)")
-    check_optimizer_config(optimizer)
-
-
-def check_optimizer_config(optimizer: OptimizerConfig) -> None:
-    """Refuses keys that do not go together, and those that the optimizer does not read.
-
-    Raises:
-        UserError: names them.
-    """
-    if not optimizer.learning_rate and optimizer.schedule != "rsqrt":
-        raise UserError(
-            f"train.optimizer.learning_rate must be set with schedule={optimizer.schedule}"
-        )
-    for key in _NOT_READ[optimizer.name]:
-        value, default = getattr(optimizer, key), getattr(OptimizerConfig, key)
-        if value != default:
-            raise UserError(
-                f"train.optimizer.{key}={value} has no effect with name={optimizer.name}: "
-                f"leave it at {default}, or use name=adamw"
-            )
-
-
-def load_recipe(path: str) -> Config:
-    """The `config` that a recipe file defines: a Python file with `config = Config(...)`."""
-    file = Path(path)
-    if not file.is_file():
-        raise UserError(f"--config={path}: no such file; the recipes are in configs/")
-    spec = importlib.util.spec_from_file_location(f"recipe_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise UserError(f"--config={path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # a recipe is the user's code: name the line, not our stack
-        raise UserError(f"--config={path}{_line_in(file, error)}: {_mistake(error)}") from error
-    config = getattr(module, "config", None)
-    if not isinstance(config, Config):
-        raise UserError(f"--config={path}: the file must define `config = Config(...)`")
-    return config
-
-
-def _line_in(file: Path, error: Exception) -> str:
-    """`:line` of a file's code that raised an error, or where it is no Python; else nothing."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f":{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-    return f":{lines[-1]}" if lines else ""
-
-
-def _mistake(error: Exception) -> str:
-    """One line; of a key that a config class does not have, with the nearest that it has."""
-    if isinstance(error, UserError):
-        return str(error)
-    found = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    classes = {kind.__name__: kind for kind in _config_classes(Config())}
-    if found and found[1] in classes:
-        names = [f.name for f in dataclasses.fields(classes[found[1]])]
-        return (
-            f"{found[1]} has no key {found[2]}; did you mean {_nearest(found[2], names)}? "
-            f"(keys there: {', '.join(names)})"
-        )
-    return " ".join(f"{type(error).__name__}: {error}".splitlines())
-
-
-def _config_classes(node: Any) -> set[type]:
-    if not dataclasses.is_dataclass(node):
-        return set()
-    children = (getattr(node, f.name) for f in dataclasses.fields(node))
-    return {type(node)}.union(*map(_config_classes, children))
-
-
-def _nearest(key: str, names: Iterable[str]) -> str:
-    return difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
-
-
-def override(config: Config, overrides: dict[str, str]) -> Config:
-    """A copy of `config` with dotted keys replaced by values from the command line.
-
-    Raises:
-        UserError: an unknown key (names the nearest) or a value of the wrong type.
-    """
-    for key, value in overrides.items():
-        config = _replace(config, key.split("."), value, key)
-    return config
-
-
-def _replace(node: Any, path: list[str], value: str, key: str) -> Any:
-    names = [f.name for f in dataclasses.fields(node)]
-    head, rest = path[0], path[1:]
-    prefix = key[: len(key) - len(".".join(path))]
-    if head not in names:
-        raise UserError(
-            f"--config.{key}: no such key; did you mean --config.{prefix}{_nearest(head, names)}? "
-            f"(keys there: {', '.join(names)})"
-        )
-    child = getattr(node, head)
-    if rest and not dataclasses.is_dataclass(child):
-        raise UserError(f"--config.{key}: {prefix}{head} is a value, it has no key {rest[0]}")
-    if rest:
-        return dataclasses.replace(node, **{head: _replace(child, rest, value, key)})
-    if dataclasses.is_dataclass(child):
-        inner = ", ".join(f.name for f in dataclasses.fields(child))
-        raise UserError(f"--config.{key} is a group of keys ({inner}); set one of those")
-    raw = {f.name: getattr(node, f.name) for f in dataclasses.fields(node)} | {head: value}
-    try:
-        return TypeAdapter(type(node)).validate_python(raw)
+        return _adapter(cls).validate_python(values)
     except ValidationError as error:
-        raise UserError(f"--config.{key}={value}: {_reason(error)}") from error
+        raise UserError(_explained(cls, error, prefix)) from error
 
 
-def _reason(error: ValidationError) -> str:
+def validated(config: C, prefix: str = "") -> C:
+    """The same config with every value checked and of its declared type.
+
+    Raises:
+        UserError: see `from_dict`.
+    """
+    return from_dict(type(config), to_dict(config), prefix)
+
+
+def override(config: C, flags: Mapping[str, str], prefix: str = "--config.") -> C:
+    """A validated copy of a config in which dotted keys have new values.
+
+    A key may go into a variant: `train.schedule.learning_rate`. It then replaces that option of
+    the variant that the config, or the flag `train.schedule`, has chosen.
+
+    Args:
+        config: a config, or a part of one.
+        flags: dotted key -> text of its value; `none` is None.
+        prefix: put before each key in messages.
+
+    Raises:
+        UserError: an unknown key (names the nearest one) or a wrong value (says what is allowed).
+    """
+    tree = to_dict(config)
+    for key, text in sorted(flags.items(), key=lambda flag: flag[0].count(".")):
+        _set(type(config), tree, key.split("."), text, prefix)
+    return from_dict(type(config), tree, prefix)
+
+
+def _set(cls: type, tree: dict[str, Any], path: list[str], text: str, prefix: str) -> None:
+    """Sets one value in the dict form of a config of class `cls`."""
+    name, *rest = path
+    hint = get_type_hints(cls, include_extras=True).get(name)
+    if rest:
+        child = tree.get(name, {})  # {}: an unknown key, which validation refuses
+        if not isinstance(child, dict):
+            raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
+        tree[name] = child = dict(child)
+        if dataclasses.is_dataclass(hint):
+            _set(hint, child, rest, text, f"{prefix}{name}.")
+        else:
+            child[".".join(rest)] = None if text.lower() == "none" else text
+    elif family_of(hint):
+        kind, options = split_text(text)
+        tree[name] = {"kind": kind} | options
+    elif text.lower() == "none" and type(None) in getattr(hint, "__args__", ()):
+        tree[name] = None
+    else:
+        tree[name] = text
+
+
+def _explained(cls: type, error: ValidationError, prefix: str) -> str:
+    """One line for the first thing that Pydantic found wrong."""
     first = error.errors()[0]
-    return first["msg"][0].lower() + first["msg"][1:]
+    *groups, name = map(str, first["loc"]) if first["loc"] else ("",)
+    key, value = prefix + ".".join([*groups, name]), first["input"]
+    if first["type"] == "unexpected_keyword_argument":
+        for group in groups:
+            cls = get_type_hints(cls)[group]
+        names = [field.name for field in dataclasses.fields(cls)]
+        nearest = ".".join([*groups, difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]])
+        return (
+            f"{key}: no such key; did you mean {prefix}{nearest}? (keys there: {', '.join(names)})"
+        )
+    if first["type"] == "dataclass_type":
+        return f"{key} is a group of keys: set one of them, not all"
+    if isinstance(value, str | int | float):
+        key += f"={value}"
+    return f"{key}: {reason(first)}" if key else reason(first)
 
 
 def to_json(config: Config) -> str:
-    """The config as JSON, every field written out."""
-    # A value of a wrong type, such as a Path, is told by whoever reads it.
-    return json.dumps(dataclasses.asdict(config), indent=2, default=str) + "\n"
+    """The config as JSON, every key written out."""
+    tree = _adapter(type(config)).dump_python(config, mode="json")
+    return json.dumps(tree, indent=2) + "\n"
 
 
 def from_json(text: str, origin: str) -> Config:
     """The config that `to_json` wrote.
 
     Raises:
-        UserError: not JSON, an unknown key or a value of the wrong type; names `origin`.
+        UserError: not JSON, an unknown key or a wrong value, or the config of a version before
+            0.2; the message begins with `origin`.
     """
     try:
-        raw = json.loads(text)
-        unknown = _unknown_keys(raw, dataclasses.asdict(Config()), "")
-        if unknown:
-            raise UserError(f"{origin}: unknown key {unknown[0]}")
-        return TypeAdapter(Config).validate_python(raw)
+        values = json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(f"{origin}:{error.lineno}: not valid JSON ({error.msg})") from error
     except RecursionError as error:
         raise UserError(f"{origin}: not a config, it is nested too deeply") from error
-    except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the whole"
-        raise UserError(f"{origin}: {where}: {_reason(error)}") from error
+    if _is_before_0_2(values):
+        raise UserError(
+            f"{origin}: written by a version of transformer_jax before 0.2; this version cannot "
+            "use that run: train it again, or use that version"
+        )
+    try:
+        return from_dict(Config, values)
+    except UserError as error:
+        raise UserError(f"{origin}: {error}") from error
 
 
-def _unknown_keys(raw: Any, known: Any, prefix: str) -> list[str]:
-    """`key; did you mean another?` for each."""
-    if not isinstance(raw, dict) or not isinstance(known, dict):
-        return []
-    found = [
-        f"{prefix}{key}; did you mean {prefix}{_nearest(key, known)}?"
-        for key in raw
-        if key not in known
-    ]
-    for key in raw:
-        if key in known:
-            found += _unknown_keys(raw[key], known[key], f"{prefix}{key}.")
-    return found
+def _is_before_0_2(values: Any) -> bool:
+    """Whether the optimizer has a `name`, and so is not yet a variant with a `kind`."""
+    for key in ("train", "optimizer"):
+        values = values.get(key) if isinstance(values, dict) else None
+    return isinstance(values, dict) and "name" in values
 
 
 def differences(old: Config, new: Config) -> list[str]:
-    """`key: old -> new` for every field that differs."""
-    flat_old, flat_new = (_flatten(dataclasses.asdict(c), "") for c in (old, new))
-    return [
-        f"{key}: {flat_old[key]} -> {flat_new[key]}"
-        for key in flat_new
-        if flat_old[key] != flat_new[key]
-    ]
+    """`key: old -> new` for every key that differs; a change of kind is one difference."""
+    return list(_differences(old, new, ""))
 
 
-def _flatten(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
+    if dataclasses.is_dataclass(old) and type(old) is type(new):
+        for each in dataclasses.fields(old):
+            path = f"{key}.{each.name}" if key else each.name
+            yield from _differences(getattr(old, each.name), getattr(new, each.name), path)
+    elif old != new:
+        yield f"{key}: {old} -> {new}"
 
 
 def load_config(workdir: str | Path) -> Config:

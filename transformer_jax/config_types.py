@@ -1,15 +1,25 @@
-"""Field types for config dataclasses that can be given on a command line."""
+"""Field types that several config classes share."""
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from annotated_types import Ge, Gt, Lt
+from pydantic import BeforeValidator, FiniteFloat
 
 
 def _split_commas(value: Any) -> Any:
     if isinstance(value, str):
-        return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
+        return tuple(part for part in map(str.strip, value.split(",")) if part)
     return value
 
 
-#: A tuple of strings; on the command line one string with commas: `a.txt,b.txt`.
+#: A tuple of strings; on the command line one text with commas: `a.txt,b.txt`.
 Strings = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
+
+#: A finite number above 0.
+Positive = Annotated[FiniteFloat, Gt(0)]
+
+#: A finite number, 0 or larger.
+NonNegative = Annotated[FiniteFloat, Ge(0)]
+
+#: A number in [0, 1): a rate of dropout, of decay.
+Rate = Annotated[FiniteFloat, Ge(0), Lt(1)]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class ManyOf:
         )
 
 
+def family_of(annotation: Any) -> Mapping[str, type] | None:
+    """The family in `Annotated[..., OneOf(family)]`; None for any other annotation."""
+    marks = getattr(annotation, "__metadata__", ())
+    return next((mark.family for mark in marks if isinstance(mark, OneOf)), None)
+
+
 def kind_of(variant: Any, family: Mapping[str, type]) -> str:
     """The name under which the variant's class is registered.
 
@@ -85,7 +91,7 @@ def parse(value: Any, family: Mapping[str, type]) -> Any:
             what is allowed.
     """
     if isinstance(value, str):
-        kind, options = _parse_text(value)
+        kind, options = split_text(value)
     elif isinstance(value, Mapping):
         options = dict(value)
         kind = options.pop("kind", None)
@@ -93,7 +99,7 @@ def parse(value: Any, family: Mapping[str, type]) -> Any:
         kind = kind_of(value, family)
         options = _shallow_dict(value)
     if kind not in family:
-        raise ValueError(f"{kind!r} is unknown{_hint(kind, family)}; use {', '.join(family)}")
+        raise ValueError(f"{kind!r} is unknown{hint(kind, family)}; use {', '.join(family)}")
     return _validated(kind, family[kind], options)
 
 
@@ -115,7 +121,7 @@ def parse_many(value: Any, family: Mapping[str, type]) -> tuple[Any, ...]:
 
 def to_dict(variant: Any, family: Mapping[str, type]) -> dict[str, Any]:
     """The JSON spelling: `kind` and every option."""
-    options = TypeAdapter(type(variant)).dump_python(variant, mode="json")
+    options = TypeAdapter(type(variant)).dump_python(variant, mode="json", warnings=False)
     return {"kind": kind_of(variant, family)} | options
 
 
@@ -139,17 +145,25 @@ def _validated(kind: str, cls: type, options: dict[str, Any]) -> Any:
     for key in options:
         if key not in known:
             has = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise ValueError(f"{kind} has no option {key!r}{_hint(key, known)}; {has}")
+            raise ValueError(f"{kind} has no option {key!r}{hint(key, known)}; {has}")
     try:
         return TypeAdapter(cls).validate_python(options)
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{kind}({option}={first['input']!r}): {message}") from error
+        if first["type"] == "missing":
+            raise ValueError(f"{kind} needs {option}: {kind}({option}=...)") from error
+        raise ValueError(f"{kind}({option}={first['input']!r}): {reason(first)}") from error
 
 
-def _hint(name: Any, known: Iterable[str]) -> str:
+def reason(error: ErrorDetails) -> str:
+    """What Pydantic says is wrong with a value: `must be greater than 0`."""
+    message = error["msg"].removeprefix("Value error, ")
+    return message.replace("Input should be", "must be", 1)
+
+
+def hint(name: Any, known: Iterable[str]) -> str:
+    """`; did you mean 'another'?` where a known name is similar, else nothing."""
     nearest = difflib.get_close_matches(str(name), list(known), n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
@@ -166,8 +180,12 @@ def _split(text: str) -> list[str]:
     return [part for part in map(str.strip, parts) if part]
 
 
-def _parse_text(text: str) -> tuple[str, dict[str, Any]]:
-    """`name` or `name(option=value, ...)`, each value a Python literal or a plain word."""
+def split_text(text: str) -> tuple[str, dict[str, Any]]:
+    """The kind and the options that a flag spells; neither is validated.
+
+    The text is `name` or `name(option=value, ...)`, each value a Python literal, `none` or a
+    plain word.
+    """
     name, parenthesis, rest = text.strip().partition("(")
     if not parenthesis:
         return name.strip(), {}
@@ -183,6 +201,8 @@ def _parse_text(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _literal(text: str) -> Any:
+    if text == "none":
+        return None
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

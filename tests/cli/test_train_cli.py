@@ -108,7 +108,7 @@ def test_the_log_has_what_the_user_was_told(trained):
 
 def test_a_run_that_ends_within_its_warm_up_is_told_so(place, trained, tmp_path, capsys):
     assert "train.steps=8 ends within the warm-up" in (trained / "log.txt").read_text()
-    more = ("--config.train.steps=1", "--config.train.optimizer.warmup_steps=0")
+    more = ("--config.train.steps=1", "--config.train.schedule.warmup_steps=0")
     assert main(train_command(place, tmp_path / "run", *more)) == 0
     assert "warm-up" not in capsys.readouterr().err
 
@@ -158,8 +158,8 @@ def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path,
         (["--config.data.train_source=/nonexistent.en"], "/nonexistent.en"),
         (["--config.mesh.data=3"], "does not fit 1 devices"),
         (["--bogus=1"], "--bogus=1"),
-        (["--config.train.optimizer.schedule=cosine"], "learning_rate must be set with schedule"),
-        (["--config.train.optimizer.weight_decay=0.1"], "no effect with name=adam"),
+        (["--config.train.schedule=cosine"], "cosine needs learning_rate"),
+        (["--config.train.optimizer.weight_decay=0.1"], "adam has no option 'weight_decay'"),
         (["--config.data.validation_source=v.en"], "give data.validation_target"),
         (["--config.data.test_source=t.tsv"], "t.tsv: no such file (data.test_source)"),
         (

@@ -10,12 +10,13 @@ import jax
 import pytest
 
 from transformer_jax.cli.main import main
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig
+from transformer_jax.config import Config, TrainConfig
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.optimizers.schedules import RsqrtSchedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.plan import largest_rows, make_plan
@@ -32,7 +33,7 @@ CONFIG = Config(
     model=ModelConfig(
         d_model=16, d_ff=32, num_heads=4, encoder=STACK, decoder=STACK, max_length=32
     ),
-    train=TrainConfig(steps=10, optimizer=OptimizerConfig(learning_rate=1e-3)),
+    train=TrainConfig(steps=10, schedule=RsqrtSchedule(learning_rate=1e-3)),
     decode=DecodeConfig(batch_size=3, beam_size=2, max_source_length=16),
 )
 

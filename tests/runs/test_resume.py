@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Config, OptimizerConfig, TrainConfig, override, to_json
+from transformer_jax.config import Config, TrainConfig, override, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
+from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
 from transformer_jax.parallel.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.runs.resume import settle, starts_anew
 
@@ -81,15 +82,21 @@ def test_what_does_not_decide_them_may_change(tmp_path):
 
 
 def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
-    for schedule, allowed in (("rsqrt", True), ("constant", True), ("cosine", False)):
-        folder = tmp_path / schedule
-        train = TrainConfig(steps=10, optimizer=OptimizerConfig(schedule=schedule))
+    for schedule, allowed in (
+        (RsqrtSchedule(), True),
+        (ConstantSchedule(1e-3), True),
+        (CosineSchedule(1e-3), False),
+    ):
+        folder = tmp_path / type(schedule).__name__
+        train = TrainConfig(steps=10, schedule=schedule)
         run_in(folder, Config(data=TEXT, train=train))
         longer = Config(data=TEXT, train=dataclasses.replace(train, steps=20))
         if allowed:
             assert settle(longer, folder, lambda text: None).train.steps == 20
         else:
-            with pytest.raises(UserError, match="train.steps is part of the cosine schedule"):
+            with pytest.raises(
+                UserError, match="the learning rate of train.schedule=cosine depends on train.steps"
+            ):
                 settle(longer, folder, pytest.fail)
 
 

@@ -19,12 +19,12 @@ from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models import api
+from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.hlo import parse
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.restore import restore_params
-from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import init_state, state_shardings
 from transformer_jax.training.step import make_train_step
 from transformer_jax.translation.model_calls import decode_batch
@@ -47,7 +47,7 @@ SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4"] * 3
 
 def train(mesh, steps):
     """(the last state, the mean loss of each step)."""
-    optimizer = make_optimizer(TRAIN.optimizer, MODEL.d_model, steps)
+    optimizer = make_optimizer(TRAIN.optimizer, TRAIN.schedule.build(MODEL.d_model, steps))
     shardings = state_shardings(MODEL, optimizer, True, mesh)
     state = init_state(MODEL, optimizer, ema=True, seed=0, shardings=shardings)
     step = make_train_step(MODEL, TRAIN, optimizer, mesh, shardings)

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.training import toy
-from transformer_jax.config import Config, OptimizerConfig
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
+from transformer_jax.optimizers.optimizers import Adafactor, Adam, Sgd, make_optimizer
+from transformer_jax.optimizers.schedules import ConstantSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh, replicated
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.training.loop import fit
-from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_train_step
 
@@ -37,16 +38,17 @@ def quadratic(model, params, batch, *, label_smoothing, rng):
     return loss, loss, tokens
 
 
-@pytest.mark.parametrize("name", ["adam", "adafactor", "sgd"])
-def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch, name):
+@pytest.mark.parametrize("kind", [Adam, Adafactor, Sgd])
+def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch, kind):
     monkeypatch.setattr(api, "loss", quadratic)
     train = replace(
         toy.TRAIN,
         ema_decay=0.9,
         accumulate=2,
-        optimizer=OptimizerConfig(name=name, learning_rate=0.1, schedule="constant"),
+        optimizer=kind(),
+        schedule=ConstantSchedule(learning_rate=0.1),
     )
-    optimizer = make_optimizer(train.optimizer, 16, 100)
+    optimizer = make_optimizer(train.optimizer, train.schedule.build(16, 100))
     mesh = make_mesh(MeshConfig())
     params = {"w": jnp.linspace(-1.0, 2.0, 4)}
     # No two leaves may share a buffer: the step is given all of them.
@@ -128,5 +130,5 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_stop(tmp_path, real_los
 
 
 def test_the_limit_must_be_at_least_one():
-    with pytest.raises(UserError, match="train.max_bad_steps=0: must be at least 1"):
+    with pytest.raises(UserError, match="train.max_bad_steps=0: must be greater than 0"):
         fit(toy.MODEL, replace(Config().train, max_bad_steps=0), toy.batches_from)

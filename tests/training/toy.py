@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from transformer_jax.config import OptimizerConfig, TrainConfig
+from transformer_jax.config import TrainConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.optimizers.schedules import RsqrtSchedule
 
 VOCAB, ROWS, LENGTH = 12, 8, 6
 
@@ -22,7 +23,7 @@ MODEL = ModelConfig(
 
 TRAIN = TrainConfig(
     steps=12,
-    optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=4),
+    schedule=RsqrtSchedule(learning_rate=3e-3, warmup_steps=4),
     log_every=3,
     evaluate_every=4,
     checkpoint_every=4,

@@ -77,7 +77,8 @@ def parse_overrides(words: list[str]) -> dict[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the overrides and trains."""
-    from transformer_jax.config import load_recipe, override
+    from transformer_jax.config import override
+    from transformer_jax.recipes import load_recipe
 
     config = override(load_recipe(args.config), parse_overrides(args.overrides))
     if args.plan:

@@ -17,6 +17,7 @@ from transformer_jax.config import Config
 from transformer_jax.data.tokenizer import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models import api
+from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
 from transformer_jax.parallel.mesh import (
     MeshConfig,
@@ -30,7 +31,6 @@ from transformer_jax.parallel.mesh import (
     shapes_on,
 )
 from transformer_jax.plan.topology import Target
-from transformer_jax.training.optimizer import make_optimizer
 from transformer_jax.training.state import TrainState, abstract_state, state_shardings
 from transformer_jax.training.step import make_train_step
 from transformer_jax.translation.model_calls import decode_batch
@@ -81,10 +81,12 @@ class Planner:
         self.target = target
         self.mesh: Mesh = make_mesh(config.mesh, target.devices)
         model, train = self.config.model, self.config.train
-        self._optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
-        self._shardings = state_shardings(model, self._optimizer, train.ema_decay > 0, self.mesh)
+        rate = train.schedule.build(model.d_model, train.steps)
+        self._optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
+        ema = train.ema_decay is not None
+        self._shardings = state_shardings(model, self._optimizer, ema, self.mesh)
         self.state: TrainState = abstract_state(
-            model, self._optimizer, ema=train.ema_decay > 0, shardings=self._shardings
+            model, self._optimizer, ema=ema, shardings=self._shardings
         )
         self._step = make_train_step(model, train, self._optimizer, self.mesh, self._shardings)
 
@@ -151,7 +153,7 @@ class Planner:
     def state_bytes_with_fsdp(self) -> int:
         """What `bytes_per_device(state)` would be with all devices along `fsdp`."""
         mesh = make_mesh(MeshConfig(data=1, fsdp=-1), self.target.devices)
-        model, ema = self.config.model, self.config.train.ema_decay > 0
+        model, ema = self.config.model, self.config.train.ema_decay is not None
         shardings = state_shardings(model, self._optimizer, ema, mesh)
         return self.bytes_per_device(
             abstract_state(model, self._optimizer, ema=ema, shardings=shardings)

@@ -45,7 +45,7 @@ def restore_params(
             there are. (`latest` falls back to the one before, and says so.)
     """
     config = load_config(workdir)
-    item = "ema" if config.train.ema_decay else "params"
+    item = "ema" if config.train.ema_decay is not None else "params"
     mesh = mesh or decoding_mesh(config.mesh, jax.local_devices())
     held = _held(workdir)
     if not held:

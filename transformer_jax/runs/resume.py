@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Config, differences, from_json, load_config, to_json
+from transformer_jax.config import Config, differences, load_config, validated
 from transformer_jax.data.corpora import with_languages
 from transformer_jax.data.tokenizer import settled_vocab_size
 from transformer_jax.errors import UserError
+from transformer_jax.optimizers.schedules import SCHEDULES
 from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
 from transformer_jax.paths import as_path, in_bucket
 from transformer_jax.runs.checkpoints import has_trained
+from transformer_jax.variants import kind_of
 
 #: Values that mean "as the run finds it": once found, they are the run's.
 _OPEN: dict[str, tuple[Any, ...]] = {
@@ -69,6 +71,7 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
             f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
         )
     data = with_languages(config.data)
+    config = validated(config)
     given = dataclasses.replace(config, data=_absolute(data), tokenizer=_absolute(config.tokenizer))
 
     def fresh() -> Config:
@@ -80,8 +83,7 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
     if is_new:
         return fresh()
     old = load_config(workdir)
-    # Through JSON, so that lists and tuples compare alike.
-    config = from_json(to_json(_fill(given, {key: _getter(old, key) for key in _OPEN})), "config")
+    config = _fill(given, {key: _getter(old, key) for key in _OPEN})
     changed = differences(old, config)
     refused = _refused(changed, config)
     # In a bucket no lock would tell a start that failed from a run that goes on.
@@ -91,7 +93,8 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
     if refused:
         hint = ""
         if any(change.startswith("train.steps:") for change in refused):
-            hint = f" (train.steps is part of the {config.train.optimizer.schedule} schedule)"
+            kind = kind_of(config.train.schedule, SCHEDULES)
+            hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
         raise UserError(
             f"--workdir={workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
             "use another folder, or the same config to continue; nothing was touched"
@@ -114,7 +117,7 @@ def _refused(changed: list[str], config: Config) -> list[str]:
 
 def _may_change(key: str, config: Config) -> bool:
     if key == "train.steps":  # a longer run of these is the shorter one, gone on with
-        return config.train.optimizer.schedule in ("rsqrt", "constant")
+        return not config.train.schedule.fixes_steps
     return any(key == free or (free.endswith(".") and key.startswith(free)) for free in _FREE)
 
 

@@ -17,9 +17,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from transformer_jax.config import TrainConfig, check_train_config
+from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
     MeshConfig,
     batch_devices,
@@ -31,7 +32,6 @@ from transformer_jax.parallel.processes import is_first
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.identity import check_identity
 from transformer_jax.runs.lock import only_run
-from transformer_jax.training.optimizer import make_optimizer, make_schedule
 from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.state import (
     TrainState,
@@ -103,26 +103,26 @@ def fit(
             `train.steps` (what was trained is saved).
     """
     began = time.perf_counter()
-    check_train_config(train)
+    train = validated(train, "train.")
     say = say or (_say if is_first() else lambda text: None)
     with contextlib.ExitStack() as stack:
         if workdir is not None and is_first():
             stack.enter_context(only_run(workdir, say))
         device_mesh = make_mesh(mesh or MeshConfig())
-        optimizer = make_optimizer(train.optimizer, model.d_model, train.steps)
-        shardings = state_shardings(model, optimizer, train.ema_decay > 0, device_mesh)
+        rate = train.schedule.build(model.d_model, train.steps)
+        optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
+        ema = train.ema_decay is not None
+        shardings = state_shardings(model, optimizer, ema, device_mesh)
         to_device = _feeder(device_mesh, train.accumulate)
         saver = _Saver(workdir, train, meta or {}, files, say)
         stack.callback(saver.drop)
-        abstract = abstract_state(model, optimizer, ema=train.ema_decay > 0, shardings=shardings)
+        abstract = abstract_state(model, optimizer, ema=ema, shardings=shardings)
         start, state, record = saver.restore(abstract)
         if state is None:
-            state = init_state(
-                model, optimizer, ema=train.ema_decay > 0, seed=train.seed, shardings=shardings
-            )
+            state = init_state(model, optimizer, ema=ema, seed=train.seed, shardings=shardings)
         report = Reporter(
             train,
-            make_schedule(train.optimizer, model.d_model, train.steps),
+            rate,
             workdir if is_first() else None,
             start,
             progress=progress and is_first(),
@@ -290,7 +290,8 @@ def _read_record(saved: Any, where: str) -> Record:
 
 
 def _stopped_early(train: TrainConfig, record: Record) -> bool:
-    return bool(train.early_stopping) and record.evaluations_since_best >= train.early_stopping
+    patience = train.early_stopping
+    return patience is not None and record.evaluations_since_best >= patience
 
 
 def _update(record: Record, scores: dict[str, float], step: int) -> tuple[Record, bool]:

@@ -122,7 +122,7 @@ class Reporter:
                     f"the loss or its gradient was not finite in steps {first} to {step} (data "
                     f"positions {first - 1} to {step - 1}), that is train.max_bad_steps={most} in "
                     f"a row: stopped. None of them changed the parameters, and none is saved. Try "
-                    "a lower train.optimizer.learning_rate, clip_norm, or dtype=float32 in another "
+                    "a lower train.schedule.learning_rate, clip_norm, or dtype=float32 in another "
                     "folder: this one goes on with the config it has"
                 )
         return values

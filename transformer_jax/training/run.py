@@ -16,7 +16,6 @@ import numpy as np
 
 from transformer_jax.config import (
     Config,
-    check_train_config,
     from_json,
     to_json,
 )
@@ -107,7 +106,6 @@ def _run(
     settled = from_first(lambda: to_json(settle(config, workdir, say)).encode())
     config = from_json(settled.decode(), "config")
     check_model_config(config.model)
-    check_train_config(config.train)
     there = bool(from_first(lambda: b"+" * (workdir / "config.json").exists()))
     is_new = bool(from_first(lambda: b"+" * starts_anew(config, workdir)))
 
@@ -161,10 +159,10 @@ def _run(
         f"{api.num_params(config.model):,} parameters on {jax.device_count()} "
         f"{jax.devices()[0].platform} device(s)"
     )
-    warmup = config.train.optimizer.warmup_steps
+    warmup = config.train.schedule.warmup_steps
     if config.train.steps <= warmup:
         say(
-            f"train.steps={config.train.steps} ends within the warm-up of train.optimizer."
+            f"train.steps={config.train.steps} ends within the warm-up of train.schedule."
             f"warmup_steps={warmup}: the learning rate does not reach its peak; lower warmup_steps"
         )
 
@@ -286,11 +284,11 @@ def _validation(config: Config) -> list[Pair]:
         return b"+" * has_split(config.data, "validation")
 
     if not from_first(look):
-        if config.train.early_stopping:
+        if config.train.early_stopping is not None:
             raise UserError(
                 f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
                 "data.validation_source and data.validation_target, or "
-                "data.validation_from_train; or set train.early_stopping=0"
+                "data.validation_from_train; or set train.early_stopping=none"
             )
         return []
     make_metrics(target_language=config.data.target_language)

@@ -90,7 +90,7 @@ def make_train_step(
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = unless_skipped(optax.apply_updates(state.params, updates), state.params)
         ema = state.ema
-        if ema:
+        if train.ema_decay is not None:
             # The first steps' parameters are worth little: let the average forget them.
             decay = jnp.minimum(train.ema_decay, (1.0 + state.step) / (10.0 + state.step))
             moved = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, params)
