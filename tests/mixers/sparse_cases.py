@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
-from transformer_jax.ops import blocked_attention, sparse_attention
+from transformer_jax.ops import block_sparse_attention, sparse_attention
 from transformer_jax.positions.base import Position
 
 D, HEADS, BATCH, LENGTH = 8, 2, 2, 37
@@ -116,5 +116,5 @@ def assert_equals_full_attention(name, *, causal, length=LENGTH, **options):
 
 def smaller_blocks(monkeypatch):
     """Makes short sequences have many blocks, and the loop over them several steps."""
-    monkeypatch.setitem(blocked_attention._STEP_SCORES, "cpu", 500)
+    monkeypatch.setitem(block_sparse_attention._STEP_SCORES, "cpu", 500)
     monkeypatch.setattr(sparse_attention, "_SHORTEST_BLOCK", 3)

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.ops.attention import attention_weights, dot_product_attention
-from transformer_jax.ops.masks import attention_mask
+from transformer_jax.ops.attention import attention_mask, attention_weights, dot_product_attention
 
 B, L, H, K = 2, 5, 3, 4
 MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)

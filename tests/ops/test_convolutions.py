@@ -12,7 +12,7 @@ from transformer_jax.ops.convolutions import (
     short_convolution_step,
 )
 from transformer_jax.ops.diagonal_ssm import discretize, ssm_kernel, ssm_step
-from transformer_jax.ops.reversal import reverse_prefix
+from transformer_jax.ops.sequences import reverse_prefix
 
 B, L, D = 2, 7, 3
 

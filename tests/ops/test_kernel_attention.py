@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.reference.naive_kernel_attention import naive_kernel_attention
+from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.kernel_attention import (
     causal_kernel_attention,
     empty_sums,
@@ -13,7 +14,6 @@ from transformer_jax.ops.kernel_attention import (
     read_sums,
     sum_keys,
 )
-from transformer_jax.ops.masks import MASKED
 
 B, L, H, R, V, CHUNK = 2, 11, 2, 3, 5, 4
 MASK = jnp.arange(L) < jnp.array([L, 6])[:, None]

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "transformer_jax"
 #: Folders of functions that are traced.
 TRACED = ("ops", "layers", "positions", "mixers", "models", "decoding")
 #: Kernels that can only be traced where they run: they are chosen by the process's devices.
-EXEMPT = {"ops/fused_attention.py"}
+EXEMPT = {"ops/flash_attention.py"}
 ASKS = re.compile(
     r"default_backend\(|jax\.(local_)?device(s|_count)\(|process_count\(|\.platform\b(?! import)"
 )

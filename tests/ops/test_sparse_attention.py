@@ -10,8 +10,8 @@ from tests.reference.naive_longformer import naive_longformer
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_strided import naive_strided_mask
 from tests.reference.naive_window import naive_window_mask
-from transformer_jax.ops import blocked_attention, sparse_attention
-from transformer_jax.ops.blocked_attention import BlockLayout, neighbour_reads, num_blocks
+from transformer_jax.ops import block_sparse_attention, sparse_attention
+from transformer_jax.ops.block_sparse_attention import BlockLayout, neighbour_reads, num_blocks
 from transformer_jax.ops.partial_attention import Hooks
 
 H, K, V = 2, 4, 3
@@ -57,7 +57,7 @@ def check(length, attention, reference, number_of_qkv=1):
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     """Makes the loop over blocks take several steps wherever there are several blocks."""
-    monkeypatch.setitem(blocked_attention._STEP_SCORES, "cpu", 500)
+    monkeypatch.setitem(block_sparse_attention._STEP_SCORES, "cpu", 500)
     monkeypatch.setattr(sparse_attention, "_SHORTEST_BLOCK", 3)
 
 

@@ -31,7 +31,7 @@ from jax import lax
 
 from transformer_jax.decoding.greedy import greedy
 from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, length_penalties
-from transformer_jax.ops.top_k import top_k_of_rows
+from transformer_jax.ops.sharding import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 

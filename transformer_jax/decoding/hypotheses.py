@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.ops.top_k import top_k_of_rows
+from transformer_jax.ops.sharding import top_k_of_rows
 
 #: A decoder state: a pytree in which every leaf leads with [B, Z].
 State = Any

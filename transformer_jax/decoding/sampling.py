@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, best_first
 from transformer_jax.decoding.rollout import first_argmax, rollout
-from transformer_jax.ops.top_k import top_k_of_rows
+from transformer_jax.ops.sharding import top_k_of_rows
 
 
 def sample(

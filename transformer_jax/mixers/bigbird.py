@@ -29,7 +29,7 @@ import numpy as np
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.checks import require
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention
-from transformer_jax.ops.blocked_attention import num_blocks
+from transformer_jax.ops.block_sparse_attention import num_blocks
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
 

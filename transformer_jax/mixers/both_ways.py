@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext, State
 from transformer_jax.mixers.checks import refuse_option
-from transformer_jax.ops.reversal import reverse_prefix
+from transformer_jax.ops.sequences import reverse_prefix
 
 
 @dataclass(frozen=True)

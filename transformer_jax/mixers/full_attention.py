@@ -24,10 +24,9 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
 from transformer_jax.mixers.heads import HeadProjections
-from transformer_jax.ops.attention import attention_weights, dot_product_attention
-from transformer_jax.ops.fused_attention import fused_attention
-from transformer_jax.ops.masks import attention_mask
-from transformer_jax.ops.token_cache import write_token
+from transformer_jax.ops.attention import attention_mask, attention_weights, dot_product_attention
+from transformer_jax.ops.flash_attention import flash_attention
+from transformer_jax.ops.sequences import write_token
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def _attend(
     scale = module.heads.scale
     is_watched = _is_watched(module)
     if module.options.implementation == "fused" and not is_watched:
-        return fused_attention(
+        return flash_attention(
             q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal=causal, bias=bias, scale=scale, **dropping
         )
     mask = attention_mask(key_mask_BM, causal=causal)

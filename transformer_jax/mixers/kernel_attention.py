@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
 from transformer_jax.mixers.checks import refuse_option, refuse_weight_dropout, require
 from transformer_jax.mixers.heads import HeadProjections
+from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.kernel_attention import (
     KernelSums,
     causal_kernel_attention,
@@ -25,7 +26,6 @@ from transformer_jax.ops.kernel_attention import (
     read_sums,
     sum_keys,
 )
-from transformer_jax.ops.masks import MASKED
 
 
 class FeatureMap:

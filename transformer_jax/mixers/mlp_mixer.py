@@ -28,7 +28,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.checks import refuse_option, refuse_weight_dropout, require
 from transformer_jax.ops.matmul import matmul
-from transformer_jax.ops.token_cache import write_token
+from transformer_jax.ops.sequences import write_token
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from transformer_jax.ops.lsh_attention import (
     lsh_attention_step,
     unit_keys,
 )
-from transformer_jax.ops.token_cache import write_token
+from transformer_jax.ops.sequences import write_token
 
 #: More buckets than this are hashed as a product of two numbers.
 _LARGEST_FACTOR = 64

@@ -16,7 +16,7 @@ from transformer_jax.mixers.full_attention import KeyValueCache
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
 from transformer_jax.ops.partial_attention import Bias, Hooks
-from transformer_jax.ops.token_cache import write_token
+from transformer_jax.ops.sequences import write_token
 
 
 class SparseAttention(Mixer):

@@ -11,7 +11,23 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.dropout import dropout
-from transformer_jax.ops.masks import MASKED
+
+#: Added to masked scores. Finite, so that a row without any key (one that only pads a batch)
+#: gives numbers and not NaN.
+MASKED = -1e30
+
+
+def causal_mask(length: int) -> jax.Array:
+    """[L, L], True where key position <= query position."""
+    return jnp.tril(jnp.ones((length, length), bool))
+
+
+def attention_mask(key_mask_BM: jax.Array, *, causal: bool) -> jax.Array:
+    """[B, 1, L or 1, M] for self-attention over real keys, optionally causal."""
+    mask = key_mask_BM[:, None, None, :]
+    if causal:
+        mask = mask & causal_mask(key_mask_BM.shape[-1])[None, None]
+    return mask
 
 
 def attention_scores(

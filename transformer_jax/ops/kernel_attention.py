@@ -22,7 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.ops.masks import MASKED, causal_mask
+from transformer_jax.ops.attention import MASKED, causal_mask
 
 #: The normaliser's floor, where there are no keys or all features have underflowed; its
 #: square, which the gradient divides by, is still a float32.

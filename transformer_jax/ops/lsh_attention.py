@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.dropout import dropout
-from transformer_jax.ops.masks import MASKED
 
 #: The score of a token with itself: below all others, above what is masked. It stands
 #: for the plain product so that shared queries and keys do not attend to themselves.

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.dropout import dropout
-from transformer_jax.ops.masks import MASKED
 
 #: (query positions [T], key positions [M]) -> additive bias [H, T, M].
 Bias = Callable[[jax.Array, jax.Array], jax.Array]

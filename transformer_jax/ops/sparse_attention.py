@@ -1,4 +1,4 @@
-"""The sparse patterns of the field, as pure functions on top of `blocked_attention`.
+"""The sparse patterns of the field, as pure functions on top of `block_sparse_attention`.
 
 Each takes q, k [B, L, H, K], v [B, L, H, V] (any width) and the mask of real tokens
 [B, L], and returns [B, L, H, V] in float32. None builds an L x L array.
@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.ops.blocked_attention import (
+from transformer_jax.ops.block_sparse_attention import (
     BlockLayout,
-    blocked_attention,
+    block_sparse_attention,
     neighbour_reads,
     num_blocks,
 )
@@ -65,7 +65,7 @@ def window_part(
         near = (behind >= (0 if causal else -window * dilation)) & (behind <= window * dilation)
         return near & (k_at >= first_key)
 
-    return blocked_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks)
+    return block_sparse_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks)
 
 
 def longformer_attention(
@@ -154,7 +154,7 @@ def strided_attention(
         far = behind if causal else jnp.abs(behind)
         return far >= 2 * stride  # the nearer ones are in the window
 
-    far = blocked_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks.part(1))
+    far = block_sparse_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks.part(1))
     return join(near, far)
 
 
@@ -232,7 +232,7 @@ def bigbird_attention(
         )
         parts.append(seen_by_global.value)
     if global_tokens < length:
-        rest = blocked_attention(
+        rest = block_sparse_attention(
             q_BLHK,
             k_BLHK,
             v_BLHV,

@@ -5,10 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.ops.attention import dot_product_attention
-from transformer_jax.ops.blockwise_attention import blockwise_attention
-from transformer_jax.ops.fused_attention import fused_attention, kernel_for, pallas_attention
-from transformer_jax.ops.masks import attention_mask
+from transformer_jax.ops.attention import attention_mask, dot_product_attention
+from transformer_jax.ops.flash_attention import (
+    blockwise_attention,
+    flash_attention,
+    kernel_for,
+    pallas_attention,
+)
 
 B, T, M, H, K = 3, 13, 11, 4, 4
 
@@ -117,7 +120,7 @@ def test_memory_is_linear_in_the_length():
         return jax.jit(gradient).lower(x, x, x).compile().memory_analysis().temp_size_in_bytes
 
     def fused(q, k, v):
-        return fused_attention(q, k, v, jnp.ones(q.shape[:2], bool), causal=True)
+        return flash_attention(q, k, v, jnp.ones(q.shape[:2], bool), causal=True)
 
     def plain(q, k, v):
         mask = attention_mask(jnp.ones(q.shape[:2], bool), causal=True)

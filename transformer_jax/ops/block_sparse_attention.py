@@ -87,7 +87,7 @@ def neighbour_reads(blocks: int, dilation: int, before: int, after: int) -> np.n
     return np.where(inside, n - n % per_class + within, -1)
 
 
-def blocked_attention(
+def block_sparse_attention(
     q_BLHK: jax.Array,
     k_BLHK: jax.Array,
     v_BLHV: jax.Array,

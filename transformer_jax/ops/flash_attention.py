@@ -1,0 +1,250 @@
+"""Softmax attention with memory linear in the length: the [T, M] weights never exist.
+
+NVIDIA GPUs have cuDNN's flash attention and TPUs a Pallas kernel, both with a hand-written
+backward pass. Each takes only some cases (cuDNN no float32, neither a bias in blocks or
+dropout). All other cases and backends use `blockwise_attention`, so the result is the same
+function everywhere, up to rounding.
+
+`blockwise_attention` reads the keys block by block. A running maximum m and sum l correct
+what was added before (the online softmax of Milakov and Gimelshein 2018, arXiv:1805.02867;
+as attention: Rabe and Staats 2021, arXiv:2112.05682, and Dao et al. 2022, arXiv:2205.14135):
+
+    m' = max(m, max_j s_j)
+    l' = l e^(m - m') + sum_j e^(s_j - m')
+    y' = y e^(m - m') + sum_j e^(s_j - m') v_j           output: y / l
+
+Its loops are rematerialised: the backward pass computes each block again and keeps the
+scores of one block at a time. O(L) memory, and O(L M) time as in `ops.attention`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.ops.attention import MASKED, attention_scores, weighted_values
+from transformer_jax.ops.dropout import dropout
+from transformer_jax.ops.sequences import chunked, pad_to_multiple, unchunked
+
+#: [T] query and [M] key positions -> [H, T, M] float32, added to the scores.
+Bias = Callable[[jax.Array, jax.Array], jax.Array]
+
+Running = tuple[jax.Array, jax.Array, jax.Array]  # m_BHT, l_BHT, y_BTHK
+
+#: Rows and columns of the Pallas kernel's blocks; lengths are padded to a multiple.
+_PALLAS_BLOCK = 128
+
+
+def flash_attention(
+    q_BTHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
+    key_mask_BM: jax.Array,
+    *,
+    causal: bool = False,
+    bias: Bias | None = None,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: jax.Array | None = None,
+) -> jax.Array:
+    """As `blockwise_attention`, by the fastest kernel; padding must be at the end of each row."""
+    scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
+    kernel = kernel_for(
+        jax.default_backend(),
+        jax.device_count(),
+        q_BTHK,
+        k_BMGK,
+        v_BMGK,
+        has_extras=bias is not None or (dropout_key is not None and dropout_rate > 0.0),
+    )
+    if kernel == "cudnn":
+        return _cudnn(q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal, scale)
+    if kernel == "pallas":
+        return pallas_attention(q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal=causal, scale=scale)
+    return blockwise_attention(
+        q_BTHK,
+        k_BMGK,
+        v_BMGK,
+        key_mask_BM,
+        causal=causal,
+        bias=bias,
+        scale=scale,
+        dropout_rate=dropout_rate,
+        dropout_key=dropout_key,
+    )
+
+
+def kernel_for(
+    backend: str,
+    devices: int,
+    q: jax.Array | jax.ShapeDtypeStruct,
+    k: jax.Array | jax.ShapeDtypeStruct,
+    v: jax.Array | jax.ShapeDtypeStruct,
+    *,
+    has_extras: bool,
+) -> str:
+    """`cudnn`, `pallas` or `blockwise`, by what the vendors' kernels can take.
+
+    Args:
+        backend: `jax.default_backend()`.
+        devices: their number; XLA cannot split a Pallas call over several.
+        q: queries. Only the shapes and dtypes of q, k and v are read.
+        k: keys.
+        v: values.
+        has_extras: a bias (which the kernels take only as a whole [T, M] array) or dropout.
+    """
+    if has_extras or k.shape != v.shape:
+        return "blockwise"
+    width = q.shape[-1]
+    if backend == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
+        return "cudnn" if width % 8 == 0 and width <= 128 else "blockwise"
+    if backend == "tpu" and devices == 1:
+        return "pallas"
+    return "blockwise"
+
+
+def _cudnn(
+    q: jax.Array, k: jax.Array, v: jax.Array, key_mask_BM: jax.Array, causal: bool, scale: float
+) -> jax.Array:
+    # A row that only pads a batch has no key; one is enough to stay finite.
+    lengths_B = jnp.maximum(key_mask_BM.sum(axis=-1), 1).astype(jnp.int32)
+    return jax.nn.dot_product_attention(
+        q,
+        k,
+        v,
+        scale=scale,
+        is_causal=causal,
+        key_value_seq_lengths=lengths_B,
+        implementation="cudnn",
+    )
+
+
+def pallas_attention(
+    q_BTHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
+    key_mask_BM: jax.Array,
+    *,
+    causal: bool,
+    scale: float,
+) -> jax.Array:
+    """JAX's own flash attention kernel for TPUs, which needs whole blocks and all heads."""
+    from jax.experimental.pallas.ops.tpu import flash_attention as pallas
+
+    repeats = q_BTHK.shape[2] // k_BMGK.shape[2]
+    heads_first = [
+        jnp.moveaxis(pad_to_multiple(x, _PALLAS_BLOCK), 2, 1)
+        for x in (q_BTHK, jnp.repeat(k_BMGK, repeats, axis=2), jnp.repeat(v_BMGK, repeats, axis=2))
+    ]
+    # Queries read only keys of their own segment: 1 for all queries and for the real keys.
+    keys_BM = pad_to_multiple(key_mask_BM, _PALLAS_BLOCK).astype(jnp.int32)
+    queries_BT = jnp.ones((q_BTHK.shape[0], heads_first[0].shape[2]), jnp.int32)
+    y_BHTK = pallas.flash_attention(
+        *heads_first,
+        segment_ids=pallas.SegmentIds(queries_BT, keys_BM),
+        causal=causal,
+        sm_scale=scale,
+    )
+    return jnp.moveaxis(y_BHTK, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMGK.dtype)
+
+
+def blockwise_attention(
+    q_BTHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
+    key_mask_BM: jax.Array,
+    *,
+    causal: bool = False,
+    bias: Bias | None = None,
+    scale: float | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: jax.Array | None = None,
+    block: int = 256,
+) -> jax.Array:
+    """Attends from positions 0 ... T-1 to 0 ... M-1, in blocks on any backend.
+
+    Args:
+        q_BTHK: queries.
+        k_BMGK: keys, with H heads or a divisor of H.
+        v_BMGK: values, likewise; their width may differ from that of the keys.
+        key_mask_BM: True at real keys.
+        causal: a query reads the keys up to its own position.
+        bias: added to the scores; evaluated block by block.
+        scale: of the product; 1 / sqrt(K) unless given.
+        dropout_rate: of the attention weights.
+        dropout_key: None means no dropout.
+        block: maximum number of queries and of keys in a block.
+
+    Returns:
+        [B, T, H, K] in the dtype of the values; zeros in rows without a real key.
+    """
+    length = q_BTHK.shape[1]
+    block = min(block, max(length, k_BMGK.shape[1]))
+    # [L / block, B, block, ...]; the mask is padded with False.
+    q_blocks, k_blocks, v_blocks, mask_blocks = (
+        jnp.moveaxis(chunked(x, block), 1, 0) for x in (q_BTHK, k_BMGK, v_BMGK, key_mask_BM)
+    )
+
+    def attend(carry: None, numbered: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
+        number, q_BCHK = numbered
+        q_positions = number * block + jnp.arange(block)
+        key = None if dropout_key is None else jax.random.fold_in(dropout_key, number)
+
+        def read(
+            running: Running, keys: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+        ) -> tuple[Running, None]:
+            k_number, k_BCGK, v_BCGK, mask_BC = keys
+            k_positions = k_number * block + jnp.arange(block)
+
+            def visible(running: Running) -> Running:
+                scores = attention_scores(q_BCHK, k_BCGK, scale=scale)
+                if bias is not None:
+                    scores = scores + bias(q_positions, k_positions)[None]
+                mask = mask_BC[:, None, None, :]
+                if causal:
+                    mask = mask & (k_positions[None, :] <= q_positions[:, None])[None, None]
+                block_key = None if key is None else jax.random.fold_in(key, k_number)
+                return _accumulate(running, scores, mask, v_BCGK, dropout_rate, block_key)
+
+            if not causal:
+                return visible(running), None
+            in_future = k_number > number
+            return jax.lax.cond(in_future, lambda running: running, visible, running), None
+
+        batch, _, heads, _ = q_BCHK.shape
+        start = (
+            jnp.full((batch, heads, block), MASKED, jnp.float32),
+            jnp.zeros((batch, heads, block), jnp.float32),
+            jnp.zeros((batch, block, heads, v_BMGK.shape[-1]), jnp.float32),
+        )
+        numbers = jnp.arange(len(k_blocks))
+        (_, sum_BHC, y_BCHK), _ = jax.lax.scan(
+            jax.checkpoint(read), start, (numbers, k_blocks, v_blocks, mask_blocks)
+        )
+        # Where no key is real, both y and the sum are 0.
+        y_BCHK = y_BCHK / jnp.maximum(sum_BHC, 1e-30).swapaxes(1, 2)[..., None]
+        return carry, y_BCHK.astype(v_BMGK.dtype)
+
+    _, y_blocks = jax.lax.scan(jax.checkpoint(attend), None, (jnp.arange(len(q_blocks)), q_blocks))
+    return unchunked(jnp.moveaxis(y_blocks, 0, 1), length)
+
+
+def _accumulate(
+    running: Running,
+    scores_BHTC: jax.Array,
+    mask_BHTC: jax.Array,
+    v_BCGK: jax.Array,
+    dropout_rate: float,
+    dropout_key: jax.Array | None,
+) -> Running:
+    """Adds one block of keys."""
+    max_BHT, sum_BHT, y_BTHK = running
+    scores_BHTC = jnp.where(mask_BHTC, scores_BHTC, MASKED)
+    # y / l does not depend on the maximum, so no gradient needs to pass through it.
+    new_max_BHT = jax.lax.stop_gradient(jnp.maximum(max_BHT, scores_BHTC.max(axis=-1)))
+    decay_BHT = jnp.exp(max_BHT - new_max_BHT)
+    weights_BHTC = jnp.where(mask_BHTC, jnp.exp(scores_BHTC - new_max_BHT[..., None]), 0.0)
+    # The sum is taken before dropout, as when dropout follows a softmax.
+    kept_BHTC = dropout(weights_BHTC, dropout_rate, dropout_key)
+    y_BTHK = y_BTHK * decay_BHT.swapaxes(1, 2)[..., None] + weighted_values(kept_BHTC, v_BCGK)
+    return new_max_BHT, sum_BHT * decay_BHT + weights_BHTC.sum(axis=-1), y_BTHK
