@@ -2,9 +2,9 @@
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(head_dim) + bias) V
 
-O(L M) time and memory. The scores and the softmax are float32 whatever the inputs.
-Keys and values may have fewer heads than the queries, each then shared by a group of
-neighbouring query heads (Ainslie et al. 2023, arXiv:2305.13245): `G` heads below.
+O(L M) time and memory. Scores and softmax are float32 whatever the inputs. Keys and values
+may have fewer heads than the queries, G below; each is then shared by a group of neighbouring
+query heads (Ainslie et al. 2023, arXiv:2305.13245).
 """
 
 import jax
@@ -67,13 +67,11 @@ def attention_weights(
     *,
     scale: float | None = None,
 ) -> jax.Array:
-    """softmax(Q K^T * scale + bias) over the real keys.
+    """softmax(Q K^T * scale + bias) over the keys where the mask is True.
 
     Args:
-        q_BTHK: queries.
-        k_BMGK: keys, of H heads or of a divisor of H.
+        k_BMGK: keys, with H heads or a divisor of H.
         mask_BHTM: boolean, broadcastable to [B, H, T, M].
-        bias_HTM: optional additive bias, broadcastable to [B, H, T, M].
         scale: of the product; 1 / sqrt(K) unless given.
 
     Returns:
@@ -81,7 +79,7 @@ def attention_weights(
     """
     scores_BHTM = attention_scores(q_BTHK, k_BMGK, scale=scale)
     if bias_HTM is not None:
-        scores_BHTM = scores_BHTM + bias_HTM
+        scores_BHTM = scores_BHTM + bias_HTM[None]
     return jax.nn.softmax(jnp.where(mask_BHTM, scores_BHTM, MASKED), axis=-1)
 
 
@@ -96,17 +94,11 @@ def dot_product_attention(
     dropout_rate: float = 0.0,
     dropout_key: jax.Array | None = None,
 ) -> jax.Array:
-    """Attends; returns [B, T, H, K] in the dtype of the values.
+    """[B, T, H, K] in the dtype of the values; arguments as in `attention_weights`.
 
     Args:
-        q_BTHK: queries.
-        k_BMGK: keys, of H heads or of a divisor of H.
-        v_BMGK: values, likewise; their width may differ from that of the keys.
-        mask_BHTM: boolean, broadcastable to [B, H, T, M].
-        bias_HTM: optional additive bias, broadcastable to [B, H, T, M].
-        scale: of the product; 1 / sqrt(K) unless given.
-        dropout_rate: applied to the attention weights.
-        dropout_key: None means no dropout.
+        v_BMGK: values; their width may differ from that of the keys.
+        dropout_rate: of the attention weights; there is no dropout without `dropout_key`.
     """
     weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask_BHTM, bias_HTM, scale=scale)
     weights_BHTM = dropout(weights_BHTM, dropout_rate, dropout_key)

@@ -1,15 +1,14 @@
 """Attention in which each block of queries reads a short, fixed list of key blocks.
 
 The sequence is cut into N blocks of C tokens. Block n gathers the G key blocks that a
-constant table names, so that the scores are N products of [C, K] and [K, G C] and no
-array is L x L: O(L G C) time. The blocks are worked through in a loop whose body is
-recomputed in the backward pass, so that beside the gathered keys and values, O(L G),
-only one step's scores are ever in memory.
+constant table lists, so the scores are N products of [C, K] and [K, G C], and no array is
+L x L: O(L G C) time. A loop computes a few blocks per step and recomputes its body in the
+backward pass, so memory holds the gathered keys and values, O(L G), and one step's scores.
 
-With a dilation d, the tokens of a block stand d apart: positions r, r + d, r + 2d, ...
-of one residue class r. A dilated window is then a plain window within each class
-(Beltagy et al. 2020, arXiv:2004.05150, section 3.1), and a stride of l is one block for
-each class (Child et al. 2019, arXiv:1904.10509, section 4.2).
+With a dilation d, the tokens of a block are d apart: positions r, r + d, r + 2d, ... of one
+residue class r. A dilated window is then a plain window within each class (Beltagy et al.
+2020, arXiv:2004.05150, section 3.1), and a stride of l is one block for each class (Child
+et al. 2019, arXiv:1904.10509, section 4.2).
 """
 
 from collections.abc import Callable
@@ -22,12 +21,13 @@ import numpy as np
 
 from transformer_jax.ops.partial_attention import Hooks, Partial, attend
 from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.sequences import pad_to_multiple
 
 #: (query positions [..., C, 1], key positions [..., 1, M]) -> boolean [..., C, M].
 Allowed = Callable[[jax.Array, jax.Array], jax.Array]
 
-#: One step of the loop holds at most about this many scores, in float32: on a CPU what
-#: its cache holds (4 MiB), elsewhere enough to fill the device (256 MiB).
+#: Approximate limit on the float32 scores of one step of the loop: what fits the cache of a
+#: CPU (4 MiB), and what fills other devices (256 MiB).
 _STEP_SCORES = {"cpu": 1 << 20, "other": 1 << 26}
 
 
@@ -39,7 +39,7 @@ class BlockLayout:
         length: tokens, L.
         block: tokens in a block, C.
         dilation: distance between neighbours within a block.
-        reads_NG: the key blocks of each query block, none twice; -1 = none.
+        reads_NG: the key blocks of each query block, each at most once; -1 = none.
     """
 
     length: int
@@ -49,24 +49,22 @@ class BlockLayout:
 
     @property
     def positions_NC(self) -> np.ndarray:
-        """Where each token of each block stands; at or past `length` for the filling."""
+        """The position of each token of each block; `length` or more for padding."""
         n = np.arange(num_blocks(self.length, self.block, self.dilation))[:, None]
         per_class = len(n) // self.dilation
         within = (n % per_class) * self.block + np.arange(self.block)
         return n // per_class + self.dilation * within
 
     def fold(self, x_BL: jax.Array) -> jax.Array:
-        """[B, L, ...] -> [N, B, C, ...]; the filling is zeros (False)."""
+        """[B, L, ...] -> [N, B, C, ...], padded with zeros (False)."""
         batch, rest = x_BL.shape[0], x_BL.shape[2:]
-        blocks = num_blocks(self.length, self.block, self.dilation)
-        filling = blocks * self.block - self.length
-        x = jnp.pad(x_BL, ((0, 0), (0, filling)) + ((0, 0),) * len(rest))
-        # Position p = (m C + c) d + r goes to class r, block m, place c.
+        x = pad_to_multiple(x_BL, self.block * self.dilation)
+        # Position p = (m C + c) d + r becomes token c of block m of class r.
         x = x.reshape(batch, -1, self.block, self.dilation, *rest)
-        return jnp.moveaxis(x, (3, 1, 0), (0, 1, 2)).reshape(blocks, batch, self.block, *rest)
+        return jnp.moveaxis(x, (3, 1, 0), (0, 1, 2)).reshape(-1, batch, self.block, *rest)
 
     def unfold(self, x_NBC: jax.Array) -> jax.Array:
-        """[N, B, C, ...] -> [B, L, ...], without the filling."""
+        """[N, B, C, ...] -> [B, L, ...], without the padding."""
         _, batch, _, *rest = x_NBC.shape
         x = x_NBC.reshape(self.dilation, -1, batch, self.block, *rest)
         x = jnp.moveaxis(x, (0, 1, 2), (3, 1, 0))
@@ -74,12 +72,12 @@ class BlockLayout:
 
 
 def num_blocks(length: int, block: int, dilation: int = 1) -> int:
-    """Blocks that hold `length` tokens, the same number in each residue class."""
+    """Number of blocks for `length` tokens; each residue class has equally many."""
     return dilation * -(-length // (dilation * block))
 
 
 def neighbour_reads(blocks: int, dilation: int, before: int, after: int) -> np.ndarray:
-    """The table of a window: `before` and `after` blocks around one's own, within a class."""
+    """The table of a window: `before` and `after` blocks around the own one, within a class."""
     per_class = blocks // dilation
     n = np.arange(blocks)[:, None]
     within = n % per_class + np.arange(-min(before, per_class - 1), min(after, per_class - 1) + 1)
@@ -99,17 +97,10 @@ def block_sparse_attention(
     """Each query reads the real, allowed keys of the blocks that its own block reads.
 
     Args:
-        q_BLHK: queries.
-        k_BLHK: keys.
         v_BLHV: values, of any width.
-        key_mask_BL: True at real tokens.
-        layout: the blocks.
-        allowed: which of the gathered keys a query may read, from their positions;
-            None = all of them.
-        hooks: bias (evaluated a block at a time) and dropout.
-
-    Returns:
-        float32 values [B, L, H, V] and log weights [B, L, H].
+        layout: the blocks, and which of them each block reads.
+        allowed: which of the gathered keys a query may read; None = all.
+        hooks: bias (evaluated one block at a time) and dropout.
     """
     valid_NG = layout.reads_NG >= 0
     reads_NG = np.maximum(layout.reads_NG, 0)
@@ -146,7 +137,7 @@ def block_sparse_attention(
         if steps == 1:
             return one_step(tuple(inputs))
         split = [x.reshape(steps, blocks // steps, *x.shape[1:]) for x in inputs]
-        # A loop needs no barrier against common subexpressions: its bodies cannot be merged.
+        # Inside a loop no barrier against common subexpressions is needed (`prevent_cse`).
         stacked = jax.lax.map(jax.checkpoint(one_step, prevent_cse=False), tuple(split))
         return jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
 
@@ -154,7 +145,7 @@ def block_sparse_attention(
         _num_steps(blocks, batch * heads * layout.block * keys, _STEP_SCORES[platform])
         for platform in ("cpu", "other")
     )
-    # Most sequences are short: then nothing hangs on the platform, and one trace will do.
+    # For short sequences the number of steps is the same on every platform: trace once.
     part = (
         in_steps(*inputs, cpu)
         if cpu == other
@@ -166,7 +157,7 @@ def block_sparse_attention(
 
 
 def _num_steps(blocks: int, scores_per_block: int, limit: int) -> int:
-    """Smallest divisor of `blocks` that brings a step's scores under the limit."""
+    """The smallest divisor of `blocks` with which one step's scores are within the limit."""
     for steps in range(1, blocks + 1):
         if blocks % steps == 0 and blocks // steps * scores_per_block <= limit:
             return steps

@@ -1,13 +1,12 @@
-"""Convolutions along the sequence, one filter a channel.
+"""Causal and two-sided convolutions along the sequence, one filter per channel.
 
     y_t = sum_{0 <= l <= t} kernel[l] u_{t-l}
 
-`short_convolution` for a handful of taps, `long_convolution` for filters as long as the
-sequence. The latter is O(L log L) by FFT (Gu et al. 2021, arXiv:2111.00396), computed
-in float32: its rounding, about 1e-7 of the largest term, knows no direction, so a late
-input can move an early output by that much. Up to `direct_length` positions it is the
-plain sum instead, as a Toeplitz matrix product: exactly causal, and at such lengths
-cheaper than three transforms.
+`short_convolution` is for a handful of taps, `long_convolution` for filters as long as the
+sequence. The latter is O(L log L) by FFT (Gu et al. 2021, arXiv:2111.00396), in float32. The
+rounding of an FFT, about 1e-7 of the largest term, is not causal: a late input can change an
+early output by that much. Up to `direct_length` positions the plain sum is computed instead,
+as a Toeplitz matrix product. It is exactly causal, and cheaper than three transforms there.
 """
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 
 
 def short_convolution(x_BLE: jax.Array, kernel_WE: jax.Array) -> jax.Array:
-    """W shifted sums; [B, L, E], kernel[W - 1] meets the position itself."""
+    """[B, L, E] by W shifted sums; kernel[W - 1] multiplies the position itself."""
     width, length = kernel_WE.shape[0], x_BLE.shape[1]
     x = jnp.pad(x_BLE, ((0, 0), (width - 1, 0), (0, 0)))
     # A sum of slices, since XLA's depthwise convolution is slow on a CPU.
@@ -25,7 +24,7 @@ def short_convolution(x_BLE: jax.Array, kernel_WE: jax.Array) -> jax.Array:
 def short_convolution_step(
     x_BE: jax.Array, window_BWE: jax.Array, kernel_WE: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """One position: the W - 1 inputs before it stand in `window`; (y, the next window)."""
+    """One position: (y, the next window); `window` holds the W - 1 inputs before it."""
     inputs_BWE = jnp.concatenate([window_BWE, x_BE[:, None].astype(window_BWE.dtype)], axis=1)
     return (inputs_BWE * kernel_WE).sum(axis=1), inputs_BWE[:, 1:]
 
@@ -41,10 +40,10 @@ def long_convolution(
 
     Args:
         u_BLD: inputs, zero at padding.
-        kernel_LD: the filter; shorter than L counts as filled up with zeros.
-        reverse_kernel_LD: a filter over what follows, y_t += sum_l reverse[l] u_{t+1+l};
+        kernel_LD: the filter; a shorter one is padded with zeros.
+        reverse_kernel_LD: a filter over the later inputs, y_t += sum_l reverse[l] u_{t+1+l};
             None for a causal convolution.
-        direct_length: the longest sequence that is convolved by its definition.
+        direct_length: the longest sequence that is convolved by the plain sum.
     """
     length = u_BLD.shape[1]
     u_BLD, kernel_LD = u_BLD.astype(jnp.float32), kernel_LD[:length].astype(jnp.float32)
@@ -52,22 +51,22 @@ def long_convolution(
         reverse_kernel_LD = jnp.zeros_like(kernel_LD[:1])
     later_LD = reverse_kernel_LD[: max(length - 1, 1)].astype(jnp.float32)
     if length <= direct_length:
-        return _by_definition(u_BLD, kernel_LD, later_LD)
+        return _direct(u_BLD, kernel_LD, later_LD)
     size = 1 << (2 * length - 1).bit_length()
-    # Lag -1 - l of a circular convolution stands at index size - 1 - l.
+    # Lag -1 - l of a circular convolution has index size - 1 - l.
     middle = jnp.zeros((size - kernel_LD.shape[0] - later_LD.shape[0], u_BLD.shape[-1]))
     circular = jnp.concatenate([kernel_LD, middle, later_LD[::-1]])
     spectrum = jnp.fft.rfft(u_BLD, n=size, axis=1) * jnp.fft.rfft(circular, axis=0)
     return jnp.fft.irfft(spectrum, n=size, axis=1)[:, :length]
 
 
-def _by_definition(u_BLD: jax.Array, kernel_LD: jax.Array, later_LD: jax.Array) -> jax.Array:
+def _direct(u_BLD: jax.Array, kernel_LD: jax.Array, later_LD: jax.Array) -> jax.Array:
     length = u_BLD.shape[1]
     kernel_LD = jnp.pad(kernel_LD, ((0, length - kernel_LD.shape[0]), (0, 0)))
     later_LD = jnp.pad(later_LD, ((0, length - later_LD.shape[0]), (0, 0)))
     by_lag = jnp.concatenate([kernel_LD, later_LD[::-1]])  # lags 0 ... L - 1, -L ... -1
-    # Row s of a Toeplitz matrix is the lags moved by s: repeat all 2L of them and read
-    # the rows off at 2L - 1, and they shear into place without a gather.
+    # Row s of a Toeplitz matrix is the lags shifted by s. Repeating all 2L lags and cutting
+    # rows of 2L - 1 shifts each row by one more, without a gather.
     sheared = jnp.tile(by_lag, (length, 1))[: length * (2 * length - 1)]
     toeplitz_STD = sheared.reshape(length, 2 * length - 1, -1)[:, :length]
     return jnp.einsum("std,bsd->btd", toeplitz_STD, u_BLD)

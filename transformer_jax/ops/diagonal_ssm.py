@@ -3,13 +3,13 @@
     x'(t) = A x(t) + B u(t),    y(t) = 2 Re(C x(t))
 
 with A = diag(A_1 ... A_N) complex, Re A_n < 0, and one of each conjugate pair kept.
-Held constant over steps of size dt (zero-order hold) it is the recurrence
+With the input held constant over steps of size dt (zero-order hold) it is the recurrence
 
     h_t = e^(dt A) h_{t-1} + u_t,    y_t = 2 Re sum_n W_n h_t,n
     W = C B (e^(dt A) - 1) / A
 
-and equally a convolution with kernel[l] = 2 Re sum_n W_n e^(dt A_n l). Float32, the
-complex numbers as pairs of real ones, which every backend multiplies as matrices.
+or a convolution with kernel[l] = 2 Re sum_n W_n e^(dt A_n l). All in float32; complex numbers
+are pairs of real ones, which every backend multiplies as matrices.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 
 class DiagonalSSM(NamedTuple):
-    """One discrete system a channel; all [D, N] float32.
+    """One discrete system per channel; all [D, N] float32.
 
     Attributes:
         rate: Re(dt A) < 0.
@@ -44,7 +44,7 @@ def discretize(
 
     Args:
         log_dt_D: logarithm of each channel's step size.
-        log_decay_DN: logarithm of -Re A, so that the system stays stable.
+        log_decay_DN: logarithm of -Re A; the system is stable for any value.
         frequency_DN: Im A.
         c_DN2: real and imaginary part of C.
     """
@@ -57,8 +57,8 @@ def discretize(
 def ssm_kernel(ssm: DiagonalSSM, length: int) -> jax.Array:
     """kernel [L, D] for l = 0 ... L - 1.
 
-    With l = i J + j and J about sqrt(L), e^(dt A l) is a product of one factor for i and
-    one for j. So the sum over N is a matrix product [I, N] x [N, J] for each channel, in
+    With l = i J + j and J about sqrt(L), e^(dt A l) is a factor for i times a factor for j.
+    So the sum over N is a matrix product [I, N] x [N, J] for each channel, in
     O(D N sqrt(L)) memory instead of O(D N L).
     """
     block = max(1, round(length**0.5))
@@ -88,7 +88,7 @@ def ssm_step(
         ssm: [D, N] each, or any shape that broadcasts to the state's.
         u: inputs [..., D].
         real: real part of the state, [..., D, N].
-        imag: its imaginary part.
+        imag: imaginary part of the state.
 
     Returns:
         y [..., D] and the two parts of the next state, float32.

@@ -1,11 +1,11 @@
-"""Dropout (Srivastava et al. 2014) whose random bits cost one hash an element.
+"""Dropout (Srivastava et al. 2014) with random bits that cost one hash per element.
 
-A counter-based generator (threefry) spends about twenty rounds on every number,
-which in a small model takes as long as the matrix products. Dropout needs no such
-quality: here each element's flat index is mixed with two key words by a 32-bit
-integer hash (two multiplications and three xor-shifts, the constants of
-C. Wellons' `lowbias32`), which XLA fuses into the multiplication that follows. The
-bits depend on the index alone, so they are the same on one device and on many.
+A counter-based generator (threefry) spends about twenty rounds on every number; in a small
+model that takes as long as the matrix products. Dropout does not need this quality. Here a
+32-bit integer hash (two multiplications and three xor-shifts, with the constants of
+C. Wellons' `lowbias32`) mixes each element's flat index with two words of the key, and XLA
+fuses it into the multiplication that follows. The bits depend only on the index and the key,
+so they are the same on one device and on many.
 """
 
 import jax

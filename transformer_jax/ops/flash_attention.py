@@ -89,8 +89,6 @@ def kernel_for(
         backend: `jax.default_backend()`.
         devices: their number; XLA cannot split a Pallas call over several.
         q: queries. Only the shapes and dtypes of q, k and v are read.
-        k: keys.
-        v: values.
         has_extras: a bias (which the kernels take only as a whole [T, M] array) or dropout.
     """
     if has_extras or k.shape != v.shape:
@@ -164,15 +162,12 @@ def blockwise_attention(
     """Attends from positions 0 ... T-1 to 0 ... M-1, in blocks on any backend.
 
     Args:
-        q_BTHK: queries.
         k_BMGK: keys, with H heads or a divisor of H.
         v_BMGK: values, likewise; their width may differ from that of the keys.
-        key_mask_BM: True at real keys.
         causal: a query reads the keys up to its own position.
         bias: added to the scores; evaluated block by block.
         scale: of the product; 1 / sqrt(K) unless given.
         dropout_rate: of the attention weights.
-        dropout_key: None means no dropout.
         block: maximum number of queries and of keys in a block.
 
     Returns:

@@ -3,18 +3,19 @@ computed as Q (K^T V) (Katharopoulos et al. 2020, arXiv:2006.16236, eq. 4-12).
 
     y_i = sum_j w_ij v_j / sum_j w_ij,      w_ij = <phi(q_i), phi(k_j)> exp(l_j)
 
-with j over the real keys, or over those up to i in the causal form. The log scale l_j
-lets a feature map give its features in a safe range and their magnitude apart: all
-sums are kept relative to the largest log scale *so far*, as in a streaming softmax
-(Milakov & Gimelshein 2018, arXiv:1805.02867). That maximum cancels exactly, and no key
-that comes later has a part in it. A padded key has the log scale `MASKED`.
+with j over the real keys, in the causal form over those up to i. The log scale l_j keeps the
+magnitude of a feature map apart from its features, so that the features stay in a safe range.
+All sums are relative to the largest log scale *so far*, as in a streaming softmax (Milakov &
+Gimelshein 2018, arXiv:1805.02867). That maximum cancels exactly and does not depend on later
+keys. A padded key has the log scale `MASKED`.
 
-The numerator and the normaliser may use different features of the same vectors
-(`norm_q`, `norm_k`): rotated features can make w_ij negative, and a normaliser must
-not be (RoFormer, Su et al. 2021, arXiv:2104.09864, eq. 19).
+The numerator and the normaliser may use different features of the same vectors (`norm_q`,
+`norm_k`): rotated features can make w_ij negative, which a normaliser must not be (RoFormer,
+Su et al. 2021, arXiv:2104.09864, eq. 19).
 
-O(L R V) time. Causal in chunks of C: O(L C) scores and O(L / C) matrices of R x V.
-The values may have any width; the identity as values gives the attention matrix.
+O(L R V) time. The causal form works in chunks of C: O(L C) scores and O(L / C) matrices of
+R x V. The values may have any width; with the identity as values the output is the attention
+matrix.
 """
 
 from typing import NamedTuple
@@ -23,14 +24,15 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.attention import MASKED, causal_mask
+from transformer_jax.ops.sequences import chunked, unchunked
 
-#: The normaliser's floor, where there are no keys or all features have underflowed; its
-#: square, which the gradient divides by, is still a float32.
+#: Lower limit of the normaliser, for rows without keys or with underflowed features. Its
+#: square, by which the gradient divides, is still a float32.
 _TINY = 1e-18
 
 
 class KernelSums(NamedTuple):
-    """All that the keys and values seen so far leave behind, in float32.
+    """Sums over the keys and values so far, in float32; the state of causal attention.
 
     Attributes:
         value: [B, H, R, V], sum_j exp(l_j - m) phi(k_j) v_j^T.
@@ -61,10 +63,8 @@ def sum_keys(
     """K^T V over the whole length M.
 
     Args:
-        k_BMHR: features of the keys.
-        v_BMHV: values.
         log_scale_BMH: l of each key; `MASKED` at padding.
-        norm_k_BMHR: the normaliser's features, where they are not `k_BMHR`.
+        norm_k_BMHR: features for the normaliser; `k_BMHR` unless given.
     """
     norm_k_BMHR = k_BMHR if norm_k_BMHR is None else norm_k_BMHR
     top_BH = jax.lax.stop_gradient(log_scale_BMH.max(axis=1))
@@ -79,7 +79,7 @@ def sum_keys(
 def read_sums(
     q_BTHR: jax.Array, sums: KernelSums, norm_q_BTHR: jax.Array | None = None
 ) -> jax.Array:
-    """Q (K^T V), normalised: [B, T, H, V] float32; each query on its own."""
+    """Q (K^T V), normalised: [B, T, H, V] float32."""
     norm_q_BTHR = q_BTHR if norm_q_BTHR is None else norm_q_BTHR
     y_BTHV = jnp.einsum("bthr,bhrv->bthv", q_BTHR, sums.value)
     return _normalised(y_BTHV, jnp.einsum("bthr,bhr->bth", norm_q_BTHR, sums.key))
@@ -94,7 +94,7 @@ def kernel_attention_step(
     norm_q_BHR: jax.Array | None = None,
     norm_k_BHR: jax.Array | None = None,
 ) -> tuple[jax.Array, KernelSums]:
-    """Adds one key, then reads: ([B, H, V] float32, the next sums)."""
+    """Adds one key and reads: ([B, H, V] float32, the next sums)."""
     norm_k_BHR = k_BHR if norm_k_BHR is None else norm_k_BHR
     top_BH = jnp.maximum(sums.log_scale, log_scale_BH)
     keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
@@ -118,17 +118,14 @@ def causal_kernel_attention(
     norm_q_BLHR: jax.Array | None = None,
     norm_k_BLHR: jax.Array | None = None,
 ) -> tuple[jax.Array, KernelSums]:
-    """Each query reads the keys up to its own place.
+    """Each query reads the keys up to its own position.
 
     Within a chunk by a C x C matrix of scores, across chunks by the running sums.
 
     Args:
-        q_BLHR: features of the queries.
-        k_BLHR: features of the keys.
-        v_BLHV: values.
         log_scale_BLH: l of each key; `MASKED` at padding.
-        chunk: C, any number from 1 up; it changes the cost and not the result.
-        norm_q_BLHR: the normaliser's features, where they are not `q_BLHR`.
+        chunk: C >= 1; it changes the cost and not the result.
+        norm_q_BLHR: features for the normaliser; `q_BLHR` unless given.
         norm_k_BLHR: the same for the keys.
 
     Returns:
@@ -136,14 +133,14 @@ def causal_kernel_attention(
     """
     batch, length, heads, _ = q_BLHR.shape
     chunk = min(chunk, length)
-    q, k, v = (_chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
-    log_scale_BNCH = _chunked(log_scale_BLH, chunk, fill=MASKED)
-    # The largest log scale up to each place: what comes later must not be in it.
+    q, k, v = (chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
+    log_scale_BNCH = chunked(log_scale_BLH, chunk, fill=MASKED)
+    # The largest log scale up to each position, without the later ones.
     top_BLH = jax.lax.cummax(
         jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1
     )
     top_BNCH = top_BLH.reshape(log_scale_BNCH.shape)
-    norm_k = k if norm_k_BLHR is None else _chunked(norm_k_BLHR, chunk)
+    norm_k = k if norm_k_BLHR is None else chunked(norm_k_BLHR, chunk)
     before, last = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
 
     exponent_BNHCC = (
@@ -158,12 +155,12 @@ def causal_kernel_attention(
     if norm_q_BLHR is None:
         norm_q = q
     else:
-        norm_q = _chunked(norm_q_BLHR, chunk)
+        norm_q = chunked(norm_q_BLHR, chunk)
         scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", norm_q, norm_k) * decay_BNHCC
     norm_BNCH = jnp.swapaxes(scores_BNHCC.sum(axis=-1), 2, 3)
     norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, before.key) * past_BNCH
     y_BNCHV = _normalised(y_BNCHV, norm_BNCH)
-    return y_BNCHV.reshape(batch, -1, *y_BNCHV.shape[3:])[:, :length], last
+    return unchunked(y_BNCHV, length), last
 
 
 def _running_sums(
@@ -188,14 +185,6 @@ def _running_sums(
     by_chunk = [jnp.swapaxes(x, 0, 1) for x in (own_value_BNHRV, own_key_BNHR, top_BNH)]
     last, before = jax.lax.scan(add, empty_sums(batch, heads, features, width), tuple(by_chunk))
     return KernelSums(*(jnp.swapaxes(x, 0, 1) for x in before)), last
-
-
-def _chunked(x_BL: jax.Array, chunk: int, fill: float = 0.0) -> jax.Array:
-    """[B, L, ...] -> [B, N, C, ...], filled up at the end."""
-    batch, length = x_BL.shape[:2]
-    pad = [(0, 0), (0, -length % chunk)] + [(0, 0)] * (x_BL.ndim - 2)
-    x_BL = jnp.pad(x_BL, pad, constant_values=fill)
-    return x_BL.reshape(batch, -1, chunk, *x_BL.shape[2:])
 
 
 def _normalised(y: jax.Array, norm: jax.Array) -> jax.Array:

@@ -5,10 +5,10 @@ arXiv:1512.00567), the loss of a token with label y is
 
     -(1 - e) log p(y) - e/V sum_v log p(v)  =  logsumexp(l) - (1 - e) l_y - e mean(l)
 
-and its gradient softmax(l) - (1 - e) onehot(y) - e/V. Knowing this, the forward pass
-can compute the gradients of h and W as soon as it has the logits, and throw the
-logits away: [rows, V] exists for one chunk of rows at a time, which keeps memory flat
-in the batch and, on a CPU, the logits in its cache.
+and its gradient with respect to l is softmax(l) - (1 - e) onehot(y) - e/V. So the forward
+pass can compute the gradients of h and W together with the logits and discard the logits:
+[rows, V] exists for one chunk of rows at a time. Memory does not grow with the batch, and on a
+CPU the logits stay in the cache.
 """
 
 from functools import partial
@@ -19,13 +19,14 @@ from jax.typing import DTypeLike
 
 from transformer_jax.ops.matmul import product, transposed
 from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.sequences import chunked
 from transformer_jax.ops.sharding import num_shards
 
-#: Hidden states [N, D], labels [N] and weights [N] of some of the rows.
+#: Hidden states [N, D], labels [N] and weights [N] of one chunk of the rows.
 Chunk = tuple[jax.Array, jax.Array, jax.Array]
 
-#: A device's part of a chunk holds at most about this many logits, in float32: on a CPU what
-#: its cache holds (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
+#: Approximate limit on the float32 logits of one chunk on one device: what fits the cache of a
+#: CPU (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
 _CHUNK_LOGITS = {"cpu": 1 << 21, "other": 1 << 27}
 
 
@@ -40,16 +41,14 @@ def cross_entropy(
     """Sums of the training loss and of the plain negative log-likelihood.
 
     Args:
-        hidden_BTD: decoder output.
-        kernel_DV: vocabulary projection.
         labels_BT: int32 target ids.
-        weights_BT: 1 for a real token, 0 for padding (any real weight works).
+        weights_BT: 1 for a real token, 0 for padding; any real weight works.
         label_smoothing: e in [0, 1).
         dtype: of the matrix products' operands; everything else is float32.
 
     Returns:
-        (loss_sum, nll_sum), float32 scalars in nats; divide by `weights_BT.sum()`
-        over the *global* batch. Only `loss_sum` carries a gradient.
+        (loss_sum, nll_sum), float32 scalars in nats, to be divided by the sum of the weights
+        over the *global* batch. Only `loss_sum` has a gradient.
     """
     return _fused(hidden_BTD, kernel_DV, labels_BT, weights_BT, label_smoothing, jnp.dtype(dtype))
 
@@ -176,7 +175,7 @@ def _chunks(
     shards = _shards(hidden_BTD)
     tokens = hidden_BTD.shape[0] // shards * hidden_BTD.shape[1]
     count = -(-tokens * kernel_DV.shape[-1] // limit)
-    # No more than tokens: a chunk holds at least one, be the limit what it may.
+    # At least one token per chunk, whatever the limit.
     chunk = partial(_chunk, shards=shards, count=min(count, tokens))
     chunks = (
         chunk(hidden_BTD.astype(dtype)),
@@ -187,27 +186,26 @@ def _chunks(
 
 
 def _shards(x_BT: jax.Array) -> int:
-    """Devices that share the rows; rows that they cannot share evenly lie on all of them."""
+    """Number of devices the rows are split over; 1 where it does not divide the rows."""
     shards = num_shards("batch")
     return shards if x_BT.shape[0] % shards == 0 else 1
 
 
 def _chunk(x_BT: jax.Array, shards: int, count: int) -> jax.Array:
-    """[B, T, ...] -> [count, N, ...]: equal parts of every device's tokens.
+    """[B, T, ...] -> [at most `count`, N, ...]: equal parts of every device's tokens.
 
-    The last part is filled up with zeros, tokens that weigh nothing. (Parts of whole rows
-    would be uneven, or for a prime number of rows as many as these.)
+    The last part is padded with zeros, which are tokens of weight 0. (Chunks of whole rows
+    would be uneven, and for a prime number of rows too small or too large.)
     """
     x = x_BT.reshape(shards, -1, *x_BT.shape[2:])
-    x = jnp.pad(x, [(0, 0), (0, -x.shape[1] % count)] + [(0, 0)] * (x.ndim - 2))
-    # The devices' axis becomes the major one of a chunk's tokens, so that a batch sharded over
-    # devices stays sharded inside every chunk.
-    x = jnp.swapaxes(x.reshape(shards, count, -1, *x.shape[2:]), 0, 1)
-    return x.reshape(count, -1, *x.shape[3:])
+    # The axis of devices becomes the major one of a chunk's tokens, so that a batch sharded
+    # over devices stays sharded inside every chunk.
+    x = jnp.swapaxes(chunked(x, -(-x.shape[1] // count)), 0, 1)
+    return x.reshape(x.shape[0], -1, *x.shape[3:])
 
 
 def _unchunk(x_CND: jax.Array, like_BTD: jax.Array) -> jax.Array:
-    """[count, N, D] -> the shape and dtype of `like_BTD`, whose chunks they are."""
+    """[count, N, D] -> the shape and dtype of `like_BTD`: the inverse of `_chunk`."""
     shards, (count, _, width) = _shards(like_BTD), x_CND.shape
     x = jnp.swapaxes(x_CND.reshape(count, shards, -1, width), 0, 1).reshape(shards, -1, width)
     tokens = like_BTD.shape[0] // shards * like_BTD.shape[1]

@@ -5,20 +5,19 @@ arXiv:2001.04451, section 2).
     y_i = sum_r softmax_r(z_i^r) sum_{j in P_i^r} exp(q_i k_j - z_i^r) v_j
     z_i^r = log sum_{j in P_i^r} exp(q_i k_j)
 
-P_i^r holds keys of query i's bucket in hashing round r. A key found in several rounds counts
-once in each; the paper (appendix A) takes the union of the rounds, dividing exp(q_i k_j) by
-the number N_ij of rounds in which j is found. With one round, or one bucket, the two are
-the same.
+P_i^r holds keys of query i's bucket in hashing round r. A key that is in several rounds counts
+once in each. The paper (appendix A) takes the union of the rounds instead: it divides
+exp(q_i k_j) by the number N_ij of rounds that contain j. With one round, or one bucket, the two
+are the same.
 
-The tokens are sorted by (bucket, position) and cut into chunks of C. Without a causal mask
-P_i is what the paper's batching gives: the same bucket's keys of i's chunk and of the chunk
-before.
+The tokens are sorted by (bucket, position) and cut into chunks of C. Without a causal mask P_i
+is that of the paper's batching: the keys of the same bucket in i's chunk and the chunk before.
 
-With a causal mask the paper's chunks let the future in: a later token that sorts
-before i moves the border of i's chunk. Here a causal P_i is i and the C keys before it
-*in its bucket*, whatever else there is; sorted, these lie in i's chunk and the one
-before, so that the blocks and the cost are the same. A query attends to itself only
-where its bucket has no other key for it. Padding sorts last, into a bucket of its own.
+With a causal mask the paper's chunks depend on the future: a later token that sorts before i
+shifts the border of i's chunk. Here a causal P_i is i and the C keys before it *in its bucket*,
+whatever the other buckets hold. After sorting these are in i's chunk and the one before, so the
+blocks and the cost are the same. A query attends to itself only where its bucket has no other
+key for it. Padding sorts last, into a bucket of its own.
 """
 
 import jax
@@ -27,14 +26,15 @@ import numpy as np
 
 from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.dropout import dropout
+from transformer_jax.ops.sequences import chunked, pad_to_multiple
 
-#: The score of a token with itself: below all others, above what is masked. It stands
-#: for the plain product so that shared queries and keys do not attend to themselves.
+#: The score of a token with itself: below all others and above masked ones. It replaces the
+#: product so that shared queries and keys do not attend to themselves.
 SELF_SCORE = -1e5
 
 
 def unit_keys(qk: jax.Array) -> jax.Array:
-    """Shared queries-keys [..., K] as keys: float32, of length 1 (section 2, shared-QK)."""
+    """Shared queries-keys [..., K] as keys: float32, of norm 1 (section 2, shared-QK)."""
     qk = qk.astype(jnp.float32)
     mean_square = (qk * qk).mean(axis=-1, keepdims=True)
     return qk * jax.lax.rsqrt(mean_square + 1e-6) * qk.shape[-1] ** -0.5
@@ -51,17 +51,16 @@ def hash_buckets(
 ) -> jax.Array:
     """The bucket of each vector in each round.
 
-    A product of several even factors hashes to that many buckets at the cost of their
-    sum (section 4.1 of the paper's code: a number in mixed radix). No factors: bucket 0.
+    The number of buckets is the product of the factors, which must be even; the cost is their
+    sum (as in the authors' code: a number in mixed radix). No factors: bucket 0.
 
     Args:
-        qk: [..., K].
-        rotations_JKN: of `hash_rotations`.
+        rotations_JKN: from `hash_rotations`.
         factors: sizes whose product is the number of buckets.
 
     Returns:
-        int32 [..., J] in [0, prod(factors)). Rounding can move a vector that lies on
-        the border of two buckets.
+        int32 [..., J] in [0, prod(factors)). Rounding can change the bucket of a vector on the
+        border of two buckets.
     """
     qk = jax.lax.stop_gradient(qk.astype(jnp.float32))
     rotated = jnp.einsum("...k,jkn->...jn", qk, rotations_JKN)
@@ -87,39 +86,32 @@ def lsh_attention(
     dropout_rate: float = 0.0,
     dropout_key: jax.Array | None = None,
 ) -> jax.Array:
-    """Attends within buckets, all rounds together; O(L log L) time, O(L C) scores a round.
+    """Attends within the buckets of all rounds: O(L log L) time, O(L C) scores per round.
 
     Args:
-        q_BLHK: queries.
-        k_BLHK: keys, of length 1.
-        v_BLHV: values.
+        k_BLHK: keys, of norm 1.
         bucket_BLHJ: int32, the bucket of each token and head in each of J rounds.
-        mask_BL: True at real tokens.
-        chunk: C, the length of a block of sorted tokens; causal, the width of the window.
-        causal: see the file's docstring.
-        dropout_rate: applied to the attention weights of each round.
-        dropout_key: None means no dropout.
+        chunk: C, the length of a chunk of sorted tokens; if causal, also the number of past
+            keys that a query reads.
+        causal: whether a query reads only keys before it.
+        dropout_rate: of the attention weights of each round.
 
     Returns:
         [B, L, H, V] float32.
     """
     length = q_BLHK.shape[1]
     chunk = min(chunk, length)
-    pad = -length % chunk
-    q_BHLK, k_BHLK, v_BHLV = (_heads_first(x, pad) for x in (q_BLHK, k_BLHK, v_BLHV))
-    bucket_BLHJ = jnp.where(mask_BL[..., None, None], bucket_BLHJ, jnp.iinfo(jnp.int32).max)
-    bucket_BHJL = jnp.moveaxis(
-        jnp.pad(
-            bucket_BLHJ, ((0, 0), (0, pad), (0, 0), (0, 0)), constant_values=jnp.iinfo("i4").max
-        ),
-        1,
-        3,
+    q_BHLK, k_BHLK, v_BHLV = (
+        jnp.swapaxes(pad_to_multiple(x, chunk), 1, 2) for x in (q_BLHK, k_BLHK, v_BLHV)
     )
+    last_bucket = jnp.iinfo(jnp.int32).max  # of padding
+    bucket_BLHJ = jnp.where(mask_BL[..., None, None], bucket_BLHJ, last_bucket)
+    bucket_BHJL = jnp.moveaxis(pad_to_multiple(bucket_BLHJ, chunk, fill=last_bucket), 1, 3)
     # A stable sort keeps the order of positions within each bucket.
     order_BHJL = jnp.argsort(bucket_BHJL, axis=-1, stable=True)
-    bucket_BHJNC = _blocks(jnp.take_along_axis(bucket_BHJL, order_BHJL, axis=-1), chunk)
+    bucket_BHJNC = chunked(jnp.take_along_axis(bucket_BHJL, order_BHJL, axis=-1), chunk, axis=3)
     q, k, v = (
-        _blocks(jnp.take_along_axis(x[:, :, None], order_BHJL[..., None], axis=3), chunk, axis=3)
+        chunked(jnp.take_along_axis(x[:, :, None], order_BHJL[..., None], axis=3), chunk, axis=3)
         for x in (q_BHLK, k_BHLK, v_BHLV)
     )
     scores_BHJNCM = jnp.einsum(
@@ -154,11 +146,7 @@ def lsh_attention_step(
     """One query against itself and at most C keys of its bucket in each round.
 
     Args:
-        q_BHK: the query.
-        k_BHK: its own key, of length 1.
-        v_BHV: its own value.
         past_k_BHJCK: the last C keys of its bucket, in any order.
-        past_v_BHJCV: their values.
         is_past_BHJC: False where the bucket has had fewer than C keys.
 
     Returns:
@@ -185,35 +173,25 @@ def lsh_attention_step(
 def _masked(
     scores_BHJNCM: jax.Array, is_same_bucket: jax.Array, chunk: int, causal: bool
 ) -> jax.Array:
-    # Sorted places, relative to the beginning of the query's chunk.
+    # Indices after sorting, relative to the start of the query's chunk.
     query_C1 = jnp.arange(chunk)[:, None]
     key_M = jnp.arange(-chunk, chunk)
     is_allowed = is_same_bucket
     if causal:
         is_allowed &= (key_M <= query_C1) & (key_M >= query_C1 - chunk)
     # There is no chunk before the first one.
-    is_there_NM = (jnp.arange(scores_BHJNCM.shape[3])[:, None] > 0) | (key_M >= 0)
-    is_allowed &= is_there_NM[:, None, :]
+    exists_NM = (jnp.arange(scores_BHJNCM.shape[3])[:, None] > 0) | (key_M >= 0)
+    is_allowed &= exists_NM[:, None, :]
     scores_BHJNCM = jnp.where(is_allowed, scores_BHJNCM, MASKED)
     return jnp.where(key_M == query_C1, SELF_SCORE, scores_BHJNCM)
 
 
 def _over_rounds(y_BHJLV: jax.Array, z_BHJL: jax.Array) -> jax.Array:
-    """[B, H, L, V]: each round by its share of the weight of all rounds."""
+    """[B, H, L, V]: the rounds, weighted by softmax of their log weights z."""
     share_BHJL = jax.nn.softmax(z_BHJL, axis=2)
     return (y_BHJLV * share_BHJL[..., None]).sum(axis=2)
 
 
-def _heads_first(x_BLHK: jax.Array, pad: int) -> jax.Array:
-    return jnp.swapaxes(jnp.pad(x_BLHK, ((0, 0), (0, pad), (0, 0), (0, 0))), 1, 2)
-
-
-def _blocks(x: jax.Array, chunk: int, axis: int = -1) -> jax.Array:
-    """[..., L, ...] -> [..., N, C, ...] at `axis`."""
-    axis %= x.ndim
-    return x.reshape(*x.shape[:axis], -1, chunk, *x.shape[axis + 1 :])
-
-
 def _with_previous(x_BHJNC: jax.Array) -> jax.Array:
-    """Each block after the one before it: [B, H, J, N, C, ...] -> [B, H, J, N, 2 C, ...]."""
+    """Each chunk with the one before it: [B, H, J, N, C, ...] -> [B, H, J, N, 2 C, ...]."""
     return jnp.concatenate([jnp.roll(x_BHJNC, 1, axis=3), x_BHJNC], axis=4)

@@ -1,16 +1,15 @@
-"""The one matrix product behind every projection: low-precision in, float32 out.
+"""The matrix product of every projection: low-precision operands, float32 result.
 
-Axes stay as they are given: a projection to heads is a product of [B, T, D] and
-[D, H, K], not of [B, T, D] and [D, H K] with a reshape after it. To a TPU these differ:
-its arrays are tiles of their two minor axes, and splitting H K into H and K moves every
-number to another tile, at the cost of two copies of each of queries, keys and values.
+Axes are kept: a projection to heads is a product of [B, T, D] and [D, H, K], not of [B, T, D]
+and [D, H K] followed by a reshape. On a TPU the two differ: its arrays are tiled over their two
+minor axes, and splitting H K into H and K moves every number to another tile, which costs two
+copies of each of queries, keys and values.
 
-XLA's CPU backend runs a plain row-major bfloat16 x bfloat16 -> float32 product at
-about twice the speed of float32 (more with AMX), but only in that one form: more than
-two axes, the transposed operands that automatic differentiation asks for, and bfloat16
-results fall back to slower kernels. So there the operands are flattened to two axes
-(float32's too), and the backward pass writes its transposes out as real row-major copies,
-which cost far less than the product they speed up. Measure it with
+XLA's CPU backend runs a row-major bfloat16 x bfloat16 -> float32 product at about twice the
+speed of float32 (more with AMX), but only in this form. More than two axes, the transposed
+operands of automatic differentiation, and bfloat16 results use slower kernels. So on a CPU the
+operands are flattened to two axes (in float32 too), and the backward pass makes row-major
+copies of its transposes, which cost far less than they save. Measure it with
 `python benchmarks/matmul_forms.py`.
 """
 
@@ -27,17 +26,16 @@ from transformer_jax.ops.platform import by_platform
 
 
 def matmul(x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int = 1) -> jax.Array:
-    """Multiplies the last `contracted` axes of `x` by as many first axes of `w`.
+    """Contracts the last `contracted` axes of `x` with the first ones of `w`.
 
     Args:
         x: [..., K], or [..., K1, K2] with `contracted=2`.
         w: [K, N...], or [K1, K2, N...].
-        dtype: operands are rounded to it before the product, the incoming
-            gradient too; float32 leaves everything as it is.
-        contracted: how many axes are summed over.
+        dtype: the operands, and the incoming gradient, are rounded to it before the product.
+        contracted: number of axes that are summed over.
 
     Returns:
-        [..., N...] in float32, where the product is accumulated.
+        [..., N...] in float32, in which the product is accumulated.
     """
     if jnp.dtype(dtype) == jnp.float32:
         return product(x.astype(jnp.float32), w.astype(jnp.float32), contracted)
@@ -55,7 +53,7 @@ def _forward(
     x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int
 ) -> tuple[jax.Array, Any]:
     x_low, w_low = x.astype(dtype), w.astype(dtype)
-    # The empty arrays carry the operands' own dtypes, which the gradients must have.
+    # The empty arrays record the dtypes of the operands, which the gradients must have.
     types = (jnp.zeros(0, x.dtype), jnp.zeros(0, w.dtype))
     return product(x_low, w_low, contracted), (x_low, w_low, types)
 
@@ -77,7 +75,7 @@ _low_precision_matmul.defvjp(_forward, _backward)
 def product(a: jax.Array, b: jax.Array, contracted: int = 1) -> jax.Array:
     """[M..., K...] x [K..., N...] -> [M..., N...], accumulated and returned in float32.
 
-    `contracted` says how many axes are K's.
+    `contracted` is the number of axes K.
     """
     return by_platform(partial(_product, contracted), a, b, cpu=True, other=False)
 
@@ -85,8 +83,8 @@ def product(a: jax.Array, b: jax.Array, contracted: int = 1) -> jax.Array:
 def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
     """[M..., N...] -> [N..., M...], where M are the `leading` axes.
 
-    On CPU and below float32 a row-major copy in memory: without the layout constraint XLA
-    hands the product a column-major view, which the fast kernels refuse.
+    On a CPU and below float32 it is a row-major copy: without the layout constraint XLA passes
+    a column-major view to the product, which the fast kernels do not accept.
     """
     if x.dtype == jnp.float32:
         return _transposed(leading, x, False)
@@ -99,9 +97,8 @@ def _product(contracted: int, a: jax.Array, b: jax.Array, flat: bool) -> jax.Arr
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
     a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
     y = jnp.matmul(a, b, preferred_element_type=jnp.float32)
-    # A transpose that follows would be folded into the product and make it one of
-    # the forms that XLA's CPU backend refuses below float32 ("Unsupported element
-    # type for DotThunk"); the constraint keeps them apart, at no cost.
+    # XLA would fold a following transpose into the product, which its CPU backend then refuses
+    # below float32 ("Unsupported element type for DotThunk"). The constraint costs nothing.
     y = y if a.dtype == jnp.float32 else _row_major(y)
     return y.reshape(*rows, *columns)
 

@@ -1,4 +1,4 @@
-"""Softmax attention over a part of the keys, such that parts can be joined.
+"""Softmax attention over a subset of the keys; the results of disjoint subsets can be joined.
 
 Let a query's keys be split into disjoint sets P_1, P_2, ... with scores s_j. Then
 
@@ -6,10 +6,9 @@ Let a query's keys be split into disjoint sets P_1, P_2, ... with scores s_j. Th
     y_p   = sum_{j in P_p} exp(s_j - lse_p) v_j
     y     = sum_p softmax_p(lse_p) y_p
 
-is the attention over their union: one softmax, whatever the split (Rabe and Staats
-2021, arXiv:2112.05682, section 2; Milakov and Gimelshein 2018, arXiv:1805.02867). Sparse
-patterns that are the union of two shapes (a window and some global tokens) compute each
-shape in its own layout and join them here.
+is the attention over their union, whatever the split (Rabe and Staats 2021, arXiv:2112.05682,
+section 2; Milakov and Gimelshein 2018, arXiv:1805.02867). A sparse pattern that is the union of
+two shapes (a window and some global tokens) computes each in its own layout and joins them.
 """
 
 from collections.abc import Callable
@@ -26,12 +25,11 @@ Bias = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 class Hooks(NamedTuple):
-    """What happens to scores and weights besides the mask.
+    """What is applied to scores and weights besides the mask.
 
     Attributes:
-        bias: added to the scores; evaluated only where scores are.
+        bias: added to the scores; evaluated only where scores are computed.
         dropout_rate: of the attention weights.
-        dropout_key: None means no dropout.
     """
 
     bias: Bias | None = None
@@ -39,7 +37,7 @@ class Hooks(NamedTuple):
     dropout_key: jax.Array | None = None
 
     def part(self, index: int | jax.Array) -> "Hooks":
-        """The same with a dropout key of its own, for one of several parts."""
+        """These, with a dropout key of their own for one of several parts."""
         if self.dropout_key is None:
             return self
         return self._replace(dropout_key=jax.random.fold_in(self.dropout_key, index))
@@ -55,7 +53,7 @@ class Partial(NamedTuple):
 def attend(
     q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, bias: jax.Array | None, hooks: Hooks
 ) -> Partial:
-    """Attention with any leading axes, heads among them; `hooks.bias` is not read here.
+    """Attention with any leading axes, which include the heads.
 
     Args:
         q: queries [..., T, K].
@@ -63,12 +61,11 @@ def attend(
         v: values [..., M, V].
         mask: boolean, broadcastable to [..., T, M].
         bias: broadcastable to [..., T, M], or None.
-        hooks: the dropout of the weights.
+        hooks: the dropout of the weights; its bias is not used.
 
     Returns:
         float32 values [..., T, V] and log weights [..., T]. Where a query has no key, the
-        log weight is about -1e30, so that any other part outweighs it, and the value is
-        finite.
+        value is finite and the log weight about -1e30, so that it has no share in a `join`.
     """
     scores = jnp.einsum(
         "...tk,...mk->...tm", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32
@@ -95,7 +92,7 @@ def dense_part(
     k_positions: jax.Array,
     hooks: Hooks,
 ) -> Partial:
-    """Every query reads every real key given: O(T M), for few queries or few keys."""
+    """Every query reads every real key: O(T M), for few queries or few keys."""
     q_BHTK, k_BHMK, v_BHMV = (jnp.swapaxes(x, 1, 2) for x in (q_BTHK, k_BMHK, v_BMHV))
     bias_HTM = None if hooks.bias is None else hooks.bias(q_positions, k_positions)
     part = attend(q_BHTK, k_BHMK, v_BHMV, key_mask_BM[:, None, None, :], bias_HTM, hooks)

@@ -1,8 +1,9 @@
-"""Settings that hang on the platform a program is compiled for, which tracing does not know.
+"""Settings that depend on the target platform, which is unknown at trace time.
 
-`jax.default_backend()` names the platform of the process that traces. That is another one
-where a program is compiled for devices that are only described (`train.py --plan_topology`)
-or exported. So whatever differs by platform is traced for each, and lowering picks one.
+`jax.default_backend()` is the platform of the process that traces. The target differs from it
+when a program is exported, or compiled for devices that are only described
+(`train.py --plan_topology`). So the variants are traced for every platform, and lowering
+selects one.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 def by_platform(function: Callable[..., Any], *arrays: jax.Array, cpu: T, other: T) -> Any:
-    """`function(*arrays, setting)` with the setting of the platform that is compiled for.
+    """`function(*arrays, setting)` with the setting of the target platform.
 
     Args:
         function: must return arrays of the same shapes and dtypes with either setting.

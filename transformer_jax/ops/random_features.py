@@ -15,9 +15,9 @@ import numpy as np
 def orthogonal_directions(features: int, width: int, seed: int) -> np.ndarray:
     """R draws from N(0, I) over `width` dimensions, orthogonal in blocks of `width`.
 
-    Each row alone is distributed as an independent draw would be (a uniform direction,
-    a chi-distributed length), which keeps the estimate unbiased; orthogonality within
-    a block lowers its variance.
+    Each row has the distribution of an independent draw (a uniform direction and a
+    chi-distributed length), so the estimate is unbiased; orthogonality within a block lowers
+    its variance.
 
     Returns:
         [R, K] float32, the same array for the same arguments on every machine.
@@ -26,7 +26,7 @@ def orthogonal_directions(features: int, width: int, seed: int) -> np.ndarray:
     blocks = []
     for _ in range(-(-features // width)):
         q, r = np.linalg.qr(rng.standard_normal((width, width)))
-        # The signs make the rotation uniform: those of `qr` follow a convention.
+        # The signs make the rotation uniform; `qr` chooses them by a convention.
         blocks.append(q.T * np.sign(np.diag(r))[:, None])
     directions = np.concatenate(blocks)[:features]
     lengths = np.linalg.norm(rng.standard_normal((features, width)), axis=1)
@@ -36,7 +36,7 @@ def orthogonal_directions(features: int, width: int, seed: int) -> np.ndarray:
 def log_positive_features(x: jax.Array, directions_RK: np.ndarray) -> jax.Array:
     """log of exp(<w_r, x> - |x|^2 / 2): [..., K] -> [..., R] in float32.
 
-    The features' common factor 1 / sqrt(R) is left out; it cancels in attention.
+    The common factor 1 / sqrt(R) of the features is omitted; it cancels in attention.
     """
     x = x.astype(jnp.float32)
     projected = jnp.einsum("...k,rk->...r", x, directions_RK)

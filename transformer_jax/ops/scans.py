@@ -2,19 +2,19 @@
 
     S_t = diag(w_t) S_{t-1} + k_t v_t^T          S: [K, V], 0 < w_t <= 1
 
-With one decay a head (`scalar_decay_scan`) this is the state space dual of Mamba-2
-(Dao and Gu 2024, arXiv:2405.21060); with one a channel (`channel_decay_scan`) it is
-RWKV-6 (Peng et al. 2024, arXiv:2404.05892) and gated linear attention (Yang et al.
-2023, arXiv:2312.06635). Both are linear in the values, whose last axis may have any
-width: the identity as values gives the matrix by which the mixer mixes.
+With one decay per head (`scalar_decay_scan`) this is the state space dual of Mamba-2 (Dao and
+Gu 2024, arXiv:2405.21060); with one per channel (`channel_decay_scan`) it is RWKV-6 (Peng et
+al. 2024, arXiv:2404.05892) and gated linear attention (Yang et al. 2023, arXiv:2312.06635).
+Both are linear in the values, which may have any width: with the identity as values the output
+is the matrix that mixes the positions.
 
-A sequence is cut into L/C chunks. Within one, outputs are a C x C matrix of scores
-times the values; between them only the state at each chunk's start is handed on, by a
-scan over the chunks. O(L C) time and memory, and L/C sequential steps.
+A sequence is cut into L/C chunks. Within a chunk, outputs are a C x C matrix of scores times
+the values; a scan over the chunks passes on the state at each chunk's start. O(L C) time and
+memory, and L/C sequential steps.
 
-Decays come as logarithms <= 0. Every weight is exp of a sum of those logarithms that
-it needs and of no others: nothing is divided by a decay, and no two large sums are
-subtracted, so neither strong decays nor long chunks lose digits. All in float32.
+Decays are given as logarithms <= 0. Every weight is exp of the sum of exactly the logarithms
+between two positions: nothing is divided by a decay, and no two large sums are subtracted, so
+neither strong decays nor long chunks lose precision. All in float32.
 """
 
 from functools import partial
@@ -22,6 +22,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from transformer_jax.ops.sequences import chunked, unchunked
 
 
 def scalar_decay_scan(
@@ -32,13 +34,11 @@ def scalar_decay_scan(
     chunk: int,
     state_BHKV: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """y_t = S_t^T q_t with one decay a head.
+    """y_t = S_t^T q_t with one decay per head.
 
     Args:
-        q_BLGK: what reads the state; G groups, each shared by H / G heads.
-        k_BLGK: what writes it.
-        v_BLHV: what is written.
-        log_decay_BLH: logarithms of the decays, <= 0.
+        q_BLGK: queries, which read the state; each of G groups is shared by H / G heads.
+        k_BLGK: keys, which write it.
         chunk: C; the last chunk may be shorter.
         state_BHKV: the state before the first position; zero if None.
 
@@ -70,7 +70,8 @@ def scalar_decay_scan(
     states, last = _states_before_chunks(kept, written, start)
     read = jnp.einsum("bntgk,bngjkv->bntgjv", q, states)
     y = y + read * jnp.exp(before_each)[..., None]
-    return y.reshape(y.shape[0], -1, heads, features)[:, :length], last.reshape(state_BHKV.shape)
+    y = y.reshape(*y.shape[:3], heads, features)
+    return unchunked(y, length), last.reshape(state_BHKV.shape)
 
 
 def scalar_decay_step(
@@ -98,17 +99,15 @@ def channel_decay_scan(
     chunk: int,
     state_BHKV: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """y_t = S_{t-1}^T q_t + self_weight_t v_t with one decay a channel of the key.
+    """y_t = S_{t-1}^T q_t + self_weight_t v_t with one decay per channel of the key.
 
-    The state is read *before* token t is written; `self_weight` says how much of
-    itself a token sees (RWKV: sum_k q u k with a learned u). To read after the write
-    instead, pass q * w and self_weight = q . k.
+    The state is read *before* token t is written; `self_weight` is the weight of token t
+    itself (RWKV: sum_k q u k with a learned u). To read after the write instead, pass q * w
+    and self_weight = q . k.
 
     Args:
-        q_BLHK: what reads the state.
-        k_BLHK: what writes it.
-        v_BLHV: what is written.
-        log_decay_BLHK: logarithms of the decays, <= 0.
+        q_BLHK: queries, which read the state.
+        k_BLHK: keys, which write it.
         self_weight_BLH: the weight of each token's own value.
         chunk: C, a power of two.
         state_BHKV: the state before the first position; zero if None.
@@ -123,7 +122,7 @@ def channel_decay_scan(
         return jnp.moveaxis(_chunks(x, chunk), 2, 3)
 
     q, k, v, w = (by_head(x) for x in (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK))
-    # Without the axis of chunks: libtpu 0.0.52 fails at a product of the six axes there would be.
+    # Batch and chunks are one axis here: libtpu 0.0.52 fails at products of six axes.
     merged = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, by_head(self_weight_BLH)))
     scores, before_each, after_each, total = (
         x.reshape(*q.shape[:2], *x.shape[1:]) for x in _channel_decay_scores(*merged)
@@ -133,7 +132,7 @@ def channel_decay_scan(
     written = jnp.swapaxes(k * jnp.exp(after_each), -1, -2) @ v
     states, last = _states_before_chunks(jnp.exp(total)[..., None], written, state_BHKV)
     y = scores @ v + (q * jnp.exp(before_each)) @ states  # [B, L/C, H, C, V]
-    return _positions_first(y)[:, :length], last
+    return unchunked(jnp.moveaxis(y, 3, 2), length), last
 
 
 def channel_decay_step(
@@ -158,10 +157,10 @@ def _channel_decay_scores(
 
         scores[t, s] = sum_k q[t] k[s] exp(sum of w[j] over s < j < t)    for s < t
 
-    Built from blocks of one position upwards. Two neighbouring blocks meet at an edge;
-    between s in the first and t in the second lie exactly the decays from s to the
-    edge and those from the edge to t, so their scores are one matrix product of
-    (q exp(edge to t)) with (k exp(s to edge)), and both exponents are <= 0.
+    Blocks start at one position and are merged in pairs. Between s in the first block of a
+    pair and t in the second are exactly the decays from s to the border and those from the
+    border to t, so their scores are one matrix product of (q exp(border to t)) with
+    (k exp(s to border)), and both exponents are <= 0.
     """
 
     def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -190,8 +189,7 @@ def _channel_decay_scores(
 def _sums_between(w: jax.Array) -> jax.Array:
     """[..., C] -> [..., C, C]: sum of w[j] over s < j <= t at [t, s]; -inf for s > t."""
     t, s = jnp.arange(w.shape[-1])[:, None], jnp.arange(w.shape[-1])
-    # Summing only what is asked for, instead of subtracting two sums from the start,
-    # keeps a weak decay exact behind a strong one.
+    # Subtracting two cumulative sums would lose a weak decay after a strong one.
     sums = jnp.cumsum(jnp.where(t > s, w[..., :, None], 0.0), axis=-2)
     return jnp.where(t >= s, sums, -jnp.inf)
 
@@ -199,7 +197,7 @@ def _sums_between(w: jax.Array) -> jax.Array:
 def _states_before_chunks(
     kept: jax.Array, written: jax.Array, start: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The state at each chunk's start, [B, L/C, ..., K, V], and after the last one."""
+    """The state at each chunk's start, [B, L/C, ..., K, V], and after the last chunk."""
 
     def next_state(state: jax.Array, of_chunk: tuple[jax.Array, jax.Array]) -> Any:
         kept, written = of_chunk
@@ -213,15 +211,6 @@ def _states_before_chunks(
 def _chunks(x: jax.Array, chunk: int) -> jax.Array:
     """[B, L, ...] -> [B, L/C, C, ...] in float32.
 
-    Filled up with zeros: positions that decay nothing (log 1 = 0), write nothing and so
-    leave the state alone.
+    The padding is zeros: positions that decay nothing (log 1 = 0) and write nothing.
     """
-    missing = -x.shape[1] % chunk
-    x = jnp.pad(x.astype(jnp.float32), [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2))
-    return x.reshape(x.shape[0], -1, chunk, *x.shape[2:])
-
-
-def _positions_first(x: jax.Array) -> jax.Array:
-    """[B, L/C, H, C, V] -> [B, L, H, V]."""
-    x = jnp.moveaxis(x, 3, 2)
-    return x.reshape(x.shape[0], -1, *x.shape[3:])
+    return chunked(x.astype(jnp.float32), chunk)

@@ -3,10 +3,9 @@
     h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t        h: [E, N]
     y_t = h_t C_t
 
-A is diagonal and negative, so every factor lies in (0, 1]. O(L E N) time. States exist
-for one chunk of C positions at a time, in the backward pass too: it starts again from
-the state at the chunk's start. So memory is O(B E (L + N (C + L/C))) and never
-[B, L, E, N]. Float32 throughout.
+A is diagonal and negative, so every factor is in (0, 1]. O(L E N) time. States exist for one
+chunk of C positions at a time; the backward pass recomputes them from the state at the chunk's
+start. So memory is O(B E (L + N (C + L/C))), and never [B, L, E, N]. All in float32.
 """
 
 from functools import partial
@@ -16,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.sequences import chunked, unchunked
 
 Element = tuple[jax.Array, jax.Array]
 
@@ -29,27 +29,30 @@ def selective_scan(
     chunk: int,
     state_BEN: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Runs the recurrence in chunks, each by an associative scan, or one by one on a CPU.
+    """The recurrence in chunks, each by an associative scan; on a CPU position by position.
 
     Args:
-        x_BLE: inputs.
-        delta_BLE: step sizes, >= 0. Zero leaves the state as it is.
-        a_EN: negative.
-        b_BLN: what writes the state.
-        c_BLN: what reads it.
+        delta_BLE: step sizes, >= 0; with 0 the state does not change.
+        a_EN: the diagonal of A, negative.
+        b_BLN: B, which writes the state.
+        c_BLN: C, which reads it.
         chunk: C; the last chunk may be shorter.
         state_BEN: the state before the first position; zero if None.
 
     Returns:
         y [B, L, E] and the state after the last position, float32.
     """
-    batch, length, inner = x_BLE.shape
+    batch, length, _ = x_BLE.shape
     chunk = min(chunk, length)
     if state_BEN is None:
         state_BEN = jnp.zeros((batch, *a_EN.shape), jnp.float32)
-    chunks = tuple(_chunks_first(x, chunk) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
+    # [L/C, C, B, E or N]; a step of size 0, as in the padding, leaves the state unchanged.
+    chunks = tuple(
+        chunked(jnp.moveaxis(x.astype(jnp.float32), 1, 0), chunk, axis=0)
+        for x in (x_BLE, delta_BLE, b_BLN, c_BLN)
+    )
     last_BEN, y = jax.lax.scan(partial(_one_chunk, a_EN), state_BEN, chunks)
-    return jnp.moveaxis(y.reshape(-1, batch, inner), 0, 1)[:, :length], last_BEN
+    return jnp.moveaxis(unchunked(y, length, axis=0), 0, 1), last_BEN
 
 
 def selective_step(
@@ -72,8 +75,8 @@ def _one_chunk(
 ) -> tuple[jax.Array, jax.Array]:
     """The state after a chunk, and its outputs [C, B, E].
 
-    A CPU takes the positions one by one: the associative scan has few turns, but each moves
-    several arrays of all states through memory, which took seven times as long.
+    On a CPU the positions are computed one by one: each of the few steps of the associative
+    scan moves several arrays of all states through memory, which took seven times as long.
     """
     return by_platform(_chunk_of, a_EN, state_BEN, *chunk, cpu=_one_by_one, other=_associatively)
 
@@ -86,7 +89,7 @@ def _chunk_of(*arguments: Any) -> tuple[jax.Array, jax.Array]:
 def _one_by_one(
     a_EN: jax.Array, state_BEN: jax.Array, *chunk: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    @partial(jax.checkpoint, prevent_cse=False)  # of all that a turn makes only its state is kept
+    @partial(jax.checkpoint, prevent_cse=False)  # only the state of each turn is kept
     def turn(state_BEN: jax.Array, at: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
         x_BE, delta_BE, b_BN, c_BN = at
         y_BE, state_BEN = selective_step(x_BE, delta_BE, a_EN, b_BN, c_BN, state_BEN)
@@ -119,10 +122,3 @@ def _decay_and_input(x: jax.Array, delta: jax.Array, a_EN: jax.Array, b: jax.Arr
 def _compose(earlier: Element, later: Element) -> Element:
     """Two affine maps h -> decay h + written, one after the other."""
     return earlier[0] * later[0], later[0] * earlier[1] + later[1]
-
-
-def _chunks_first(x: jax.Array, chunk: int) -> jax.Array:
-    """[B, L, F] -> [L/C, C, B, F] in float32, filled up with zeros."""
-    x = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -x.shape[1] % chunk), (0, 0)))
-    x = jnp.moveaxis(x, 1, 0)
-    return x.reshape(-1, chunk, *x.shape[1:])

@@ -30,7 +30,6 @@ def reverse_prefix(x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
     It is its own inverse.
 
     Args:
-        x_BLD: sequences.
         mask_BL: True at real tokens, which come first.
     """
     position_1L = jnp.arange(mask_BL.shape[1])[None]
@@ -58,7 +57,6 @@ def write_token(cache_BL: jax.Array, token_B: jax.Array, position: jax.Array) ->
     Read the returned cache, not the argument: otherwise XLA keeps a copy of all of it.
 
     Args:
-        cache_BL: [B, L, ...].
         token_B: [B, ...] or [B, 1, ...].
         position: a scalar below L.
     """

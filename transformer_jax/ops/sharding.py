@@ -1,10 +1,10 @@
-"""Where activations lie on a mesh, said by logical names while a function is traced.
+"""How activations are split over a mesh, by the logical names of their axes.
 
-XLA decides on its own how to split what lies between parameters and batch. With
-parameters split over `fsdp` it may then move activations about, which are large, where
-moving weights would do. `constrain` pins an activation by the names of its axes. The mesh
-and the table from names to its axes come from `layout`, a context that whoever compiles
-for a mesh enters inside the traced function; without one all this does nothing.
+XLA chooses the sharding of everything between parameters and batch. With parameters split over
+`fsdp` it may move activations, which are large, instead of weights. `constrain` fixes the
+sharding of an activation by the names of its axes. The mesh, and the table from names to mesh
+axes, come from the context `layout`, which the caller enters inside the function that is
+traced. Outside of it, the functions of this file have no effect.
 """
 
 import functools
@@ -25,7 +25,7 @@ _LAYOUT: ContextVar[tuple[Mesh, Table] | None] = ContextVar("layout", default=No
 
 @contextmanager
 def layout(mesh: Mesh, table: Table) -> Iterator[None]:
-    """What is traced inside is laid out on `mesh` as `table` says."""
+    """Functions traced inside are sharded over `mesh` by `table`."""
     token = _LAYOUT.set((mesh, table))
     try:
         yield
@@ -37,7 +37,7 @@ def mesh_axes(table: Table, name: str | None) -> tuple[str, ...]:
     """The mesh axes that a logical axis is split over, possibly none.
 
     Raises:
-        ValueError: a name that the table does not know.
+        ValueError: the table does not contain the name.
     """
     if name is None:
         return ()
@@ -52,7 +52,7 @@ def mesh_axes(table: Table, name: str | None) -> tuple[str, ...]:
 def spec(
     mesh: Mesh, table: Table, names: tuple[str | None, ...], shape: tuple[int, ...]
 ) -> PartitionSpec:
-    """The PartitionSpec of an array; an axis that the mesh does not divide stays whole."""
+    """The PartitionSpec of an array; an axis that the mesh does not divide is not split."""
     entries: list[tuple[str, ...] | None] = []
     for name, size in zip(names, shape, strict=True):
         axes = mesh_axes(table, name)
@@ -62,7 +62,7 @@ def spec(
 
 
 def constrain(x: jax.Array, *names: str | None) -> jax.Array:
-    """`x`, laid out by the logical names of its leading axes; further axes are XLA's to lay."""
+    """`x`, sharded by the logical names of its leading axes; XLA chooses for further axes."""
     current = _LAYOUT.get()
     if current is None:
         return x
@@ -75,10 +75,10 @@ def constrain(x: jax.Array, *names: str | None) -> jax.Array:
 
 
 def rowwise(function: Callable[[jax.Array], Any], x: jax.Array) -> Any:
-    """`function(x)`, which each device computes for its own rows of the logical axis "batch".
+    """`function(x)`, computed by each device for its own rows of the logical axis "batch".
 
-    For operations that need nothing of other rows and that XLA cannot split by itself.
-    Every array of the result leads with the rows.
+    For functions of single rows that XLA does not split by itself. The rows are the first
+    axis of every array of the result.
     """
     current = _LAYOUT.get()
     if current is None or current[0].size == 1:
@@ -89,7 +89,7 @@ def rowwise(function: Callable[[jax.Array], Any], x: jax.Array) -> Any:
 
 
 def num_shards(name: str) -> int:
-    """Into how many parts the logical axis is split where we are; 1 without a mesh."""
+    """The number of parts into which the logical axis is split; 1 without a mesh."""
     current = _LAYOUT.get()
     if current is None:
         return 1

@@ -1,7 +1,7 @@
-"""The sparse patterns of the field, as pure functions on top of `block_sparse_attention`.
+"""Sparse attention patterns, built on `block_sparse_attention`.
 
-Each takes q, k [B, L, H, K], v [B, L, H, V] (any width) and the mask of real tokens
-[B, L], and returns [B, L, H, V] in float32. None builds an L x L array.
+Each takes q, k [B, L, H, K], v [B, L, H, V] (any width), the mask of real tokens [B, L], and
+`hooks` (bias and dropout), and returns [B, L, H, V] in float32. None builds an L x L array.
 """
 
 import jax
@@ -16,8 +16,8 @@ from transformer_jax.ops.block_sparse_attention import (
 )
 from transformer_jax.ops.partial_attention import Hooks, Partial, dense_part, join
 
-#: A window's blocks are as long as the window, but no shorter than this: products of
-#: smaller matrices waste more of the machine than the keys that they spare.
+#: A window's blocks are as long as the window, but not shorter than this: products of smaller
+#: matrices cost more than they save.
 _SHORTEST_BLOCK = 32
 
 
@@ -34,19 +34,14 @@ def window_part(
     first_key: int = 0,
     block: int | None = None,
 ) -> Partial:
-    """Keys at distances 0, d, 2d, ..., window * d, behind and (not causal) ahead.
+    """Keys at distances 0, d, 2d, ..., window * d, before and (not causal) after the query.
 
     Args:
-        q_BLHK: queries.
-        k_BLHK: keys.
-        v_BLHV: values.
-        mask_BL: True at real tokens.
-        window: keys seen on each side besides the token itself.
+        window: number of keys on each side besides the token itself.
         dilation: d.
-        causal: only the keys behind.
-        hooks: bias and dropout.
-        first_key: keys before this position belong to another part.
-        block: tokens in a block, if not as the window asks.
+        causal: only the keys before the query.
+        first_key: keys before this position are not read; another part has them.
+        block: tokens in a block; chosen by the window unless given.
     """
     length = q_BLHK.shape[1]
     dilation = min(dilation, length)
@@ -77,17 +72,13 @@ def longformer_attention(
     dilation: int,
     hooks: Hooks,
 ) -> jax.Array:
-    """A window, and g global tokens at the front: all read them, and they read all.
+    """A window, and G global tokens at the start, which read all tokens and are read by all.
 
     Args:
-        local_qkv: [B, L, H, K or V] each: what windows use, and all that read the
-            global tokens.
-        global_qkv: queries [B, g, H, K] of the global tokens, and the keys and values
+        local_qkv: [B, L, H, K or V] each, for the windows and for reading the global tokens.
+        global_qkv: queries [B, G, H, K] of the global tokens, and the keys and values
             [B, L, H, K or V] that they read.
-        mask_BL: True at real tokens.
-        window: keys seen on each side besides the token itself.
-        dilation: of the window.
-        hooks: bias and dropout.
+        window: number of keys on each side besides the token itself.
     """
     q_BLHK, k_BLHK, v_BLHV = local_qkv
     q_BGHK, k_all_BLHK, v_all_BLHV = global_qkv
@@ -140,19 +131,19 @@ def strided_attention(
         dilation=1,
         causal=causal,
         hooks=hooks.part(0),
-        # Half as long as the window: 2.5 strides of keys are scored for the 2 that are
-        # seen, not 3. The window is most of the pattern's work.
+        # Half as long as the window: scores 2.5 strides of keys for the 2 that are read,
+        # instead of 3. The window is most of the pattern's work.
         block=max(-(-stride // 2), _SHORTEST_BLOCK),
     )
     if 2 * stride >= length:
         return near.value
-    # Tokens a stride apart make one block for each residue class, which reads itself.
+    # Tokens a stride apart form one block for each residue class, which reads itself.
     layout = BlockLayout(length, -(-length // stride), stride, np.arange(stride)[:, None])
 
     def allowed(q_at: jax.Array, k_at: jax.Array) -> jax.Array:
         behind = q_at - k_at
         far = behind if causal else jnp.abs(behind)
-        return far >= 2 * stride  # the nearer ones are in the window
+        return far >= 2 * stride  # nearer keys are in the window
 
     far = block_sparse_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks.part(1))
     return join(near, far)
@@ -169,16 +160,14 @@ def bigbird_reads(
 ) -> np.ndarray:
     """The key blocks of each query block, [N, G]; -1 = none.
 
-    Row n depends only on the arguments and n (and, not causal, on `blocks`), so that the
-    same table serves every length up to `blocks`: cut it and drop what lies outside.
+    Row n depends only on the arguments and n (if not causal, also on `blocks`). So one table
+    serves every shorter length: cut it and drop the blocks outside.
 
     Args:
-        blocks: N.
-        global_blocks: the first so many are read by all.
-        window_blocks: read on each side of one's own.
-        random_blocks: drawn without replacement from the rest.
-        causal: no block after one's own.
-        seed: of the draw.
+        global_blocks: number of blocks at the start that all blocks read.
+        window_blocks: number of blocks read on each side of the own one.
+        random_blocks: number of blocks drawn without replacement from the rest.
+        causal: no block after the own one.
     """
     rows = []
     for n in range(blocks):
@@ -206,18 +195,11 @@ def bigbird_attention(
     causal: bool,
     hooks: Hooks,
 ) -> jax.Array:
-    """The blocks of the table; not causal, the global blocks themselves read everything.
+    """The blocks of the table; if not causal, the global blocks themselves read everything.
 
     Args:
-        q_BLHK: queries.
-        k_BLHK: keys.
-        v_BLHV: values.
-        mask_BL: True at real tokens.
         reads_NG: from `bigbird_reads`, for at least this length.
         block: tokens in a block.
-        global_blocks: as in the table.
-        causal: no key after the query.
-        hooks: bias and dropout.
     """
     length = q_BLHK.shape[1]
     reads_NG = reads_NG[: num_blocks(length, block)]
