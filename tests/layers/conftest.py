@@ -1,15 +1,9 @@
-import importlib
-import os
-
 import pytest
+
+from tests import oracles
 
 
 @pytest.fixture(scope="session")
 def torch():
-    """PyTorch, an independent implementation. Optional, but required in CI."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
-            raise
-        pytest.skip("PyTorch is not installed: pip install torch")
+    """PyTorch, an independent implementation."""
+    return oracles.need("torch")

@@ -144,7 +144,7 @@ def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
     [
         ({"num_heads": 3}, "d_model=16 is not divisible by model.num_heads=3"),
         ({"dropout_rate": 1.0}, "model.dropout_rate"),
-        ({"activation": "tanhh"}, "gelu, relu, silu"),
+        ({"activation": "tanhh"}, "gelu, gelu_tanh, relu, sigmoid, silu"),
         ({"source_vocab_size": 21}, "tokenizer.joint=true"),
         ({"encoder": StackConfig(mixers=("fulll",))}, "model.encoder.mixers=fulll"),
         ({"decoder": StackConfig(position="rotten")}, "model.decoder.position=rotten"),

@@ -1,29 +1,107 @@
-"""The position-wise feed-forward network (Vaswani et al. 2017, section 3.3)."""
+"""Position-wise feed-forward networks.
+
+    mlp   y = down(dropout(f(up(x))))               Vaswani et al. 2017, section 3.3
+    glu   y = down(dropout(f(gate(x)) * up(x)))     Shazeer 2020, arXiv:2002.05202
+
+`up`, `gate` and `down` are affine maps (linear without biases), and f is one of
+`ACTIVATIONS`. `FEED_FORWARDS` holds what `model.feed_forward` can choose.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
 
 import jax
+from annotated_types import Ge, Lt
 from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.projections import Dense
 
-ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
+
+ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {
+    "relu": jax.nn.relu,
+    "gelu": partial(jax.nn.gelu, approximate=False),  # x Phi(x), by the error function
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),  # its approximation by tanh
+    "silu": jax.nn.silu,  # x sigmoid(x), also called swish
+    "sigmoid": jax.nn.sigmoid,  # of the original gated linear unit
+}
 
 
 class FeedForward(nn.Module):
-    """W2 dropout(activation(W1 x + b1)) + b2."""
+    """Two projections with an activation between them, or three with a gate."""
 
     d_model: int
     d_ff: int
-    activation: str
+    activation: Activation
+    gated: bool
+    use_bias: bool
     dropout_rate: float
     dtypes: dict
 
     def setup(self) -> None:
-        self.up = Dense(self.d_model, self.d_ff, ("embed", "mlp"), **self.dtypes)
-        self.down = Dense(self.d_ff, self.d_model, ("mlp", "embed"), **self.dtypes)
+        def into() -> Dense:
+            axes = ("embed", "mlp")
+            return Dense(self.d_model, self.d_ff, axes, use_bias=self.use_bias, **self.dtypes)
+
+        self.up = into()
+        if self.gated:
+            self.gate = into()
+        self.down = Dense(
+            self.d_ff, self.d_model, ("mlp", "embed"), use_bias=self.use_bias, **self.dtypes
+        )
         self.dropout = Dropout(self.dropout_rate)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., D]."""
-        h = ACTIVATIONS[self.activation](self.up(x))
+        activate = ACTIVATIONS[self.activation]
+        h = activate(self.gate(x)) * self.up(x) if self.gated else activate(self.up(x))
         return self.down(self.dropout(h))
+
+
+@dataclass(frozen=True)
+class FeedForwardConfig:
+    """The feed-forward network of each block."""
+
+    def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
+        """A module that maps [..., d_model] to the same shape through d_ff hidden features."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Mlp(FeedForwardConfig):
+    """One hidden layer."""
+
+    activation: Activation = "relu"
+    use_bias: bool = True
+    dropout_rate: Annotated[float, Ge(0), Lt(1)] = 0.0  #: of the hidden features
+
+    def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
+        return FeedForward(
+            d_model, d_ff, self.activation, False, self.use_bias, self.dropout_rate, dtypes
+        )
+
+
+@dataclass(frozen=True)
+class Glu(FeedForwardConfig):
+    """A hidden layer multiplied by a gate; its three matrices have 3/2 the parameters of `Mlp`.
+
+    The paper's names: GLU (sigmoid), ReGLU (relu), GEGLU (gelu), SwiGLU (silu).
+    """
+
+    activation: Activation = "silu"  #: of the gate
+    use_bias: bool = False
+    dropout_rate: Annotated[float, Ge(0), Lt(1)] = 0.0  #: of the hidden features
+
+    def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
+        return FeedForward(
+            d_model, d_ff, self.activation, True, self.use_bias, self.dropout_rate, dtypes
+        )
+
+
+FEED_FORWARDS: dict[str, type[FeedForwardConfig]] = {
+    "mlp": Mlp,
+    "glu": Glu,
+}

@@ -14,7 +14,7 @@ import jax
 from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.layers.feed_forward import FeedForward
+from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.models.config import ModelConfig, layer_dtypes
@@ -45,14 +45,9 @@ class Residual(nn.Module):
         return self.dropout(sublayer(self.norm(x)))
 
 
-def _feed_forward(config: ModelConfig) -> FeedForward:
-    return FeedForward(
-        config.d_model,
-        config.d_ff,
-        config.activation,
-        config.feed_forward_dropout_rate,
-        layer_dtypes(config),
-    )
+def _feed_forward(config: ModelConfig) -> nn.Module:
+    options = Mlp(activation=config.activation, dropout_rate=config.feed_forward_dropout_rate)
+    return options.build(config.d_model, config.d_ff, layer_dtypes(config))
 
 
 class EncoderBlock(nn.Module):

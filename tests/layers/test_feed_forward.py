@@ -1,0 +1,110 @@
+"""Feed-forward networks against their formulas in float64 NumPy, and against PyTorch."""
+
+import math
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract.layer_suite import DTYPES, D, F, initialised
+from transformer_jax import variants
+from transformer_jax.layers.feed_forward import (
+    ACTIVATIONS,
+    FEED_FORWARDS,
+    Activation,
+    Glu,
+    Mlp,
+)
+
+X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, D))) * 2
+CONFIGS = [
+    kind(activation=activation, use_bias=use_bias)
+    for kind in (Mlp, Glu)
+    for activation in ACTIVATIONS
+    for use_bias in (True, False)
+]
+
+sigmoid = np.vectorize(lambda x: 1.0 / (1.0 + math.exp(-x)))
+NAIVE = {
+    "relu": lambda x: np.where(x > 0, x, 0.0),
+    "gelu": np.vectorize(lambda x: x * 0.5 * (1.0 + math.erf(x / math.sqrt(2.0)))),
+    "gelu_tanh": np.vectorize(
+        lambda x: 0.5 * x * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "silu": lambda x: x * sigmoid(x),
+    "sigmoid": sigmoid,
+}
+
+
+def naive(config, params, x):
+    def dense(name, x):
+        part = {key: np.asarray(value, np.float64) for key, value in params[name].items()}
+        return x @ part["kernel"] + part.get("bias", 0.0)
+
+    x = x.astype(np.float64)
+    f = NAIVE[config.activation]
+    h = f(dense("gate", x)) * dense("up", x) if isinstance(config, Glu) else f(dense("up", x))
+    return dense("down", h)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_equals_the_formula(config):
+    module = config.build(D, F, DTYPES)
+    variables = initialised(module)
+    want = naive(config, variables["params"], X)
+    np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=2e-5)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_equals_pytorch(config, torch):
+    functional = torch.nn.functional
+    f = {
+        "relu": functional.relu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "silu": functional.silu,
+        "sigmoid": functional.sigmoid,
+    }[config.activation]
+    module = config.build(D, F, DTYPES)
+    variables = initialised(module)
+
+    def linear(name, x):
+        part = {key: torch.tensor(np.asarray(v)) for key, v in variables["params"][name].items()}
+        return functional.linear(x, part["kernel"].T, part.get("bias"))
+
+    x = torch.tensor(X)
+    h = f(linear("gate", x)) * linear("up", x) if isinstance(config, Glu) else f(linear("up", x))
+    want = linear("down", h)
+    np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=2e-5)
+
+
+def test_glu_with_a_sigmoid_is_the_gated_linear_unit_of_pytorch(torch):
+    module = Glu(activation="sigmoid").build(D, F, DTYPES)
+    params = initialised(module)["params"]
+    up, gate, down = (np.asarray(params[name]["kernel"]) for name in ("up", "gate", "down"))
+    both = torch.tensor(np.concatenate([X @ up, X @ gate], axis=-1))
+    want = torch.nn.functional.glu(both).numpy() @ down
+    np.testing.assert_allclose(module.apply({"params": params}, X), want, atol=2e-5)
+
+
+def test_parameters():
+    def parameters(config):
+        params = initialised(config.build(D, F, DTYPES))["params"]
+        return {name: set(part) for name, part in params.items()}
+
+    both, kernel = {"kernel", "bias"}, {"kernel"}
+    assert parameters(Mlp()) == {"up": both, "down": both}
+    assert parameters(Mlp(use_bias=False)) == {"up": kernel, "down": kernel}
+    assert parameters(Glu()) == {"gate": kernel, "up": kernel, "down": kernel}
+
+
+def test_options():
+    assert get_args(Activation) == tuple(ACTIVATIONS)
+    assert variants.parse("mlp(activation=gelu)", FEED_FORWARDS) == Mlp(activation="gelu")
+    assert variants.parse("glu", FEED_FORWARDS) == Glu()
+    with pytest.raises(ValueError, match="'relu', 'gelu', 'gelu_tanh', 'silu'"):
+        variants.parse("mlp(activation=tanhh)", FEED_FORWARDS)
+    with pytest.raises(ValueError, match="dropout_rate=1.0.*less than 1"):
+        variants.parse("mlp(dropout_rate=1.0)", FEED_FORWARDS)

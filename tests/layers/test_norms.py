@@ -1,0 +1,83 @@
+"""Norms against their formulas in float64 NumPy, and against PyTorch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract.layer_suite import initialised
+from transformer_jax import variants
+from transformer_jax.layers.norms import NORMS, LayerNorm, Norm, RMSNorm
+
+X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 12))) * 3 + 7
+FLOAT32 = {"dtype": "float32", "param_dtype": "float32"}
+MODULES = {
+    "layer": LayerNorm().build(12, **FLOAT32),
+    "layer, epsilon": LayerNorm(epsilon=1e-1).build(12, **FLOAT32),
+    "layer, no bias": LayerNorm(use_bias=False).build(12, **FLOAT32),
+    "rms": RMSNorm().build(12, **FLOAT32),
+    "rms, epsilon": RMSNorm(epsilon=1e-1).build(12, **FLOAT32),
+    "group": Norm(12, 1e-5, groups=3),
+    "group rms": Norm(12, 1e-5, groups=4, center=False, use_bias=False),
+}
+
+
+def naive(module, params, x_D):
+    """One vector, one group after the other."""
+    params = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    width = len(x_D) // module.groups
+    y_D = np.zeros(len(x_D))
+    for start in range(0, len(x_D), width):
+        part = x_D[start : start + width].astype(np.float64)
+        if module.center:
+            part = part - sum(part) / width
+        y_D[start : start + width] = part / np.sqrt(sum(part**2) / width + module.epsilon)
+    return y_D * params["scale"] + params.get("bias", 0.0)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_equals_the_formula(name):
+    module = MODULES[name]
+    variables = initialised(module)
+    got = module.apply(variables, jnp.asarray(X))
+    want = np.apply_along_axis(lambda x_D: naive(module, variables["params"], x_D), -1, X)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_equals_pytorch(name, torch):
+    module = MODULES[name]
+    variables = initialised(module)
+    x = torch.tensor(X)
+    scale, bias = (
+        None if value is None else torch.tensor(np.asarray(value))
+        for value in map(variables["params"].get, ("scale", "bias"))
+    )
+    if module.groups > 1 and module.center:
+        flat = torch.nn.functional.group_norm(
+            x.reshape(-1, 12), module.groups, scale, bias, module.epsilon
+        )
+        want = flat.reshape(x.shape)
+    elif module.groups > 1:
+        parts = x.reshape(*x.shape[:-1], module.groups, -1)
+        want = torch.nn.functional.rms_norm(parts, parts.shape[-1:], eps=module.epsilon)
+        want = want.reshape(x.shape) * scale
+    elif module.center:
+        want = torch.nn.functional.layer_norm(x, (12,), scale, bias, module.epsilon)
+    else:
+        want = torch.nn.functional.rms_norm(x, (12,), scale, module.epsilon)
+    np.testing.assert_allclose(module.apply(variables, jnp.asarray(X)), want, atol=1e-5)
+
+
+def test_biases_and_options():
+    def parameters(config):
+        return set(initialised(config.build(12, **FLOAT32))["params"])
+
+    assert parameters(LayerNorm()) == {"scale", "bias"}
+    assert parameters(LayerNorm(use_bias=False)) == parameters(RMSNorm()) == {"scale"}
+    assert variants.parse("layer(epsilon=1e-5)", NORMS) == LayerNorm(epsilon=1e-5)
+    assert variants.parse({"kind": "rms", "epsilon": 1e-6}, NORMS) == RMSNorm()
+    with pytest.raises(ValueError, match="greater than 0"):
+        variants.parse("rms(epsilon=0)", NORMS)
+    with pytest.raises(ValueError, match="no option 'use_bias'.*epsilon"):
+        variants.parse("rms(use_bias=true)", NORMS)
