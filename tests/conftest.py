@@ -1,5 +1,6 @@
 """What several test files share."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -37,6 +38,16 @@ def pytest_unconfigure(config):
     """Only the process that made the folder removes it."""
     if compiled := getattr(config, "compiled", None):
         shutil.rmtree(compiled, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def release_compiled_programs():
+    """A worker keeps the programs of one test file at a time: together they take gigabytes."""
+    yield
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
