@@ -19,7 +19,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
@@ -37,32 +36,23 @@ ROOT = Path(__file__).parents[1]
 
 #: Options that make a difference in sentences of ten to twenty pieces. With their defaults, made
 #: for long texts, these mixers would see every token there, and be full attention.
-SHORT: dict[str, dict[str, int]] = {
-    "window": {"window": 4},
-    "longformer": {"window": 4},
-    "bigbird": {"block_size": 2, "global_blocks": 1, "random_blocks": 1},
-    "linformer": {"rank": 16},
-    "reformer": {"chunk": 8},
+SHORT = {
+    "window": "window(window=4)",
+    "longformer": "longformer(window=4)",
+    "bigbird": "bigbird(block_size=2, global_blocks=1, random_blocks=1)",
+    "linformer": "linformer(rank=16)",
+    "reformer": "reformer(chunk=8)",
 }
 
 
 def stack(role: str, *names: str) -> dict[str, str]:
-    """The keys that give a stack this pattern of mixers."""
-    keys = {f"model.{role}.mixers": ",".join(names)}
-    return keys | _options(f"model.{role}.options", names)
+    """The key that gives a stack this pattern of mixers."""
+    return {f"model.{role}.mixers": ",".join(SHORT.get(name, name) for name in names)}
 
 
 def cross(name: str) -> dict[str, str]:
-    """The keys that read the memory with this mixer."""
-    return {"model.cross": name} | _options("model.cross_options", (name,))
-
-
-def _options(group: str, names: Sequence[str]) -> dict[str, str]:
-    return {
-        f"{group}.{name}.{option}": str(value)
-        for name in names
-        for option, value in SHORT.get(name, {}).items()
-    }
+    """The key that reads the memory with this mixer."""
+    return {"model.cross": SHORT.get(name, name)}
 
 
 HYBRIDS = {
@@ -165,11 +155,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         if "error" in r:
             lines.append(f"| {name} | | {r['error']} | | | |")
         else:
-            options = [
-                f"{key.split('.')[-1]} {value}"
-                for key, value in r["keys"].items()
-                if "options" in key
-            ]
+            options = re.findall(r"\w+=\w+", " ".join(r["keys"].values()))
             cells = [
                 name,
                 ", ".join(options),

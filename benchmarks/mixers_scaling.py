@@ -34,7 +34,6 @@ from transformer_jax.positions.none import NoPosition
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
 D_MODEL, HEADS = 128, 2
-DTYPES = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
 
 
 def cases() -> list[tuple[str, str]]:
@@ -49,16 +48,16 @@ def cases() -> list[tuple[str, str]]:
 
 def build(name: str, what: str, length: int) -> Any:
     """The mixer of one layer."""
-    causal = what in ("decoder", "step")
-    sizes = {"d_model": D_MODEL, "num_heads": HEADS, "head_dim": D_MODEL // HEADS}
     context = MixerContext(
-        **sizes, causal=causal, max_length=length, attention_dropout_rate=0.0, dtypes=DTYPES
+        d_model=D_MODEL,
+        num_heads=HEADS,
+        head_dim=D_MODEL // HEADS,
+        max_length=length,
+        causal=what in ("decoder", "step"),
     )
     if what == "cross":
-        cls = CROSS_MIXERS[name]
-        return cls(context=context, options=cls.Options())
-    position = NoPosition(**sizes, max_length=length, causal=causal)
-    return MIXERS[name](context=context, options=MIXERS[name].Options(), position=position)
+        return CROSS_MIXERS[name]().build(context)
+    return MIXERS[name]().build(context, NoPosition().build(context))
 
 
 def training(name: str, role: str, length: int) -> tuple[Callable[..., Any], list[Any]]:

@@ -14,6 +14,7 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import Full
 from transformer_jax.optimizers.schedules import CosineSchedule, RsqrtSchedule
 from transformer_jax.recipes import load_recipe
 
@@ -32,7 +33,7 @@ def test_overrides_are_typed_and_leave_the_original_alone():
     )
     assert changed.train.steps == 7
     assert changed.train.schedule.learning_rate == 1e-3
-    assert changed.model.encoder.mixers == ("full", "full")
+    assert changed.model.encoder.mixers == (Full(), Full())
     assert changed.tokenizer.joint is False
     assert changed.data.train_source == ("a.txt", "b.txt")
     assert config == Config()

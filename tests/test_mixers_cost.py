@@ -22,7 +22,7 @@ from flax import linen as nn
 
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 FROM, TO = 4096, 8192
@@ -50,7 +50,7 @@ class LearnedBias(Position):
     """The costliest hook: a bias with parameters, which must not become an L x L array."""
 
     def setup(self):
-        self.table = self.param("table", nn.initializers.normal(), (self.num_heads, 32))
+        self.table = self.param("table", nn.initializers.normal(), (self.context.num_heads, 32))
 
     def bias(self, q_positions, k_positions):
         return self.table[:, jnp.abs(q_positions[:, None] - k_positions[None, :]) % 32]
@@ -59,31 +59,21 @@ class LearnedBias(Position):
 def traced(name, role, length):
     """Forward and backward of sum(y * cotangent), traced for one sequence of this length."""
     cls, causal = class_of(name, role), role == "decoder"
-    dtypes = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
     context = MixerContext(
         d_model=D_MODEL,
         num_heads=HEADS,
         head_dim=D_MODEL // HEADS,
-        causal=causal,
         max_length=length,
-        attention_dropout_rate=0.0,
-        dtypes=dtypes,
+        causal=causal,
     )
     if role == "cross":
-        mixer = cls(context=context, options=cls.Options())
+        mixer = cls().build(context)
 
         def forward(module, x, mask):
             return module.read(x, module.project(x, mask))
     else:
         scheme = LearnedBias if "bias" in cls.honours else Position
-        position = scheme(
-            d_model=D_MODEL,
-            num_heads=HEADS,
-            head_dim=D_MODEL // HEADS,
-            max_length=length,
-            causal=causal,
-        )
-        mixer = cls(context=context, options=cls.Options(), position=position)
+        mixer = cls().build(context, scheme(PositionConfig(), context))
 
         def forward(module, x, mask):
             return module(x, mask)

@@ -1,6 +1,6 @@
 """What every position scheme must satisfy, as functions that raise AssertionError.
 
-They take classes, so that the suite itself can be tried on broken ones.
+They take configs, so that the suite itself can be tried on broken schemes.
 """
 
 from dataclasses import replace
@@ -12,40 +12,35 @@ import numpy as np
 from flax import linen as nn
 
 from tests.contract import suite
-from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig
+from transformer_jax.positions.registry import POSITIONS
 
 HEAD_DIM = suite.D // suite.HEADS
 
 
-def build(cls: type[Position], *, causal: bool) -> tuple[Position, Any]:
+def build(config: PositionConfig, *, causal: bool) -> tuple[Position, Any]:
     """The scheme by itself, and its variables with nothing left at zero."""
-    scheme = cls(
-        d_model=suite.D,
-        num_heads=suite.HEADS,
-        head_dim=HEAD_DIM,
-        max_length=suite.LENGTH,
-        causal=causal,
-    )
+    scheme = config.build(suite.context(causal=causal))
     variables = nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch))
     noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(2), x.shape)  # noqa: E731
     return scheme, jax.tree.map(noise, variables)
 
 
-def with_parameters(schemes: dict[str, type[Position]]) -> list[str]:
+def with_parameters(schemes: dict[str, type[PositionConfig]]) -> list[str]:
     """Names of the schemes that learn something; by shapes alone."""
     params = {
-        name: jax.eval_shape(lambda cls=cls: build(cls, causal=False)[1])
+        name: jax.eval_shape(lambda cls=cls: build(cls(), causal=False)[1])
         for name, cls in schemes.items()
     }
     return [name for name, tree in params.items() if jax.tree.leaves(tree)]
 
 
 def _touch(scheme: Position, positions: jax.Array) -> Any:
-    words = jnp.ones((1, len(positions), scheme.word_width(scheme.d_model, scheme.options)))
-    heads = jnp.ones((1, len(positions), scheme.num_heads, scheme.head_dim))
+    words = jnp.ones((1, len(positions), scheme.config.word_width(suite.D)))
+    heads = jnp.ones((1, len(positions), suite.HEADS, HEAD_DIM))
     return (
         scheme.embed(words, positions),
         scheme.rotate(heads, heads, positions, positions),
@@ -56,7 +51,7 @@ def _touch(scheme: Position, positions: jax.Array) -> Any:
 def _seen(scheme: Position, variables: Any, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The two ways in which positions can reach attention: embeddings [L, D], scores [H, L, L]."""
     length = len(positions)
-    width = scheme.word_width(scheme.d_model, scheme.options)
+    width = scheme.config.word_width(suite.D)
     words = jax.random.normal(jax.random.key(3), (1, length, width))
     q, k = jax.random.normal(jax.random.key(4), (2, 1, length, suite.HEADS, HEAD_DIM))
     embedded = scheme.apply(variables, words, positions, method="embed")
@@ -66,21 +61,21 @@ def _seen(scheme: Position, variables: Any, positions: jax.Array) -> tuple[jax.A
     return embedded[0], scores
 
 
-def check_shift_invariance(cls: type[Position]) -> None:
+def check_shift_invariance(config: PositionConfig) -> None:
     """Adding a number to all positions changes nothing, exactly where the scheme says so."""
     for causal in (False, True):
-        scheme, variables = build(cls, causal=causal)
+        scheme, variables = build(config, causal=causal)
         here = _seen(scheme, variables, jnp.arange(4))
         there = _seen(scheme, variables, jnp.arange(4) + 3)
         moved = max(float(jnp.abs(a - b).max()) for a, b in zip(here, there, strict=True))
-        assert (moved < suite.TOLERANCE) == cls.shift_invariant, f"moved by {moved}"
+        assert (moved < suite.TOLERANCE) == config.shift_invariant, f"moved by {moved}"
 
 
-def check_widths(cls: type[Position]) -> None:
+def check_widths(config: PositionConfig) -> None:
     """Each hook keeps the shapes and the dtype; a bias is float32."""
-    scheme, variables = build(cls, causal=False)
+    scheme, variables = build(config, causal=False)
     positions = jnp.arange(4)
-    width = cls.word_width(suite.D, scheme.options)
+    width = config.word_width(suite.D)
     for dtype in (jnp.float32, jnp.bfloat16):
         words = jnp.ones((2, 4, width), dtype)
         embedded = scheme.apply(variables, words, positions, method="embed")
@@ -93,26 +88,17 @@ def check_widths(cls: type[Position]) -> None:
         assert (bias.shape, bias.dtype) == ((suite.HEADS, 1, 4), jnp.float32)
 
 
-def check_mixer_steps(cls: type[Position]) -> None:
+def check_mixer_steps(config: PositionConfig) -> None:
     """Full attention under this scheme: unrolling `step` gives `__call__`, and no leak."""
-    mixer = MIXERS["full"](
-        context=suite.context(causal=True),
-        options=MIXERS["full"].Options(),
-        position=cls(
-            d_model=suite.D,
-            num_heads=suite.HEADS,
-            head_dim=HEAD_DIM,
-            max_length=suite.LENGTH,
-            causal=True,
-        ),
-    )
+    context = suite.context(causal=True)
+    mixer = Full().build(context, config.build(context))
     variables = suite.initialised(mixer)
     suite.check_step_equals_parallel(mixer, variables)
     suite.check_no_leak(mixer, variables)
 
 
 def tiny(name: str) -> ModelConfig:
-    stack = StackConfig(num_layers=1, position=name)
+    stack = StackConfig(num_layers=1, position=POSITIONS[name]())
     return ModelConfig(
         source_vocab_size=20,
         target_vocab_size=20,

@@ -8,6 +8,9 @@ name. The tests of each mixer (tests/mixers) try its defaults.
 from dataclasses import fields
 from typing import Any
 
+from transformer_jax.mixers.base import CrossMixerConfig, MixerConfig
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+
 #: Mixer -> what differs from its default options. The first token still reaches the last.
 SMALL: dict[str, dict[str, Any]] = {
     "bigbird": {"block_size": 2, "window_blocks": 0, "global_blocks": 1, "random_blocks": 1},
@@ -32,9 +35,20 @@ EXACTLY_CAUSAL: dict[str, dict[str, Any]] = {
     name: {"direct_length": 7} for name, options in SMALL.items() if "direct_length" in options
 }
 
+#: Options that only one of the two stacks uses, and the other refuses.
+ENCODER_ONLY = {"mlp_mixer": ("hidden",)}
+DECODER_ONLY = {"linear": ("chunk",), "performer": ("chunk",)}
 
-def small_options(name: str, cls: Any, *, exactly_causal: bool = False) -> Any:
-    """The options for `cls`, which the registry calls `name`."""
-    known = {field.name for field in fields(cls.Options)}
-    small = SMALL.get(name, {}) | (EXACTLY_CAUSAL.get(name, {}) if exactly_causal else {})
-    return cls.Options(**{key: value for key, value in small.items() if key in known})
+
+def small_mixer(name: str, *, causal: bool, exactly_causal: bool = False) -> MixerConfig:
+    """The mixer that the registry calls `name`, with its small options for a role."""
+    options = SMALL.get(name, {}) | (EXACTLY_CAUSAL.get(name, {}) if exactly_causal else {})
+    unused = (ENCODER_ONLY if causal else DECODER_ONLY).get(name, ())
+    return MIXERS[name](**{key: value for key, value in options.items() if key not in unused})
+
+
+def small_cross(name: str) -> CrossMixerConfig:
+    """The reader of the memory that the registry calls `name`, with its small options."""
+    known = {field.name for field in fields(CROSS_MIXERS[name])}
+    options = SMALL.get(name, {})
+    return CROSS_MIXERS[name](**{key: value for key, value in options.items() if key in known})

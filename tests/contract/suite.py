@@ -17,7 +17,6 @@ from transformer_jax.positions.registry import POSITIONS
 
 D, HEADS, BATCH, LENGTH, MEMORY = 16, 4, 3, 7, 5
 TOLERANCE = 2e-5
-DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
 #: The compiled `__call__` of each mixer seen, kept with the mixer so that its id stays its own.
 _PROGRAMS: dict[int, tuple[Mixer, Any]] = {}
 MASK = jnp.arange(LENGTH) < jnp.array([LENGTH, 4, 1])[:, None]
@@ -28,17 +27,13 @@ def context(*, causal: bool) -> MixerContext:
         d_model=D,
         num_heads=HEADS,
         head_dim=D // HEADS,
-        causal=causal,
         max_length=LENGTH,
-        attention_dropout_rate=0.0,
-        dtypes=DTYPES,
+        causal=causal,
     )
 
 
 def position(name: str = "none", *, causal: bool) -> Position:
-    return POSITIONS[name](
-        d_model=D, num_heads=HEADS, head_dim=D // HEADS, max_length=LENGTH, causal=causal
-    )
+    return POSITIONS[name]().build(context(causal=causal))
 
 
 def inputs(seed: int = 0) -> jax.Array:

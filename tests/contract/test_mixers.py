@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from tests.contract import suite
-from tests.contract.small_options import EXACTLY_CAUSAL, small_options
+from tests.contract.small_options import EXACTLY_CAUSAL, small_cross, small_mixer
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.ops import sparse_attention
 
@@ -24,12 +24,9 @@ def several_blocks(monkeypatch):
 
 @cache
 def build(name: str, *, causal: bool, exactly_causal: bool = False):
-    cls = MIXERS[name]
-    mixer = cls(
-        context=suite.context(causal=causal),
-        options=small_options(name, cls, exactly_causal=exactly_causal),
-        position=suite.position(causal=causal),
-    )
+    config = small_mixer(name, causal=causal, exactly_causal=exactly_causal)
+    config.check(suite.context(causal=causal), frozenset())
+    mixer = config.build(suite.context(causal=causal), suite.position(causal=causal))
     return mixer, suite.initialised(mixer)
 
 
@@ -64,5 +61,4 @@ def test_encoder(name, check):
 
 @pytest.mark.parametrize("name", list(CROSS_MIXERS))
 def test_cross(name):
-    cls = CROSS_MIXERS[name]
-    suite.check_cross(cls(context=suite.context(causal=False), options=small_options(name, cls)))
+    suite.check_cross(small_cross(name).build(suite.context(causal=False)))

@@ -5,15 +5,21 @@ import jax.numpy as jnp
 import pytest
 
 from tests.contract import suite
-from tests.contract.small_options import small_options
+from tests.contract.small_options import small_mixer
 from transformer_jax.mixers.base import CrossMixer, Mixer
-from transformer_jax.mixers.full_attention import FullCrossAttention, KeyValueCache, Memory
-from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.full_attention import (
+    Full,
+    FullAttention,
+    FullCross,
+    FullCrossAttention,
+    KeyValueCache,
+    Memory,
+)
+from transformer_jax.mixers.kernel_attention import KernelAttention
+from transformer_jax.mixers.linear import Linear
 
-Full = MIXERS["full"]
 
-
-class Leaks(Full):
+class Leaks(FullAttention):
     """Sees the whole sequence while it says it is causal."""
 
     def __call__(self, x, mask):
@@ -37,7 +43,7 @@ class ReversesByThePaddedLength(Mixer):
         return x + (decay[::-1, None] * x).sum(axis=1, keepdims=True)
 
 
-class GrowsItsState(Full):
+class GrowsItsState(FullAttention):
     def step(self, x, state, position):
         y, state = super().step(x, state, position)
         return y, KeyValueCache(
@@ -45,12 +51,12 @@ class GrowsItsState(Full):
         )
 
 
-class ForgetsTheFirst(Full):
+class ForgetsTheFirst(FullAttention):
     def step(self, x, state, position):
         return super().step(x, jax.tree.map(lambda s: s.at[:, 0].set(0.0), state), position)
 
 
-class MixesRows(Full):
+class MixesRows(FullAttention):
     """Each row's step reads the state of its neighbour: wrong once beams are reordered."""
 
     def step(self, x, state, position):
@@ -58,16 +64,16 @@ class MixesRows(Full):
         return y + 0.1 * jnp.roll(state.value.sum((1, 2, 3)), 1)[:, None], state
 
 
-class HasADeadParameter(Full):
+class HasADeadParameter(FullAttention):
     def __call__(self, x, mask):
         return jax.lax.stop_gradient(super().__call__(x, mask)) + x
 
 
-class ForgetsEarlierChunks(MIXERS["linear"]):
+class ForgetsEarlierChunks(KernelAttention):
     """Right as long as one chunk holds the sequence."""
 
     def __call__(self, x, mask):
-        cuts = list(range(self.options.chunk, x.shape[1], self.options.chunk))
+        cuts = list(range(self.config.chunk, x.shape[1], self.config.chunk))
         parts = zip(jnp.split(x, cuts, axis=1), jnp.split(mask, cuts, axis=1), strict=True)
         one = super().__call__
         return jnp.concatenate([one(*part) for part in parts], axis=1)
@@ -84,12 +90,8 @@ class ReadsAcrossQueries(FullCrossAttention):
         return super().read(x + x.mean(1, keepdims=True), projected)
 
 
-def build(cls: type[Mixer], options=None):
-    mixer = cls(
-        context=suite.context(causal=True),
-        options=options or Full.Options(),
-        position=suite.position(causal=True),
-    )
+def build(cls: type[Mixer], config=None):
+    mixer = cls(config or Full(), suite.context(causal=True), suite.position(causal=True))
     return mixer, suite.initialised(mixer)
 
 
@@ -113,12 +115,12 @@ def test_rejected(cls, check):
 
 def test_small_options_show_what_the_default_ones_hide():
     cls = ForgetsEarlierChunks
-    suite.check_step_equals_parallel(*build(cls, cls.Options()))
+    suite.check_step_equals_parallel(*build(cls, Linear()))
     with pytest.raises(AssertionError, match="Not equal"):
-        suite.check_step_equals_parallel(*build(cls, small_options("linear", cls)))
+        suite.check_step_equals_parallel(*build(cls, small_mixer("linear", causal=True)))
 
 
 @pytest.mark.parametrize("cls", [ReadsPaddedMemory, ReadsAcrossQueries])
 def test_cross_rejected(cls: type[CrossMixer]):
     with pytest.raises(AssertionError):
-        suite.check_cross(cls(context=suite.context(causal=False), options=Full.Options()))
+        suite.check_cross(cls(FullCross(), suite.context(causal=False)))

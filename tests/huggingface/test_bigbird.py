@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.bigbird import BigBirdAttention, BigBirdOptions
+from transformer_jax.mixers.bigbird import BigBird
 from transformer_jax.positions.none import NoPosition
 
 torch = need("torch")
@@ -43,12 +43,9 @@ def theirs(random_blocks):
 
 
 def ours():
-    dtypes = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
-    shape = {"d_model": D, "num_heads": HEADS, "head_dim": D // HEADS, "causal": False}
-    shape["max_length"] = LENGTH
-    context = MixerContext(**shape, attention_dropout_rate=0.0, dtypes=dtypes)
-    options = BigBirdOptions(BLOCK, window_blocks=1, global_blocks=2, random_blocks=RANDOM)
-    return BigBirdAttention(context=context, options=options, position=NoPosition(**shape))
+    context = MixerContext(D, HEADS, D // HEADS, max_length=LENGTH, causal=False)
+    config = BigBird(BLOCK, window_blocks=1, global_blocks=2, random_blocks=RANDOM)
+    return config.build(context, NoPosition().build(context))
 
 
 def drawn(plan):

@@ -9,33 +9,28 @@ import pytest
 
 from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.full_attention import (
-    FullAttention,
-    FullAttentionOptions,
-    FullCrossAttention,
-)
+from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.positions.alibi import Alibi
 from transformer_jax.positions.learned import Learned
 from transformer_jax.positions.none import NoPosition
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import sinusoids
-from transformer_jax.positions.t5 import T5Options, T5Relative, relative_buckets
+from transformer_jax.positions.t5 import T5, relative_buckets
 
 torch = need("torch")
 transformers = need("transformers")
 
 D, HEADS, K, LENGTH, MEMORY = 24, 6, 4, 9, 7
-DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
 MASK = np.arange(LENGTH) < np.array([LENGTH, 5])[:, None]
 ATOL = 1e-5
 
 
 def context(*, causal):
-    return MixerContext(D, HEADS, K, causal, LENGTH, 0.0, DTYPES)
+    return MixerContext(D, HEADS, K, LENGTH, causal)
 
 
-def scheme(cls, *, causal, **options):
-    return cls(d_model=D, num_heads=HEADS, head_dim=K, max_length=LENGTH, causal=causal, **options)
+def build(config, position, *, causal):
+    return config.build(context(causal=causal), position.build(context(causal=causal)))
 
 
 def inputs(length=LENGTH, seed=0):
@@ -84,9 +79,7 @@ def bart():
 def test_self_attention_of_bart(causal):
     theirs, x = bart(), inputs()
     want = theirs(torch.as_tensor(x), attention_mask=additive(both_masks(causal)))[0]
-    ours = FullAttention(
-        context(causal=causal), FullAttentionOptions(), scheme(NoPosition, causal=causal)
-    )
+    ours = build(Full(), NoPosition(), causal=causal)
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)
     got = ours.apply({"params": {"heads": heads}}, x, MASK)
     compare(got, want)
@@ -101,9 +94,7 @@ def test_cross_attention_of_bart(implementation):
         key_value_states=torch.as_tensor(memory),
         attention_mask=additive(mask[:, None, None, :]),
     )[0]
-    ours = FullCrossAttention(
-        context(causal=False), FullAttentionOptions(implementation=implementation)
-    )
+    ours = FullCross(implementation=implementation).build(context(causal=False))
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj)
 
     def both(module):
@@ -141,11 +132,8 @@ def test_rope_and_grouped_heads_of_llama(groups, implementation):
 
     heads = projections(theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.o_proj)
     heads |= {name: neighbours(heads[name]) for name in ("query", "key")}
-    ours = FullAttention(
-        context(causal=True),
-        FullAttentionOptions(num_kv_heads=groups, implementation=implementation),
-        scheme(Rope, causal=True),
-    )
+    config = Full(num_kv_heads=groups, implementation=implementation)
+    ours = build(config, Rope(), causal=True)
     compare(ours.apply({"params": {"heads": heads}}, x, MASK), want)
 
 
@@ -154,7 +142,6 @@ def test_relative_bias_of_t5(causal):
     from transformers.models.t5.modeling_t5 import T5Attention
 
     torch.manual_seed(0)
-    options = T5Options(num_buckets=8, max_distance=6)
     config = transformers.T5Config(
         d_model=D,
         num_heads=HEADS,
@@ -170,8 +157,7 @@ def test_relative_bias_of_t5(causal):
     heads = projections(theirs.q, theirs.k, theirs.v, theirs.o)
     heads["query"]["kernel"] *= K**0.5  # T5 leaves the scores unscaled
     table = jnp.asarray(theirs.relative_attention_bias.weight.detach().numpy())
-    position = scheme(T5Relative, causal=causal, options=options)
-    ours = FullAttention(context(causal=causal), FullAttentionOptions(), position)
+    ours = build(Full(), T5(num_buckets=8, max_distance=6), causal=causal)
     params = {"heads": heads, "position": {"table": table}}
     compare(ours.apply({"params": params}, x, MASK), want)
 
@@ -208,7 +194,7 @@ def test_alibi_of_bloom():
         "value": part(2),
         "out": dense(theirs.dense),
     }
-    ours = FullAttention(context(causal=True), FullAttentionOptions(), scheme(Alibi, causal=True))
+    ours = build(Full(), Alibi(), causal=True)
     compare(ours.apply({"params": {"heads": heads}}, x, MASK), want)
 
 
@@ -229,7 +215,7 @@ def test_learned_positions_of_bart():
     theirs, words = BartLearnedPositionalEmbedding(LENGTH, D), inputs()
     # Bart's first two rows stand for no position; ours are scaled by sqrt(D) as they are used.
     table = theirs.weight.detach().numpy()[2:] / D**0.5
-    ours = scheme(Learned, causal=True)
+    ours = Learned().build(context(causal=True))
     for first in (0, 4):  # a whole sequence, and one that goes on after four tokens
         x = words[:, first:]
         want = torch.as_tensor(x) + theirs(torch.as_tensor(x), past_key_values_length=first)

@@ -7,8 +7,8 @@ import pytest
 
 from tests.oracles import need
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.longformer import LongformerAttention, LongformerOptions
-from transformer_jax.mixers.window import WindowAttention, WindowOptions
+from transformer_jax.mixers.longformer import Longformer
+from transformer_jax.mixers.window import Window
 from transformer_jax.positions.none import NoPosition
 
 torch = need("torch")
@@ -33,12 +33,9 @@ def theirs():
     return module
 
 
-def ours(cls, options):
-    dtypes = dict.fromkeys(("dtype", "matmul_dtype", "param_dtype"), "float32")
-    shape = {"d_model": D, "num_heads": HEADS, "head_dim": D // HEADS, "causal": False}
-    shape["max_length"] = LENGTH
-    context = MixerContext(**shape, attention_dropout_rate=0.0, dtypes=dtypes)
-    return cls(context=context, options=options, position=NoPosition(**shape))
+def ours(config):
+    context = MixerContext(D, HEADS, D // HEADS, max_length=LENGTH, causal=False)
+    return config.build(context, NoPosition().build(context))
 
 
 def copied(module, suffix=""):
@@ -76,10 +73,10 @@ def test_equal(num_global):
     want = run_theirs(module, x, mask, num_global)
     heads = copied(module) | {"out": {"kernel": np.eye(D, dtype=np.float32), "bias": np.zeros(D)}}
     if num_global:
-        mixer = ours(LongformerAttention, LongformerOptions(WINDOW, num_global=num_global))
+        mixer = ours(Longformer(WINDOW, num_global=num_global))
         params = {"heads": heads, "global_heads": copied(module, "_global")}
     else:
-        mixer, params = ours(WindowAttention, WindowOptions(WINDOW)), {"heads": heads}
+        mixer, params = ours(Window(WINDOW)), {"heads": heads}
     apply = jax.jit(lambda p, x: mixer.apply({"params": p}, x, jnp.asarray(mask)))
     got = apply(params, x)
     np.testing.assert_allclose(np.asarray(got)[mask], want[mask], atol=1e-5)

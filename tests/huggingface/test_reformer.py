@@ -22,7 +22,7 @@ transformers = need("transformers")
 from transformers.models.reformer.modeling_reformer import LSHSelfAttention  # noqa: E402
 
 from tests.contract import suite  # noqa: E402
-from transformer_jax.mixers.reformer import Reformer, ReformerOptions  # noqa: E402
+from transformer_jax.mixers.reformer import Reformer  # noqa: E402
 
 LENGTH = 12
 
@@ -46,7 +46,6 @@ def theirs(*, chunk, causal, rounds):
 
 def ours(module, *, chunk, causal):
     context = dataclasses.replace(suite.context(causal=causal), max_length=LENGTH)
-    options = ReformerOptions(chunk=chunk, buckets=1)
     kernels = {
         name: jnp.asarray(getattr(module, name).weight.detach().numpy().T)
         for name in ("query_key", "value")
@@ -56,7 +55,8 @@ def ours(module, *, chunk, causal):
         "value": {"kernel": kernels["value"], "bias": jnp.zeros(suite.D)},
         "out": {"kernel": jnp.eye(suite.D), "bias": jnp.zeros(suite.D)},
     }
-    return Reformer(context, options, suite.position(causal=causal)), {"params": params}
+    config = Reformer(chunk=chunk, buckets=1)
+    return config.build(context, suite.position(causal=causal)), {"params": params}
 
 
 def inputs():

@@ -114,16 +114,11 @@ def ssd():
 @pytest.mark.parametrize("copied", [mamba, ssd])
 def test_equals_hugging_face(copied):
     theirs, params, options = copied()
-    cls = MIXERS[copied.__name__]
-    dtypes = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
-    ours = cls(
-        context=MixerContext(D, 2, 4, True, LENGTH, 0.0, dtypes),
-        options=cls.Options(**options),
-        position=NoPosition(D, 2, 4, LENGTH, True),
-    )
+    context = MixerContext(D, num_heads=2, head_dim=4, max_length=LENGTH, causal=True)
+    ours = MIXERS[copied.__name__](**options).build(context, NoPosition().build(context))
     x = np.array(jax.random.normal(jax.random.key(0), (BATCH, LENGTH, D)))
     mask = jnp.ones((BATCH, LENGTH), bool)
-    got = ours.apply({"params": {"forwards": params}}, jnp.asarray(x), mask)
+    got = ours.apply({"params": params}, jnp.asarray(x), mask)
     with torch.no_grad():
         want = theirs(torch.tensor(x)).numpy()
     assert np.abs(want).max() > 0.1

@@ -1,7 +1,5 @@
 """Building `linear` and `performer` and what holds for both, for their test files."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +7,7 @@ import numpy as np
 from tests.contract import suite
 from tests.reference.naive_kernel_attention import naive_kernel_attention
 from transformer_jax.mixers.registry import MIXERS
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig
 
 
 class Turn(Position):
@@ -26,23 +24,13 @@ class Turn(Position):
         return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
 
 
-def position(cls=Turn, *, causal):
-    return cls(
-        d_model=suite.D,
-        num_heads=suite.HEADS,
-        head_dim=suite.D // suite.HEADS,
-        max_length=suite.LENGTH,
-        causal=causal,
-    )
+def turned_position(*, causal):
+    return Turn(PositionConfig(), suite.context(causal=causal))
 
 
 def build(name, *, causal, turned=True, **options):
-    cls = MIXERS[name]
-    mixer = cls(
-        context=suite.context(causal=causal),
-        options=dataclasses.replace(cls.Options(), **options),
-        position=position(causal=causal) if turned else suite.position(causal=causal),
-    )
+    position = turned_position(causal=causal) if turned else suite.position(causal=causal)
+    mixer = MIXERS[name](**options).build(suite.context(causal=causal), position)
     return mixer, suite.initialised(mixer)
 
 

@@ -11,7 +11,7 @@ from flax import linen as nn
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.ops import block_sparse_attention, sparse_attention
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig
 
 D, HEADS, BATCH, LENGTH = 8, 2, 2, 37
 
@@ -20,7 +20,7 @@ class BothHooks(Position):
     """Turns queries and keys, and learns a bias that is no function of the distance alone."""
 
     def setup(self):
-        shape = (self.num_heads, 2 * self.max_length)
+        shape = (self.context.num_heads, 2 * self.context.max_length)
         self.table = self.param("table", nn.initializers.normal(1.0), shape)
 
     def rotate(self, q, k, q_positions, k_positions):
@@ -34,29 +34,22 @@ class BothHooks(Position):
 
     def bias(self, q_positions, k_positions):
         distance = k_positions[None, :] - q_positions[:, None]
-        return self.table[:, distance + self.max_length] * jnp.cos(q_positions)[None, :, None]
+        return (
+            self.table[:, distance + self.context.max_length] * jnp.cos(q_positions)[None, :, None]
+        )
 
 
-def context(*, causal, length=LENGTH, dropout=0.0, dtype="float32"):
-    dtypes = {"dtype": dtype, "matmul_dtype": dtype, "param_dtype": "float32"}
-    return MixerContext(
+def build(name, *, causal, length=LENGTH, dtype="float32", **options):
+    context = MixerContext(
         d_model=D,
         num_heads=HEADS,
         head_dim=D // HEADS,
-        causal=causal,
         max_length=length,
-        attention_dropout_rate=dropout,
-        dtypes=dtypes,
+        causal=causal,
+        dtype=dtype,
+        matmul_dtype=dtype,
     )
-
-
-def build(name, *, causal, length=LENGTH, dtype="float32", dropout=0.0, **options):
-    cls = MIXERS[name]
-    ctx = context(causal=causal, length=length, dropout=dropout, dtype=dtype)
-    position = BothHooks(
-        d_model=D, num_heads=HEADS, head_dim=D // HEADS, max_length=length, causal=causal
-    )
-    return cls(context=ctx, options=cls.Options(**options), position=position)
+    return MIXERS[name](**options).build(context, BothHooks(PositionConfig(), context))
 
 
 def inputs(length=LENGTH, seed=0):

@@ -13,7 +13,6 @@ from tests.mixers.sparse_cases import (
     assert_equals_full_attention,
     assert_step_equals_parallel,
     build,
-    context,
     influence,
     initialised,
     inputs,
@@ -22,8 +21,6 @@ from tests.mixers.sparse_cases import (
     unrolled,
 )
 from tests.reference.naive_bigbird import naive_bigbird_mask
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.bigbird import BigBirdAttention, BigBirdOptions
 
 BLOCKS = {"block_size": 3, "window_blocks": 1, "global_blocks": 1, "random_blocks": 2}
 
@@ -77,7 +74,7 @@ def test_layers_and_seeds_draw_their_own_plans():
     plan = mixer.plan(LENGTH)
     assert (plan == mixer.clone().plan(LENGTH)).all()
     other_layer = mixer.clone(context=replace(mixer.context, layer=1))
-    other_seed = mixer.clone(options=replace(mixer.options, seed=1))
+    other_seed = mixer.clone(config=replace(mixer.config, seed=1))
     for other in (other_layer, other_seed):
         assert (other.plan(LENGTH) != plan).any()
 
@@ -99,23 +96,3 @@ def test_padding_alone_gives_finite_gradients():
     loss = lambda v: mixer.apply(v, inputs(), mask).sum()  # noqa: E731
     grads = jax.jit(jax.grad(loss))(initialised(mixer))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("block_size", 0),
-        ("window_blocks", -1),
-        ("global_blocks", -1),
-        ("random_blocks", -1),
-        ("seed", -1),
-    ],
-)
-def test_options_that_cannot_work_are_refused(option, value):
-    with pytest.raises(UserError, match=f"{option}={value}: must be at least {value + 1}"):
-        BigBirdAttention.check(
-            context(causal=False),
-            BigBirdOptions(**{option: value}),
-            hooks=frozenset(),
-            key="model.encoder.options.bigbird",
-        )

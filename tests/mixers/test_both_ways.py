@@ -10,8 +10,8 @@ from flax import linen as nn
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWays, BothWaysOptions, both_ways
-from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.both_ways import BothWaysConfig
+from transformer_jax.mixers.mamba import Mamba
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.none import NoPosition
@@ -19,19 +19,18 @@ from transformer_jax.positions.none import NoPosition
 D, LENGTHS = 2, (5, 3, 1)
 MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
 X = jax.random.normal(jax.random.key(0), (3, 5, D))
-DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
 
 
 @dataclass(frozen=True)
-class SumOptions(BothWaysOptions):
+class Sum(BothWaysConfig):
     """None of its own."""
+
+    def build_causal(self, context, position):
+        return SumSoFar(self, context, position)
 
 
 class SumSoFar(Mixer):
     """y_t = scale * (x_0 + ... + x_t): easy to do by hand."""
-
-    Options = SumOptions
-    knows_order = True
 
     def setup(self):
         assert self.context.causal, "it knows no other way"
@@ -47,11 +46,13 @@ class SumSoFar(Mixer):
         return self.scale * (state + x), state + x
 
 
+def context(*, causal=False):
+    return MixerContext(d_model=D, num_heads=1, head_dim=D, max_length=5, causal=causal)
+
+
 def build(*, causal=False, **options):
-    context = MixerContext(D, 1, D, causal, 5, 0.0, DTYPES)
-    return both_ways(SumSoFar)(
-        context=context, options=SumOptions(**options), position=NoPosition(D, 1, D, 5, causal)
-    )
+    position = NoPosition().build(context(causal=causal))
+    return Sum(**options).build(context(causal=causal), position)
 
 
 def run(mixer, x=X, mask=MASK):
@@ -97,26 +98,18 @@ def test_the_padded_length_changes_nothing():
     )
 
 
-def test_the_decoder_has_one_direction():
+def test_the_decoder_holds_the_causal_mixer_itself():
     mixer = build(causal=True)
     y, params = run(mixer)
-    assert list(params) == ["forwards"]
-    np.testing.assert_allclose(y, params["forwards"]["scale"] * jnp.cumsum(X, 1), rtol=1e-5)
+    assert isinstance(mixer, SumSoFar) and list(params) == ["scale"]
+    np.testing.assert_allclose(y, params["scale"] * jnp.cumsum(X, 1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"combine": "concat"}, {"share_weights": True}])
 def test_options_of_two_directions_are_refused_in_the_decoder(options):
-    mixer = build(causal=True, **options)
-    with pytest.raises(UserError, match="one way only; set it in model.encoder.options"):
-        mixer.check(mixer.context, mixer.options, hooks=frozenset(), key="model.decoder.options.x")
-
-
-def test_the_registered_class_says_what_its_mixer_says():
-    cls = both_ways(SumSoFar)
-    assert (cls.__name__, cls.Options, cls.knows_order) == ("SumSoFar", SumOptions, True)
-    assert cls.refuses == {} and cls.honours == frozenset()
-    wrapped = [name for name, cls in MIXERS.items() if issubclass(cls, BothWays)]
-    assert {"h3", "mamba", "rwkv", "ssd"} <= set(wrapped)
+    Sum(**options).check(context(), frozenset())
+    with pytest.raises(UserError, match="no effect here: a decoder reads forwards only; set it in"):
+        Sum(**options).check(context(causal=True), frozenset())
 
 
 def test_one_word_of_config_gives_each_role_its_directions():
@@ -127,8 +120,8 @@ def test_one_word_of_config_gives_each_role_its_directions():
         d_ff=8,
         num_heads=2,
         max_length=5,
-        encoder=StackConfig(num_layers=1, mixers=("mamba",), position="none"),
-        decoder=StackConfig(num_layers=1, mixers=("mamba",), position="none"),
+        encoder=StackConfig(num_layers=1, mixers=(Mamba(),), position=NoPosition()),
+        decoder=StackConfig(num_layers=1, mixers=(Mamba(),), position=NoPosition()),
     )
     paths = [
         jax.tree_util.keystr(path)
@@ -136,4 +129,4 @@ def test_one_word_of_config_gives_each_role_its_directions():
     ]
     backwards = [path for path in paths if "backwards" in path]
     assert backwards and all("encoder" in path for path in backwards)
-    assert any("decoder" in path and "forwards" in path for path in paths)
+    assert not any("decoder" in path and "forwards" in path for path in paths)

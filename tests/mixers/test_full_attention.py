@@ -12,13 +12,11 @@ from tests.contract import suite
 from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
 from transformer_jax.errors import UserError
-from transformer_jax.mixers.full_attention import (
-    FullAttention,
-    FullAttentionOptions,
-    FullCrossAttention,
-)
+from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.t5 import T5
 
 D, H, K, L = suite.D, suite.HEADS, suite.D // suite.HEADS, suite.LENGTH
 
@@ -33,11 +31,8 @@ FORMS = {
 
 
 def built(options, *, causal, position="none"):
-    mixer = FullAttention(
-        suite.context(causal=causal),
-        FullAttentionOptions(**options),
-        suite.position(position, causal=causal),
-    )
+    context, scheme = suite.context(causal=causal), suite.position(position, causal=causal)
+    mixer = Full(**options).build(context, scheme)
     return mixer, suite.initialised(mixer)
 
 
@@ -116,8 +111,7 @@ def test_every_form_keeps_the_contract(name, check):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_cross_attention_keeps_the_contract(name):
-    options = FullAttentionOptions(**FORMS[name])
-    suite.check_cross(FullCrossAttention(suite.context(causal=False), options))
+    suite.check_cross(FullCross(**FORMS[name]).build(suite.context(causal=False)))
 
 
 @pytest.mark.parametrize(
@@ -145,13 +139,11 @@ def test_fused_equals_plain_with_its_gradients(name, position, causal):
 def test_fused_creates_the_same_parameters():
     plain, fused = (
         jax.eval_shape(
-            lambda options=options: FullAttention(
-                suite.context(causal=True),
-                FullAttentionOptions(**options),
-                suite.position("t5", causal=True),
+            lambda config=config: config.build(
+                suite.context(causal=True), suite.position("t5", causal=True)
             ).init(jax.random.key(0), suite.inputs(), suite.MASK)
         )
-        for options in ({}, {"implementation": "fused"})
+        for config in (Full(), Full(implementation="fused"))
     )
     assert jax.tree.map(jnp.shape, plain) == jax.tree.map(jnp.shape, fused)
 
@@ -196,8 +188,8 @@ def test_merged_and_separate_scores_start_equally_wide():
     wide = replace(suite.context(causal=False), d_model=64, head_dim=16)
     x = jax.random.normal(jax.random.key(0), (4, 16, 64))
 
-    def spread(options):
-        mixer = FullAttention(wide, options, suite.position(causal=False))
+    def spread(config):
+        mixer = config.build(wide, suite.position(causal=False))
         variables = nn.unbox(mixer.init(jax.random.key(1), x, jnp.ones((4, 16), bool)))
 
         def scores(module):
@@ -206,7 +198,7 @@ def test_merged_and_separate_scores_start_equally_wide():
 
         return float(mixer.apply(variables, method=scores).std())
 
-    separate, merged = (spread(FullAttentionOptions(merged_query_key=m)) for m in (False, True))
+    separate, merged = (spread(Full(merged_query_key=m)) for m in (False, True))
     assert 0.8 < merged / separate < 1.25
 
 
@@ -235,11 +227,7 @@ def test_as_many_groups_as_heads_is_plain():
 
 
 def test_dropout_of_weights_reaches_the_fused_path():
-    dropping = replace(suite.context(causal=False), attention_dropout_rate=0.5)
-    mixer = FullAttention(
-        dropping, FullAttentionOptions(implementation="fused"), suite.position(causal=False)
-    )
-    variables = nn.unbox(mixer.init(jax.random.key(1), suite.inputs(), suite.MASK))
+    mixer, variables = built({"implementation": "fused", "dropout_rate": 0.5}, causal=False)
 
     def noisy(seed):
         return mixer.apply(
@@ -257,33 +245,29 @@ def test_dropout_of_weights_reaches_the_fused_path():
     ("options", "position", "words"),
     [
         ({"num_kv_heads": 3}, "none", "num_kv_heads=3: must divide model.num_heads=4"),
-        ({"num_kv_heads": -1}, "none", "num_kv_heads=-1"),
+        ({"num_kv_heads": -1}, "none", "num_kv_heads=-1.: .*greater than 0"),
         ({"num_kv_heads": 2, "merged_query_key": True}, "none", "no key heads to share"),
         ({"merged_query_key": True}, "rope", "turn belongs between W_q and W_k"),
     ],
 )
 def test_what_cannot_work_fails_at_build_with_advice(options, position, words):
-    every = StackConfig().options
-    given = replace(every, full=FullAttentionOptions(**options))
     config = ModelConfig(
         source_vocab_size=9,
         target_vocab_size=9,
         d_model=D,
         num_heads=H,
-        encoder=StackConfig(num_layers=1, options=given, position=position),
+        encoder=StackConfig(1, (Full(**options),), POSITIONS[position]()),
     )
-    with pytest.raises(UserError, match=f"model.encoder.options.full.*{words}"):
+    with pytest.raises(UserError, match=f"^model.encoder.mixers.*full.*{words}"):
         check_model_config(config)
     if position == "none":
-        cross = replace(ModelConfig().cross_options, full=FullAttentionOptions(**options))
-        with pytest.raises(UserError, match=f"model.cross_options.full.*{words}"):
-            check_model_config(replace(config, encoder=StackConfig(), cross_options=cross))
+        cross = replace(config, encoder=StackConfig(), cross=FullCross(**options))
+        with pytest.raises(UserError, match=f"^model.cross.*full.*{words}"):
+            check_model_config(cross)
 
 
 @pytest.mark.slow
 def test_a_whole_model_with_fused_attention_under_remat():
-    options = replace(StackConfig().options, full=FullAttentionOptions(implementation="fused"))
-    stack = StackConfig(num_layers=1, options=options, position="t5")
     config = ModelConfig(
         source_vocab_size=9,
         target_vocab_size=9,
@@ -291,21 +275,16 @@ def test_a_whole_model_with_fused_attention_under_remat():
         d_ff=8,
         num_heads=2,
         remat=True,
-        encoder=stack,
-        decoder=stack,
+        encoder=StackConfig(1, (Full(implementation="fused"),), T5()),
+        decoder=StackConfig(1, (Full(implementation="fused"),), T5()),
         max_length=8,
-        cross_options=replace(ModelConfig().cross_options, full=options.full),
+        cross=FullCross(implementation="fused"),
     )
     ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
     params = api.init(config, jax.random.key(0))
-    every = replace(
-        config,
-        encoder=StackConfig(num_layers=1, position="t5"),
-        remat=False,
-        decoder=StackConfig(num_layers=1, position="t5"),
-        cross_options=ModelConfig().cross_options,
-    )
+    plain = StackConfig(1, position=T5())
+    every = replace(config, encoder=plain, decoder=plain, cross=FullCross(), remat=False)
 
     def gradient(config):
         return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)

@@ -1,7 +1,5 @@
 """Linear attention: its formula, its state, its rotation, what it refuses."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,8 +7,6 @@ import pytest
 from tests.contract import suite
 from tests.mixers.kernel_cases import assert_module_is_the_formula, build
 from tests.reference.naive_kernel_attention import naive_elu_features
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.linear import LinearAttention, LinearCrossAttention
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -30,23 +26,6 @@ def test_the_state_is_as_large_for_one_token_as_for_a_million():
         for n in (1, 10**6)
     )
     assert jax.tree.map(lambda x: x.shape, small) == jax.tree.map(lambda x: x.shape, large)
-
-
-def test_it_refuses_what_it_cannot_do():
-    context = dataclasses.replace(suite.context(causal=True), attention_dropout_rate=0.1)
-    key = "model.decoder.options.linear"
-    with pytest.raises(UserError, match="linear has no attention weights to drop"):
-        LinearAttention.check(context, LinearAttention.Options(), hooks=frozenset(), key=key)
-    with pytest.raises(UserError, match="linear has no attention weights to drop"):
-        options = LinearCrossAttention.Options()
-        LinearCrossAttention.check(context, options, key="model.cross_options.linear")
-    with pytest.raises(UserError, match=r"decoder.options.linear.chunk=0: must be at least 1"):
-        LinearAttention.check(
-            suite.context(causal=True),
-            LinearAttention.Options(chunk=0),
-            hooks=frozenset(),
-            key=key,
-        )
 
 
 def test_no_matrix_of_length_by_length_is_built():

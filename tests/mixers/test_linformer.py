@@ -11,14 +11,14 @@ from flax import linen as nn
 from tests.contract import suite
 from tests.reference.naive_linformer import naive_linformer
 from transformer_jax.errors import UserError
-from transformer_jax.mixers.linformer import Linformer, LinformerCross, LinformerOptions
-from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.linformer import Linformer
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 
 
 def build(max_length=suite.LENGTH, **options):
     context = dataclasses.replace(suite.context(causal=False), max_length=max_length)
-    mixer = Linformer(context, LinformerOptions(**options), suite.position(causal=False))
+    mixer = Linformer(**options).build(context, suite.position(causal=False))
     return mixer, suite.initialised(mixer)
 
 
@@ -64,7 +64,7 @@ def test_projected_by_the_identity_it_is_full_attention():
     mixer, variables = build(rank=100)  # as many rows as there are positions, no more
     params = variables["params"]
     identity = jax.tree.map(lambda _: jnp.eye(suite.LENGTH)[None], params["length_projection"])
-    full = MIXERS["full"](mixer.context, MIXERS["full"].Options(), mixer.position)
+    full = Full().build(mixer.context, mixer.position)
     everything = jnp.ones((suite.BATCH, suite.LENGTH), bool)
     got = suite.parallel(
         mixer, {"params": params | {"length_projection": identity}}, suite.inputs(), everything
@@ -98,20 +98,13 @@ def test_it_says_what_it_cannot_do():
     with pytest.raises(UserError, match="at most model.max_length=7 positions, got 8"):
         suite.parallel(mixer, variables, longer, jnp.ones(longer.shape[:2], bool))
     vocab = {"source_vocab_size": 9, "target_vocab_size": 9}
-    decoder = StackConfig(mixers=("linformer",))
+    decoder = StackConfig(mixers=(Linformer(),))
     with pytest.raises(UserError, match="decoder.mixers=linformer: .*use linear or performer"):
         check_model_config(ModelConfig(**vocab, decoder=decoder))
-    context, options = suite.context(causal=False), LinformerOptions(rank=0)
-    with pytest.raises(UserError, match="options.linformer.rank=0: must be at least 1"):
-        Linformer.check(context, options, hooks=frozenset(), key="model.encoder.options.linformer")
-    with pytest.raises(UserError, match="cross_options.linformer.rank=0"):
-        LinformerCross.check(context, options, key="model.cross_options.linformer")
 
 
 def test_attention_dropout_drops_weights():
-    context = dataclasses.replace(suite.context(causal=False), attention_dropout_rate=0.5)
-    mixer = Linformer(context, LinformerOptions(), suite.position(causal=False))
-    _, variables = build()
+    mixer, variables = build(dropout_rate=0.5)
     rngs = {"dropout": jax.random.key(0)}
     noisy = mixer.apply(variables, suite.inputs(), suite.MASK, rngs=rngs)
     plain = mixer.apply(variables, suite.inputs(), suite.MASK)

@@ -12,7 +12,6 @@ from tests.mixers.sparse_cases import (
     LENGTH,
     assert_equals_full_attention,
     build,
-    context,
     influence,
     initialised,
     inputs,
@@ -20,8 +19,7 @@ from tests.mixers.sparse_cases import (
     smaller_blocks,
 )
 from tests.reference.naive_longformer import naive_longformer
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.longformer import LongformerAttention, LongformerOptions
+from transformer_jax.mixers.longformer import Longformer
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -78,15 +76,4 @@ def test_the_weights_shown_are_a_distribution_over_what_is_read():
 
 
 def test_the_decoder_is_refused_with_advice():
-    assert "use window" in LongformerAttention.refuses["decoder"]
-
-
-@pytest.mark.parametrize("option", ["window", "dilation", "num_global"])
-def test_options_that_cannot_work_are_refused(option):
-    with pytest.raises(UserError, match=f"{option}=0.*at least 1"):
-        LongformerAttention.check(
-            context(causal=False),
-            LongformerOptions(**{option: 0}),
-            hooks=frozenset(),
-            key="model.encoder.options.longformer",
-        )
+    assert "use window" in Longformer.refuses["decoder"]

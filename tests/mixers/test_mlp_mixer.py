@@ -10,12 +10,12 @@ import pytest
 from tests.contract import suite
 from tests.reference.naive_mlp_mixer import naive_token_mlp
 from transformer_jax.errors import UserError
-from transformer_jax.mixers.mlp_mixer import MlpMixer, MlpMixerOptions
+from transformer_jax.mixers.mlp_mixer import MlpMixer
 
 
 def build(*, causal, max_length=9, **options):
     context = dataclasses.replace(suite.context(causal=causal), max_length=max_length)
-    mixer = MlpMixer(context, MlpMixerOptions(**options), suite.position(causal=causal))
+    mixer = MlpMixer(**options).build(context, suite.position(causal=causal))
     return mixer, suite.initialised(mixer)
 
 
@@ -64,9 +64,3 @@ def test_it_says_what_it_cannot_do():
         suite.parallel(mixer, variables, longer, jnp.ones(longer.shape[:2], bool))
     with pytest.raises(UserError, match="at most model.max_length=7 positions, got 8"):
         mixer.apply(variables, 1, suite.LENGTH + 1, method="init_state")
-    context, key = suite.context(causal=False), "model.encoder.options.mlp_mixer"
-    with pytest.raises(UserError, match="options.mlp_mixer.hidden=0: must be at least 1"):
-        MlpMixer.check(context, MlpMixerOptions(hidden=0), hooks=frozenset(), key=key)
-    dropping = dataclasses.replace(context, attention_dropout_rate=0.1)
-    with pytest.raises(UserError, match="mlp_mixer has no attention weights to drop"):
-        MlpMixer.check(dropping, MlpMixerOptions(), hooks=frozenset(), key=key)

@@ -1,6 +1,5 @@
 """FAVOR+: its formula, its features, and that it tends to softmax attention."""
 
-import dataclasses
 from functools import partial
 
 import jax
@@ -11,14 +10,8 @@ import pytest
 from tests.contract import suite
 from tests.mixers.kernel_cases import assert_module_is_the_formula, build
 from tests.reference.naive_kernel_attention import naive_positive_features
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.performer import (
-    Performer,
-    PerformerCross,
-    PerformerCrossOptions,
-    PerformerOptions,
-)
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.mixers.performer import Performer, PerformerCross
 from transformer_jax.ops.random_features import orthogonal_directions
 
 
@@ -52,15 +45,15 @@ def against_softmax(features, seed, *, role):
     # Short queries and keys: the variance of the features grows exponentially with their norm.
     context, x = suite.context(causal=causal), 0.5 * suite.inputs()
     if role == "cross":
-        full = CROSS_MIXERS["full"](context, CROSS_MIXERS["full"].Options())
-        mixer = PerformerCross(context, PerformerCrossOptions(features=features, seed=seed))
+        full = FullCross().build(context)
+        mixer = PerformerCross(features, seed).build(context)
 
         def run(module, x):
             return module.read(x, module.project(x, suite.MASK))
     else:
         position = suite.position(causal=causal)
-        full = MIXERS["full"](context, MIXERS["full"].Options(), position)
-        mixer = Performer(context, PerformerOptions(features=features, seed=seed), position)
+        full = Full().build(context, position)
+        mixer = Performer(features=features, seed=seed).build(context, position)
 
         def run(module, x):
             return module(x, suite.MASK)
@@ -90,21 +83,3 @@ def test_long_queries_and_keys_stay_in_range():
 
     value, grad = jax.value_and_grad(loss)(x)
     assert np.isfinite(value) and np.isfinite(grad).all() and np.abs(grad).max() > 0
-
-
-def test_it_refuses_what_it_cannot_do():
-    key = "model.encoder.options.performer"
-
-    def check(*, hooks=frozenset(), dropout=0.0, **options):
-        context = dataclasses.replace(suite.context(causal=False), attention_dropout_rate=dropout)
-        Performer.check(context, PerformerOptions(**options), hooks=hooks, key=key)
-
-    check(features=7, seed=0)
-    with pytest.raises(UserError, match="performer has no attention weights to drop"):
-        check(dropout=0.1)
-    with pytest.raises(UserError, match=r"options.performer.features=0: must be at least 1"):
-        check(features=0)
-    with pytest.raises(UserError, match=r"options.performer.seed=-1: must be at least 0"):
-        check(seed=-1)
-    with pytest.raises(UserError, match=r"features=7: .*must be even"):
-        check(features=7, hooks=frozenset({"rotate"}))

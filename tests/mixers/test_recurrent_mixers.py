@@ -14,22 +14,12 @@ import pytest
 from flax import linen as nn
 
 from tests.reference import naive_recurrent_mixers as naive
-from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.none import NoPosition
 
 D, HEADS, LENGTHS = 8, 2, (5, 3)
-DTYPES = {"dtype": "float32", "matmul_dtype": "float32", "param_dtype": "float32"}
-CONTEXT = MixerContext(
-    d_model=D,
-    num_heads=HEADS,
-    head_dim=4,
-    causal=True,
-    max_length=5,
-    attention_dropout_rate=0.0,
-    dtypes=DTYPES,
-)
+CONTEXT = MixerContext(d_model=D, num_heads=HEADS, head_dim=4, max_length=5, causal=True)
 MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
 X = jax.random.normal(jax.random.key(0), (2, 5, D))
 NAMES = list(naive.MIXERS)
@@ -44,10 +34,8 @@ SMALL = {
 
 
 def build(name, *, causal=True, **options):
-    cls = MIXERS[name]
     context = replace(CONTEXT, causal=causal)
-    position = NoPosition(D, HEADS, 4, 5, causal)
-    return cls(context=context, options=cls.Options(**SMALL[name] | options), position=position)
+    return MIXERS[name](**SMALL[name] | options).build(context, NoPosition().build(context))
 
 
 def noisy_params(mixer):
@@ -92,8 +80,7 @@ def test_decoder_equals_the_loop(name):
     core = naive.MIXERS[name]
 
     def want(p):
-        own = p.get("forwards", p)
-        y = jax.vmap(lambda x: core(own, x, mixer.options, mixer.context)[0])(X)
+        y = jax.vmap(lambda x: core(p, x, mixer.config, mixer.context)[0])(X)
         return y * MASK[..., None]
 
     assert_same_values_and_gradients(mixer, noisy_params(mixer), want)
@@ -117,7 +104,6 @@ def as_the_loop_keeps_it(name, state, p):
 def test_decoding_leaves_the_state_of_the_loop(name):
     mixer = build(name)
     params = noisy_params(mixer)
-    own = params.get("forwards", params)
 
     @jax.jit
     def decoded(params):
@@ -128,9 +114,9 @@ def test_decoding_leaves_the_state_of_the_loop(name):
         start = mixer.apply({"params": params}, len(X), X.shape[1], method="init_state")
         return jax.lax.scan(token, start, (jnp.swapaxes(X, 0, 1), jnp.arange(X.shape[1])))[0]
 
-    loop = jax.vmap(lambda x: naive.MIXERS[name](own, x, mixer.options, mixer.context)[1])
+    loop = jax.vmap(lambda x: naive.MIXERS[name](params, x, mixer.config, mixer.context)[1])
     tokens, sums = jax.jit(loop)(X)
-    got_tokens, got_sums = as_the_loop_keeps_it(name, decoded(params), own)
+    got_tokens, got_sums = as_the_loop_keeps_it(name, decoded(params), params)
     if name in ("h3", "mamba", "ssd"):  # the loop's window still holds the token before
         tokens = tokens[:, 1:]
     if tokens is not None:
@@ -144,7 +130,7 @@ def test_s4d_in_the_encoder_equals_the_loop_both_ways(direct_length):
     assert_same_values_and_gradients(
         mixer,
         noisy_params(mixer),
-        lambda p: by_rows(lambda x: naive.s4d(p, x, mixer.options, mixer.context)[0]),
+        lambda p: by_rows(lambda x: naive.s4d(p, x, mixer.config, mixer.context)[0]),
     )
 
 
@@ -153,19 +139,6 @@ def test_fft_equals_the_definition(name):
     params = noisy_params(build(name))
     y, by_fft = (build(name, direct_length=n).apply({"params": params}, X, MASK) for n in (64, 0))
     np.testing.assert_allclose(by_fft * MASK[..., None], y * MASK[..., None], atol=1e-5)
-
-
-def check(name, context=CONTEXT, **options):
-    """As models.config does before anything is built."""
-    cls = MIXERS[name]
-    cls.check(context, cls.Options(**options), hooks=frozenset(), key=f"model.x.options.{name}")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_has_no_attention_weights_to_drop(name):
-    check(name)
-    with pytest.raises(UserError, match=f"{name} has no attention weights.*dropout_rate"):
-        check(name, replace(CONTEXT, attention_dropout_rate=0.1))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -178,25 +151,3 @@ def test_the_state_does_not_grow_with_the_length(name):
     )
     assert short == long
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(short))
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong", "text"),
-    [
-        ("mamba", {"state_size": 0}, r"options\.mamba\.state_size=0: must be at least 1"),
-        ("ssd", {"groups": 0}, r"options\.ssd\.groups=0: must be at least 1"),
-        ("ssd", {"head_dim": 5}, "divisor of 16"),
-        ("ssd", {"groups": 3}, "groups=3"),
-        ("rwkv", {"chunk": 24}, r"options\.rwkv\.chunk=24: must be a power of two"),
-        ("rwkv", {"decay_rank": 0}, r"options\.rwkv\.decay_rank=0: must be at least 1"),
-        ("s4d", {"state_size": 3}, r"options\.s4d\.state_size=3: must be even"),
-        ("s4d", {"dt_min": 0.2, "dt_max": 0.1}, "dt_min=0.2 .* 0 < dt_min <= dt_max"),
-        ("h3", {"shift_size": 0}, r"options\.h3\.shift_size=0: must be at least 1"),
-        ("h3", {"direct_length": -1}, r"options\.h3\.direct_length=-1: must be at least 0"),
-        ("h3", {"head_dim": 3}, r"head_dim=3: must divide model\.d_model=8"),
-        ("mamba", {"combine": "concat"}, "a decoder reads one way only"),
-    ],
-)
-def test_an_option_that_cannot_be_is_named(name, wrong, text):
-    with pytest.raises(UserError, match=text):
-        check(name, **wrong)

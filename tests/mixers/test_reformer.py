@@ -8,20 +8,17 @@ import numpy as np
 import pytest
 
 from tests.contract import suite
-from tests.mixers.kernel_cases import position as turned_position
+from tests.mixers.kernel_cases import turned_position
 from tests.reference.naive_reformer import naive_lsh_attention
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.reformer import Reformer, ReformerOptions, bucket_factors
+from transformer_jax.mixers.reformer import Reformer, bucket_factors
 from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
 
 #: Several buckets and blocks within the suite's seven tokens, where the defaults have one.
-SMALL = ReformerOptions(chunk=3, rounds=6, buckets=4, seed=1)
+SMALL = Reformer(chunk=3, rounds=6, buckets=4, seed=1)
 
 
-def build(*, causal, options=SMALL, turned=True, dropout=0.0):
-    context = dataclasses.replace(suite.context(causal=causal), attention_dropout_rate=dropout)
-    place = turned_position(causal=causal) if turned else suite.position(causal=causal)
-    mixer = Reformer(context, options, place)
+def build(*, causal, config=SMALL):
+    mixer = config.build(suite.context(causal=causal), turned_position(causal=causal))
     return mixer, suite.initialised(mixer)
 
 
@@ -75,7 +72,7 @@ def test_the_length_of_the_padding_is_invisible():
 
 
 def test_no_matrix_of_length_by_length_is_built():
-    mixer, variables = build(causal=True, options=ReformerOptions(chunk=8, buckets=4))
+    mixer, variables = build(causal=True, config=Reformer(chunk=8, buckets=4))
     x, mask = jnp.zeros((1, 96, suite.D)), jnp.ones((1, 96), bool)
     text = str(jax.make_jaxpr(lambda x: suite.parallel(mixer, variables, x, mask))(x))
     assert "96,96" not in text and "8,16" in text
@@ -84,38 +81,21 @@ def test_no_matrix_of_length_by_length_is_built():
 @pytest.mark.parametrize(
     ("buckets", "chunk", "max_length", "factors"),
     [
-        (0, 64, 64, ()),  # all within one block
+        (None, 64, 64, ()),  # all within one block
         (1, 4, 64, ()),
-        (0, 64, 65, (2,)),
-        (0, 64, 1024, (32,)),
-        (0, 64, 16384, (16, 32)),  # 512, hashed at the cost of 48
+        (None, 64, 65, (2,)),
+        (None, 64, 1024, (32,)),
+        (None, 64, 16384, (16, 32)),  # 512, hashed at the cost of 48
         (128, 64, 64, (8, 16)),
         (66, 64, 64, (66,)),  # no power of two
     ],
 )
 def test_as_many_buckets_as_suit_the_length(buckets, chunk, max_length, factors):
-    assert bucket_factors(ReformerOptions(chunk=chunk, buckets=buckets), max_length) == factors
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"chunk": 0}, "options.reformer.chunk=0: must be at least 1"),
-        ({"rounds": 0}, "options.reformer.rounds=0: must be at least 1"),
-        ({"buckets": -2}, "options.reformer.buckets=-2: must be at least 0"),
-        ({"buckets": 5}, "options.reformer.buckets=5: .*give an even number"),
-        ({"seed": -1}, "options.reformer.seed=-1: must be at least 0"),
-    ],
-)
-def test_options_that_cannot_work(options, words):
-    key, context = "model.encoder.options.reformer", suite.context(causal=False)
-    Reformer.check(context, ReformerOptions(), hooks=frozenset(), key=key)
-    with pytest.raises(UserError, match=words):
-        Reformer.check(context, ReformerOptions(**options), hooks=frozenset(), key=key)
+    assert bucket_factors(Reformer(chunk=chunk, buckets=buckets), max_length) == factors
 
 
 def test_attention_dropout_drops_weights():
-    mixer, variables = build(causal=True, dropout=0.5)
+    mixer, variables = build(causal=True, config=dataclasses.replace(SMALL, dropout_rate=0.5))
     rngs = {"dropout": jax.random.key(0)}
     noisy = mixer.apply(variables, suite.inputs(), suite.MASK, rngs=rngs)
     plain = mixer.apply(variables, suite.inputs(), suite.MASK)

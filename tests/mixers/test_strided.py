@@ -8,14 +8,11 @@ from tests.mixers.sparse_cases import (
     assert_equals_full_attention,
     assert_step_equals_parallel,
     build,
-    context,
     influence,
     initialised,
     smaller_blocks,
 )
 from tests.reference.naive_strided import naive_strided_mask
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.strided import StridedAttention, StridedOptions
 
 
 @pytest.mark.parametrize("stride", [1, 4, 30, 50])
@@ -45,13 +42,3 @@ def test_a_step_reads_few_of_the_keys_kept():
     mixer = build("strided", causal=True, stride=8, length=64)
     at, exists = mixer.reads(jnp.int32(50), 64)
     assert sorted(at[exists].tolist()) == [2, 10, 18, 26, 34, *range(42, 51)]
-
-
-def test_options_that_cannot_work_are_refused():
-    with pytest.raises(UserError, match="model.encoder.options.strided.stride=-1"):
-        StridedAttention.check(
-            context(causal=False),
-            StridedOptions(stride=-1),
-            hooks=frozenset(),
-            key="model.encoder.options.strided",
-        )

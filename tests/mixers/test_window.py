@@ -13,7 +13,6 @@ from tests.mixers.sparse_cases import (
     assert_equals_full_attention,
     assert_step_equals_parallel,
     build,
-    context,
     initialised,
     inputs,
     outputs,
@@ -21,8 +20,6 @@ from tests.mixers.sparse_cases import (
 )
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_window import naive_window_mask
-from transformer_jax.errors import UserError
-from transformer_jax.mixers.window import WindowAttention, WindowOptions
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -91,7 +88,7 @@ def test_bfloat16_stays_near_float32():
 
 
 def test_dropout_changes_the_output_only_when_it_is_on():
-    mixer = build("window", causal=True, window=3, dropout=0.5)
+    mixer = build("window", causal=True, window=3, dropout_rate=0.5)
     variables, mask = initialised(mixer), jnp.ones((BATCH, LENGTH), bool)
 
     @partial(jax.jit, static_argnums=0)
@@ -101,14 +98,3 @@ def test_dropout_changes_the_output_only_when_it_is_on():
 
     assert (run(False, 0) == run(False, 1)).all()
     assert (run(True, 0) != run(True, 1)).any() and (run(True, 0) != run(False, 0)).any()
-
-
-@pytest.mark.parametrize("option", ["window", "dilation"])
-def test_options_that_cannot_work_are_refused(option):
-    with pytest.raises(UserError, match=f"model.decoder.options.window.{option}=0.*at least 1"):
-        WindowAttention.check(
-            context(causal=True),
-            WindowOptions(**{option: 0}),
-            hooks=frozenset(),
-            key="model.decoder.options.window",
-        )

@@ -1,6 +1,7 @@
 """A pattern of mixers over the depth: it is cycled, builds, and decodes as it trains."""
 
-from dataclasses import field, make_dataclass, replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +9,14 @@ import numpy as np
 import pytest
 
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer
-from transformer_jax.mixers.registry import MIXERS, MixerOptions
+from transformer_jax.mixers.base import Mixer, MixerConfig
+from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.s4d import S4D
+from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
-from transformer_jax.positions.base import NoOptions
+from transformer_jax.positions.registry import POSITIONS
 
 SMALL = ModelConfig(
     source_vocab_size=20,
@@ -20,19 +24,24 @@ SMALL = ModelConfig(
     d_model=16,
     d_ff=16,
     num_heads=4,
-    encoder=StackConfig(num_layers=3, mixers=("full",)),
-    decoder=StackConfig(num_layers=3, mixers=("full",)),
+    encoder=StackConfig(num_layers=3),
+    decoder=StackConfig(num_layers=3),
     max_length=7,
 )
 IDS = jnp.array([[5, 6, 7, 2], [8, 9, 2, 0]])
 MASK = IDS > 0
 
 
-class Sums(Mixer):
-    """y_t = W (x_1 + ... + x_t), or the sum of all in the encoder."""
+@dataclass(frozen=True)
+class Sums(MixerConfig):
+    knows_order: ClassVar[bool] = True
 
-    Options = NoOptions
-    knows_order = True
+    def build(self, context, position):
+        return SumsMixer(self, context, position)
+
+
+class SumsMixer(Mixer):
+    """y_t = W (x_1 + ... + x_t), or the sum of all in the encoder."""
 
     def setup(self):
         width = self.context.d_model
@@ -50,27 +59,25 @@ class Sums(Mixer):
         return self.out(state + x), state + x
 
 
-def with_sums(monkeypatch, mixers, position):
-    """SMALL with a pattern in both stacks that may name the mixer of these tests."""
-    monkeypatch.setitem(MIXERS, "sums", Sums)
-    options = make_dataclass(
-        "Options",
-        [("sums", NoOptions, field(default=NoOptions()))],
-        bases=(MixerOptions,),
-        frozen=True,
-    )()
-    stack = StackConfig(num_layers=3, mixers=mixers, position=position, options=options)
-    return replace(SMALL, encoder=stack, decoder=stack)
-
-
 def test_a_pattern_is_cycled_over_the_depth():
-    assert layer_mixers(StackConfig(num_layers=5, mixers=("a", "a", "b"))) == [*"aabaa"]
-    assert layer_mixers(StackConfig(num_layers=1, mixers=("a", "b"))) == ["a"]
+    pattern = (Window(window=2), Window(window=4), Full())
+    stack = StackConfig(num_layers=5, mixers=pattern)
+    assert layer_mixers(stack) == [*pattern, *pattern[:2]]
+    assert layer_mixers(StackConfig(num_layers=1, mixers=pattern)) == [Window(window=2)]
+
+
+def test_two_layers_of_one_kind_have_options_of_their_own():
+    stack = StackConfig(num_layers=2, mixers=(S4D(state_size=4), S4D(state_size=6)))
+    params = api.abstract_params(replace(SMALL, encoder=stack))["encoder"]
+    sizes = [params[f"blocks_{i}"]["mixer"]["systems"]["frequency"].shape[1] for i in range(2)]
+    assert sizes == [2, 3]
 
 
 @pytest.mark.parametrize("position", ["none", "rope", "t5"])
 def test_a_hybrid_decodes_as_it_trains(monkeypatch, position):
-    config = with_sums(monkeypatch, ("sums", "full"), position)
+    monkeypatch.setitem(MIXERS, "sums", Sums)
+    stack = StackConfig(num_layers=3, mixers=(Sums(), Full()), position=POSITIONS[position]())
+    config = replace(SMALL, encoder=stack, decoder=stack)
     params = jax.jit(api.init, static_argnums=0)(config, jax.random.key(0))
     for stack in ("encoder", "decoder"):
         kinds = ["heads" in params[stack][f"blocks_{i}"]["mixer"] for i in range(3)]
@@ -102,7 +109,7 @@ def test_every_mixer_builds_beside_full_attention(name, role):
     stacks = {
         "encoder": one,
         "decoder": one,
-        role: replace(one, num_layers=2, mixers=(name, "full")),
+        role: replace(one, num_layers=2, mixers=(MIXERS[name](), Full())),
     }
     config = replace(SMALL, **stacks)
     params = api.abstract_params(config)

@@ -1,18 +1,28 @@
 """A position scheme must reach the mixers that need it, or the config is refused."""
 
-from dataclasses import make_dataclass, replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from transformer_jax.errors import UserError
-from transformer_jax.mixers.base import Mixer
-from transformer_jax.mixers.registry import MIXERS, MixerOptions
+from transformer_jax.mixers.base import MixerConfig
+from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.models.config import (
+    ModelConfig,
+    StackConfig,
+    check_model_config,
+    mixer_context,
+)
 from transformer_jax.positions.base import Position
+from transformer_jax.positions.concatenated import Concatenated
 from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.rope import Rope
+from transformer_jax.positions.t5 import T5
 
 SMALL = ModelConfig(
     source_vocab_size=20,
@@ -26,42 +36,36 @@ SMALL = ModelConfig(
 )
 
 
-class Deaf(Mixer):
+@dataclass(frozen=True)
+class Unaware(MixerConfig):
     """Applies no hook and does not know the order."""
 
-    Options = MIXERS["full"].Options
+
+@dataclass(frozen=True)
+class Recurrent(MixerConfig):
+    knows_order: ClassVar[bool] = True
 
 
-class Recurrent(Deaf):
-    knows_order = True
-
-
-class Rotating(Deaf):
-    honours = frozenset({"rotate"})
+@dataclass(frozen=True)
+class Rotating(MixerConfig):
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
 
 @pytest.fixture(autouse=True)
 def more_mixers(monkeypatch):
-    for cls in (Deaf, Recurrent, Rotating):
+    for cls in (Unaware, Recurrent, Rotating):
         monkeypatch.setitem(MIXERS, cls.__name__.lower(), cls)
 
 
-#: Options for the mixers that only these tests know, too.
-AnyOptions = make_dataclass(
-    "AnyOptions",
-    [(cls.__name__.lower(), cls.Options, cls.Options()) for cls in (Deaf, Recurrent, Rotating)],
-    bases=(MixerOptions,),
-    frozen=True,
-)
-
-
-def config(position, *mixers, role="encoder", **options):
-    stack = StackConfig(num_layers=2, mixers=mixers, position=position, options=AnyOptions())
-    return replace(SMALL, **{role: stack}, **options)
+def config(position, *mixers, role="encoder"):
+    pattern = tuple(MIXERS[name]() for name in mixers)
+    stack = StackConfig(num_layers=2, mixers=pattern, position=POSITIONS[position]())
+    return replace(SMALL, **{role: stack})
 
 
 def test_the_hooks_of_a_scheme_are_those_it_overrides():
-    assert {name: set(cls.hooks()) for name, cls in POSITIONS.items()} == {
+    context = mixer_context(SMALL, causal=False)
+    assert {name: set(cls().build(context).hooks()) for name, cls in POSITIONS.items()} == {
         "none": set(),
         "sinusoidal": {"embed"},
         "learned": {"embed"},
@@ -71,18 +75,18 @@ def test_the_hooks_of_a_scheme_are_those_it_overrides():
         "alibi": {"bias"},
         "rope": {"rotate"},
     }
-    assert MIXERS["full"].honours == {"rotate", "bias"}
+    assert Full.honours == {"rotate", "bias"}
 
 
 @pytest.mark.parametrize("role", ["encoder", "decoder"])
 @pytest.mark.parametrize(
     ("position", "mixers", "words"),
     [
-        ("rope", ("deaf",), "turns queries and keys before their product, which"),
-        ("alibi", ("full", "deaf"), "adds a number for each pair .*mixers=deaf does not do"),
+        ("rope", ("unaware",), "turns queries and keys before their product, which"),
+        ("alibi", ("full", "unaware"), "adds a number for each pair .*mixers=unaware does not do"),
         ("t5", ("rotating",), "use model.*position=sinusoidal or .* or rope$"),
         ("alibi", ("recurrent",), "no mixer of the stack does .*position=none or sinusoidal"),
-        ("rope", ("full", "deaf", "recurrent"), "mixers=deaf"),
+        ("rope", ("full", "unaware", "recurrent"), "mixers=unaware"),
     ],
 )
 def test_a_hook_that_does_not_reach_a_mixer_is_refused(role, position, mixers, words):
@@ -96,9 +100,9 @@ def test_a_hook_that_does_not_reach_a_mixer_is_refused(role, position, mixers, w
         ("rope", ("full",)),
         ("rope", ("rotating", "full")),
         ("alibi", ("recurrent", "full")),  # a hybrid: attention gets it, recurrence needs none
-        ("sinusoidal", ("deaf",)),
+        ("sinusoidal", ("unaware",)),
         ("none", ("recurrent",)),
-        ("none", ("deaf",)),  # a bag of words, which was asked for by name
+        ("none", ("unaware",)),  # a bag of words, which was asked for by name
     ],
 )
 def test_what_reaches_everyone_is_accepted(position, mixers):
@@ -106,34 +110,33 @@ def test_what_reaches_everyone_is_accepted(position, mixers):
 
 
 def test_only_layers_that_exist_count():
-    check_model_config(config("alibi", "full", "full", "deaf"))  # two layers
+    check_model_config(config("alibi", "full", "full", "unaware"))  # two layers
 
 
 @pytest.mark.parametrize(
-    ("position", "options", "words"),
+    ("position", "words"),
     [
-        ("t5", {"num_buckets": 5}, "position_options.t5.num_buckets=5: must be even"),
-        ("t5", {"max_distance": 16}, "max_distance=16: must be more than half of num_buckets=32"),
-        ("concatenated", {"width": 16}, "concatenated.width=16: .* between 1 and 15"),
-        ("rope", {"base": 1.0}, "rope.base=1.0"),
+        (T5(num_buckets=5), r"t5\(num_buckets=5\): .*multiple of 2"),
+        (T5(num_buckets=2), r"t5\(num_buckets=2\): .*greater than or equal to 4"),
+        (T5(max_distance=16), "max_distance=16: must be more than half of num_buckets=32"),
+        (Concatenated(width=16), "concatenated.*width=16: .* between 1 and 15"),
+        (Rope(base=1.0), r"rope\(base=1.0\): .*greater than 1"),
     ],
 )
-def test_options_that_cannot_work(position, options, words):
-    every = StackConfig().position_options
-    given = replace(every, **{position: POSITIONS[position].Options(**options)})
-    stack = StackConfig(num_layers=1, position=position, position_options=given)
-    with pytest.raises(UserError, match=words):
+def test_options_that_cannot_work(position, words):
+    stack = StackConfig(num_layers=1, position=position)
+    with pytest.raises(UserError, match=f"^model.encoder.position.*{words}"):
         check_model_config(replace(SMALL, encoder=stack, decoder=stack))
 
 
 def test_rope_needs_pairs():
-    stack = StackConfig(num_layers=1, position="rope")
+    stack = StackConfig(num_layers=1, position=Rope())
     with pytest.raises(UserError, match="even head width, got 5: set model.head_dim"):
         check_model_config(replace(SMALL, encoder=stack, head_dim=5))
 
 
 def test_tied_words_need_one_width():
-    beside = StackConfig(num_layers=1, position="concatenated")
+    beside = StackConfig(num_layers=1, position=Concatenated())
     with pytest.raises(UserError, match="leaves them 16 features and .*concatenated 12"):
         check_model_config(replace(SMALL, decoder=beside))
     check_model_config(replace(SMALL, decoder=beside, tie_embeddings="decoder"))
@@ -142,7 +145,7 @@ def test_tied_words_need_one_width():
 
 @pytest.mark.parametrize("position", ["learned", "scalar"])
 def test_past_the_trained_length(position):
-    stack = StackConfig(num_layers=1, position=position)
+    stack = StackConfig(num_layers=1, position=POSITIONS[position]())
     long = replace(SMALL, encoder=stack, decoder=stack)
     params = api.init(long, jax.random.key(0))
     ids, mask = jnp.zeros((1, 13), jnp.int32), jnp.ones((1, 13), bool)

@@ -3,10 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.performer import Performer
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.positions.rope import Rope
 
 SMALL = ModelConfig(source_vocab_size=20, target_vocab_size=20, d_model=16, num_heads=2)
 
@@ -23,16 +27,17 @@ def refusal(**change):
 )
 def test_a_role_that_a_mixer_cannot_play_is_refused_with_its_reason(role, name):
     reason = MIXERS[name].refuses[role]
-    stack = StackConfig(num_layers=2, mixers=("full", name))
+    stack = StackConfig(num_layers=2, mixers=(Full(), MIXERS[name]()))
     assert refusal(**{role: stack}) == f"model.{role}.mixers={name}: {reason}"
     assert "; use " in reason
 
 
 @pytest.mark.parametrize("name", sorted(set(MIXERS) - set(CROSS_MIXERS)))
 def test_what_cannot_read_the_memory_says_why_and_what_can(name):
-    key, _, rest = refusal(cross=name).partition(": ")
-    reason, _, advice = rest.partition("; use ")
-    assert key == f"model.cross={name}"
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(ModelConfig).validate_python({"cross": name})
+    reason, _, advice = refused.value.errors()[0]["msg"].partition("; use ")
+    assert f"{name}: " in reason
     assert "sequence" in reason or "place in the source" in reason
     assert advice == "full or linear or linformer or performer"
 
@@ -41,56 +46,58 @@ def test_a_mixer_that_reads_the_memory_does_not_refuse_to():
     assert not [name for name in CROSS_MIXERS if "cross" in MIXERS[name].refuses]
 
 
-def test_a_reader_of_the_memory_that_nobody_knows():
-    assert "model.cross=windoww is unknown; choose one of full, linear" in refusal(cross="windoww")
-
-
-def with_option(name, **option):
-    """Stack options with this one away from its default."""
-    return replace(StackConfig().options, **{name: MIXERS[name].Options(**option)})
-
-
 @pytest.mark.parametrize(
     ("role", "name", "option", "words"),
     [
-        ("decoder", "mlp_mixer", {"hidden": 8}, "a decoder's hidden units are as many as"),
-        ("encoder", "linear", {"chunk": 8}, "only a decoder's training works in chunks"),
-        ("encoder", "performer", {"chunk": 8}, "only a decoder's training works in chunks"),
-        ("decoder", "mamba", {"combine": "concat"}, "a decoder reads one way only"),
+        ("decoder", "mlp_mixer", {"hidden": 8}, "a decoder has model.max_length hidden units"),
+        ("encoder", "linear", {"chunk": 8}, "only a decoder trains in chunks"),
+        ("encoder", "performer", {"chunk": 8}, "only a decoder trains in chunks"),
+        ("decoder", "mamba", {"combine": "concat"}, "a decoder reads forwards only"),
+        ("decoder", "h3", {"share_weights": True}, "a decoder reads forwards only"),
     ],
 )
 def test_an_option_of_the_other_role_is_refused(role, name, option, words):
     (key, value), other = *option.items(), {"encoder": "decoder", "decoder": "encoder"}[role]
-    stack = StackConfig(mixers=(name,), options=with_option(name, **option))
-    said = refusal(**{role: stack})
-    assert said.startswith(f"model.{role}.options.{name}.{key}={value} has no effect: {words}")
-    assert said.endswith(f"; set it in model.{other}.options")
+    stack = StackConfig(mixers=(MIXERS[name](**option),))
+    message = refusal(**{role: stack})
+    assert message.startswith(f"model.{role}.mixers={name}({key}={value!r}): {key}={value} has no")
+    assert message.endswith(f"{words}; set it in model.{other}")
     check_model_config(replace(SMALL, **{other: stack}))
 
 
-@pytest.mark.parametrize("role", ["encoder", "decoder"])
-def test_an_option_of_a_mixer_that_the_stack_does_not_name_is_refused(role):
-    stack = StackConfig(mixers=("full", "linear"), options=with_option("window", window=4))
-    assert refusal(**{role: stack}) == (
-        f"model.{role}.options.window.window=4 has no effect: model.{role}.mixers is "
-        "full,linear; name window there, or leave the option at 128"
-    )
-    # Beyond the layers that exist is soon enough: num_layers is turned up and down.
-    named = replace(stack, num_layers=1, mixers=("full", "window"))
-    check_model_config(replace(SMALL, **{role: named}))
+@pytest.mark.parametrize(
+    ("spelling", "words"),
+    [
+        ("bigbird(block_size=0)", "greater than 0"),
+        ("bigbird(window_blocks=-1)", "greater than or equal to 0"),
+        ("full(dropout_rate=1.0)", "less than 1"),
+        ("h3(direct_length=-1)", "greater than or equal to 0"),
+        ("h3(head_dim=3)", "head_dim=3: must divide model.d_model=16"),
+        ("linear(dropout_rate=0.1)", "linear has no option 'dropout_rate'"),
+        ("longformer(num_global=0)", "greater than 0"),
+        ("performer(features=0)", "greater than 0"),
+        ("reformer(buckets=5)", "buckets=5: .*give an even number"),
+        ("rwkv(chunk=24)", "must be a power of two"),
+        ("s4d(state_size=3)", "multiple of 2"),
+        ("s4d(dt_min=0.2)", "dt_min=0.2 is larger than dt_max=0.1"),
+        ("ssd(head_dim=5)", "divisor of 32"),
+        ("ssd(groups=3)", "groups=3"),
+        ("window(window=0)", "greater than 0"),
+    ],
+)
+def test_an_option_that_cannot_work_is_named(spelling, words):
+    with pytest.raises((UserError, ValidationError), match=words) as refused:
+        stack = TypeAdapter(StackConfig).validate_python({"mixers": spelling})
+        check_model_config(replace(SMALL, encoder=stack))
+    assert "mixers" in str(refused.value)
 
 
-def test_an_option_of_a_reader_or_a_scheme_that_is_not_chosen_is_refused():
-    options = SMALL.cross_options
-    linformer = replace(options, linformer=replace(options.linformer, rank=16))
-    assert refusal(cross_options=linformer).startswith(
-        "model.cross_options.linformer.rank=16 has no effect: model.cross is full; name"
-    )
-    check_model_config(replace(SMALL, cross="linformer", cross_options=linformer))
-    options = StackConfig().position_options
-    t5 = StackConfig(position_options=replace(options, t5=replace(options.t5, num_buckets=8)))
-    assert refusal(decoder=t5).startswith(
-        "model.decoder.position_options.t5.num_buckets=8 has no effect: "
-        "model.decoder.position is sinusoidal; name"
-    )
-    check_model_config(replace(SMALL, decoder=replace(t5, position="t5")))
+def test_rotary_positions_turn_pairs_of_features():
+    stack = StackConfig(mixers=(Performer(features=7),))
+    check_model_config(replace(SMALL, encoder=stack))
+    assert "must be even" in refusal(encoder=replace(stack, position=Rope()))
+
+
+def test_a_name_in_place_of_an_object_is_refused_with_the_object():
+    message = refusal(encoder=StackConfig(mixers=("window",)))
+    assert message.startswith("model.encoder: in Python, write StackConfig(num_layers=6, mixers=")

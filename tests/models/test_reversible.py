@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 
@@ -58,7 +59,12 @@ def test_dropout_is_replayed():
     # Were other elements dropped on the way back than on the way there, the derivative would
     # not be that of the loss.
     config = replace(
-        ONE_LAYER, dropout_rate=0.3, attention_dropout_rate=0.3, feed_forward_dropout_rate=0.3
+        ONE_LAYER,
+        dropout_rate=0.3,
+        feed_forward_dropout_rate=0.3,
+        encoder=StackConfig(1, (Full(dropout_rate=0.3),)),
+        decoder=StackConfig(1, (Full(dropout_rate=0.3),)),
+        cross=FullCross(dropout_rate=0.3),
     )
     params = init(config, jax.random.key(0))
     direction = jax.tree.map(

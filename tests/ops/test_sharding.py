@@ -91,11 +91,11 @@ def test_a_parameter_without_known_names_is_an_error_that_names_it(axes, words):
 @pytest.mark.parametrize("name", sorted(set(MIXERS) | set(CROSS_MIXERS)))
 def test_every_parameter_of_every_mixer_has_known_axes(name):
     stacks = {
-        role: StackConfig(num_layers=1, mixers=(name,))
+        role: StackConfig(num_layers=1, mixers=(MIXERS[name](),))
         for role in ("encoder", "decoder")
         if name in MIXERS and role not in MIXERS[name].refuses
     }
-    cross = {"cross": name} if name in CROSS_MIXERS else {}
+    cross = {"cross": CROSS_MIXERS[name]()} if name in CROSS_MIXERS else {}
     rest = {role: StackConfig(num_layers=1) for role in {"encoder", "decoder"} - set(stacks)}
     model = ModelConfig(
         source_vocab_size=16,

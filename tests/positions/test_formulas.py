@@ -10,20 +10,21 @@ import pytest
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.alibi import Alibi, slopes
-from transformer_jax.positions.concatenated import Concatenated, ConcatenatedOptions
+from transformer_jax.positions.base import PositionContext
+from transformer_jax.positions.concatenated import Concatenated
 from transformer_jax.positions.learned import Learned
 from transformer_jax.positions.rope import rotated
 from transformer_jax.positions.scalar import Scalar
 from transformer_jax.positions.sinusoidal import sinusoids
-from transformer_jax.positions.t5 import T5Relative, relative_buckets
+from transformer_jax.positions.t5 import T5, relative_buckets
 
 D, HEADS, MAX = 8, 2, 10
 WORDS = jax.random.normal(jax.random.key(0), (2, 4, D))
 HERE = jnp.array([0, 1, 2, 5])
 
 
-def scheme(cls, *, causal=False, **more):
-    return cls(d_model=D, num_heads=HEADS, head_dim=4, max_length=MAX, causal=causal, **more)
+def scheme(config, *, causal=False):
+    return config.build(PositionContext(D, HEADS, head_dim=4, max_length=MAX, causal=causal))
 
 
 def test_sinusoids():
@@ -36,13 +37,13 @@ def test_sinusoids():
 
 def test_learned():
     table = jax.random.normal(jax.random.key(1), (MAX, D))
-    got = scheme(Learned).apply({"params": {"table": table}}, WORDS, HERE, method="embed")
+    got = scheme(Learned()).apply({"params": {"table": table}}, WORDS, HERE, method="embed")
     np.testing.assert_allclose(got, WORDS + table[HERE] * np.sqrt(D), atol=1e-5)
 
 
 def test_scalar():
     direction = jax.random.normal(jax.random.key(1), (D,))
-    module = scheme(Scalar)
+    module = scheme(Scalar())
     got = module.apply({"params": {"direction": direction}}, WORDS, HERE, method="embed")
     share = np.array([0.0, 0.1, 0.2, 0.5])[:, None]
     np.testing.assert_allclose(got, WORDS + share * direction * np.sqrt(D), atol=1e-5)
@@ -50,16 +51,16 @@ def test_scalar():
 
 def test_concatenated():
     words = WORDS[..., :5]
-    module = scheme(Concatenated, options=ConcatenatedOptions(width=3))
+    module = scheme(Concatenated(width=3))
     got = module.apply({}, words, HERE, method="embed")
     np.testing.assert_array_equal(got[..., :5], words)
     np.testing.assert_allclose(got[1, :, 5:], sinusoids(HERE, 3), atol=1e-6)
-    assert Concatenated.word_width(D, ConcatenatedOptions()) == 6  # a quarter is the position's
+    assert Concatenated().word_width(D) == 6  # a quarter is the position's
 
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 def test_concatenated_in_a_model(tied):
-    beside = StackConfig(num_layers=1, position="concatenated")
+    beside = StackConfig(num_layers=1, position=Concatenated())
     config = ModelConfig(
         source_vocab_size=9,
         target_vocab_size=9,
@@ -95,7 +96,7 @@ def test_alibi():
     np.testing.assert_allclose(slopes(8), [2.0**-i for i in range(1, 9)])  # the paper's
     np.testing.assert_allclose(slopes(3), [2**-4, 2**-8, 2**-2])
     np.testing.assert_allclose(slopes(1), [2**-8])
-    bias = scheme(Alibi).apply({}, HERE, jnp.arange(3), method="bias")
+    bias = scheme(Alibi()).apply({}, HERE, jnp.arange(3), method="bias")
     distances = np.abs(np.array([0, 1, 2, 5])[:, None] - np.arange(3))
     np.testing.assert_allclose(bias, [-(2.0**-4) * distances, -(2.0**-8) * distances])
 
@@ -135,7 +136,7 @@ def test_t5_buckets_by_hand():
 
 def test_t5_gives_each_head_its_own_number():
     table = jax.random.normal(jax.random.key(1), (32, HEADS))
-    module = scheme(T5Relative, causal=True)
+    module = scheme(T5(), causal=True)
     bias = module.apply({"params": {"table": table}}, jnp.arange(3), jnp.arange(3), method="bias")
     assert bias.shape == (HEADS, 3, 3)
     np.testing.assert_array_equal(bias[:, 2, 0], table[2])
@@ -143,7 +144,7 @@ def test_t5_gives_each_head_its_own_number():
 
 
 def test_t5_is_one_table_a_stack():
-    stack = StackConfig(num_layers=3, position="t5")
+    stack = StackConfig(num_layers=3, position=T5())
     config = ModelConfig(
         source_vocab_size=9,
         target_vocab_size=9,

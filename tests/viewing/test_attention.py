@@ -1,7 +1,8 @@
 """What `transformer_jax.viewing.attention` shows is what the model computes with."""
 
-from dataclasses import make_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from tests.contract import suite
-from transformer_jax.mixers.base import Mixer
-from transformer_jax.mixers.both_ways import both_ways
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS, MixerOptions
+from transformer_jax.mixers.base import Mixer, MixerConfig
+from transformer_jax.mixers.both_ways import BothWaysConfig
+from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.t5 import T5
 from transformer_jax.viewing.attention import (
     _jacobian_norms,
     attention_maps,
@@ -65,10 +68,10 @@ def test_the_weights_are_those_of_the_formula():
     np.testing.assert_allclose(weights, expected, atol=1e-5)
 
 
-ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position="t5"))
+ONE_HEAD = replace(CONFIG, num_heads=1, encoder=StackConfig(num_layers=1, position=T5()))
 
 
-def test_where_scores_do_not_hang_on_the_input_effective_attention_is_the_weight_matrix():
+def test_where_scores_do_not_depend_on_the_input_effective_attention_is_the_weight_matrix():
     params = api.init(ONE_HEAD, jax.random.key(0))
     query = params["encoder"]["blocks_0"]["mixer"]["heads"]["query"]
     query["kernel"] = jnp.zeros_like(query["kernel"])
@@ -92,37 +95,62 @@ def test_effective_attention_has_a_row_for_every_output_and_sees_no_future():
     assert (maps["cross.0"] > 0).all()
 
 
-class Means(Mixer):
-    """y_i is the mean of x_0 ... x_i: no weights, and none of our layers."""
+@dataclass(frozen=True)
+class Means(MixerConfig):
+    knows_order: ClassVar[bool] = True
 
-    Options = MIXERS["full"].Options
-    knows_order = True
+    def build(self, context, position):
+        return MeansMixer(self, context, position)
+
+
+class MeansMixer(Mixer):
+    """y_i is the mean of x_0 ... x_i: no weights, and none of our layers."""
 
     def __call__(self, x, mask):
         return jnp.cumsum(x, axis=1) / (1.0 + jnp.arange(x.shape[1]))[:, None]
 
 
-class ScaledMeans(Means):
+class ScaledMeansMixer(MeansMixer):
     """Calls its parent's method of the same name, which must not be counted twice."""
 
     def __call__(self, x, mask):
         return 3.0 * super().__call__(x, mask)
 
 
-@pytest.mark.parametrize("cls", [Means, ScaledMeans])
-def test_a_mixer_without_weights_needs_no_code_of_its_own(monkeypatch, cls):
-    monkeypatch.setitem(MIXERS, "full", cls)
-    config = replace(CONFIG, encoder=StackConfig(num_layers=1))
+@dataclass(frozen=True)
+class ScaledMeans(MixerConfig):
+    knows_order: ClassVar[bool] = True
+
+    def build(self, context, position):
+        return ScaledMeansMixer(self, context, position)
+
+
+@dataclass(frozen=True)
+class MeansBothWays(BothWaysConfig):
+    knows_order: ClassVar[bool] = True
+
+    def build_causal(self, context, position):
+        return MeansMixer(self, context, position)
+
+
+@pytest.fixture(autouse=True)
+def more_mixers(monkeypatch):
+    for cls in (Means, ScaledMeans, MeansBothWays):
+        monkeypatch.setitem(MIXERS, cls.__name__, cls)
+
+
+@pytest.mark.parametrize("mixer", [Means(), ScaledMeans()])
+def test_a_mixer_without_weights_needs_no_code_of_its_own(mixer):
+    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=(mixer,)))
     params = api.init(config, jax.random.key(0))
     maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
     want = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
     np.testing.assert_allclose(maps["encoder.0"], want, atol=1e-6)
 
 
-def test_a_mixer_that_runs_both_ways_is_seen_from_both_ends(monkeypatch):
+def test_a_mixer_that_runs_both_ways_is_seen_from_both_ends():
     # Reversing has a backward pass of its own, which cannot be differentiated forwards.
-    monkeypatch.setitem(MIXERS, "mamba", both_ways(Means))
-    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=("mamba",)))
+    config = replace(CONFIG, encoder=StackConfig(num_layers=1, mixers=(MeansBothWays(),)))
     params = api.init(config, jax.random.key(0))
     maps = effective_attention(config, params, SOURCE, TARGET, ["encoder.0"])
     ahead = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
@@ -133,13 +161,13 @@ def influences(name, role, x):
     """[L, L]: what `effective_attention` asks of a mixer."""
     context, mask = suite.context(causal=role == "decoder"), jnp.ones(x.shape[:2], bool)
     if role == "cross":
-        mixer = CROSS_MIXERS[name](context, CROSS_MIXERS[name].Options())
+        mixer = CROSS_MIXERS[name]().build(context)
 
         def call(mixer, memory):
             return mixer.read(x, mixer.project(memory, mask))
     else:
         position = suite.position(causal=role == "decoder")
-        mixer = MIXERS[name](context, MIXERS[name].Options(), position)
+        mixer = MIXERS[name]().build(context, position)
 
         def call(mixer, x):
             return mixer(x, mask)
@@ -163,11 +191,8 @@ def test_every_mixer_can_be_differentiated_as_the_map_needs_it(role, name):
     assert jax.eval_shape(partial(influences, name, role), x).shape == (5, 5)
 
 
-def test_maps_are_weights_where_there_are_any_and_effective_elsewhere(monkeypatch):
-    own = [("means", Means.Options, Means.Options())]
-    options = make_dataclass("Options", own, bases=(MixerOptions,), frozen=True)()
-    monkeypatch.setitem(MIXERS, "means", Means)
-    hybrid = StackConfig(num_layers=2, mixers=("full", "means"), options=options)
+def test_maps_are_weights_where_there_are_any_and_effective_elsewhere():
+    hybrid = StackConfig(num_layers=2, mixers=(Full(), Means()))
     config = replace(CONFIG, encoder=hybrid)
     params = api.init(config, jax.random.key(0))
     maps = attention_maps(config, params, SOURCE, TARGET)

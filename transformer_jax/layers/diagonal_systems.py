@@ -1,14 +1,36 @@
 """The parameters of diagonal state space models, which S4D and H3 share."""
 
 import math
+from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge, MultipleOf
 from flax import linen as nn
 from flax import struct
+from pydantic import NonNegativeInt, PositiveFloat
 
+from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import along_last_axis, log_uniform
+from transformer_jax.layers.parameters import Layer
 from transformer_jax.ops.diagonal_ssm import DiagonalSSM, discretize, ssm_kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagonalOptions:
+    """What the options of S4D and H3 have in common."""
+
+    state_size: Annotated[int, Ge(2), MultipleOf(2)] = 64
+    #: states of a system, in conjugate pairs
+    dt_min: PositiveFloat = 0.001  #: shortest initial step: a system remembers about 1 / dt
+    dt_max: PositiveFloat = 0.1  #: the longest
+    direct_length: NonNegativeInt = 64  #: sequences up to this length are convolved without FFT
+
+    def check_steps(self) -> None:
+        """Raises UserError if the steps have no range."""
+        if self.dt_min > self.dt_max:
+            raise UserError(f"dt_min={self.dt_min} is larger than dt_max={self.dt_max}")
 
 
 @struct.dataclass
@@ -19,43 +41,36 @@ class ComplexState:
     imag: jax.Array
 
 
-class DiagonalSystems(nn.Module):
+class DiagonalSystems(Layer):
     """One diagonal system a channel, with S4D-Lin's initial A_n = -1/2 + i pi n.
 
     Attributes:
         channels: how many.
-        state_size: states of each, counting both of a conjugate pair.
-        directions: 2 gives each a second output map C for what follows.
+        options: size of the state and range of the initial steps.
+        directions: 2 gives each a second output map C, for what follows.
         axis: logical name of the channels.
+        param_dtype: of parameters.
     """
 
     channels: int
-    state_size: int
-    dt_min: float
-    dt_max: float
+    options: DiagonalOptions
     directions: int
     axis: str
-    dtypes: dict
+    param_dtype: str
 
     def setup(self) -> None:
-        named, dtype = nn.with_logical_partitioning, self.dtypes["param_dtype"]
-        shape = (self.channels, self.state_size // 2)
-        self.log_dt = self.param(
-            "log_dt", named(log_uniform(self.dt_min, self.dt_max), (self.axis,)), shape[:1], dtype
-        )
+        shape, axes = (self.channels, self.options.state_size // 2), (self.axis, "state")
+        steps = log_uniform(self.options.dt_min, self.options.dt_max)
+        self.log_dt = self.weight("log_dt", steps, shape[:1], axes[:1])
         half = nn.initializers.constant(math.log(0.5))
-        self.log_decay = self.param("log_decay", named(half, (self.axis, "state")), shape, dtype)
-        self.frequency = self.param(
-            "frequency",
-            named(along_last_axis(lambda n: jnp.pi * n), (self.axis, "state")),
-            shape,
-            dtype,
-        )
-        self.output_map = self.param(
+        self.log_decay = self.weight("log_decay", half, shape, axes)
+        harmonics = along_last_axis(lambda n: jnp.pi * n)
+        self.frequency = self.weight("frequency", harmonics, shape, axes)
+        self.output_map = self.weight(
             "output_map",
-            named(nn.initializers.normal(0.5**0.5), (None, self.axis, "state", None)),
+            nn.initializers.normal(0.5**0.5),
             (self.directions, *shape, 2),
-            dtype,
+            (None, *axes, None),
         )
 
     def system(self, direction: int = 0) -> DiagonalSSM:

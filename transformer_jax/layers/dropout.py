@@ -1,9 +1,15 @@
 """Dropout as a module: it owns no parameters, only its place in the random stream."""
 
+from typing import Annotated
+
 import jax
+from annotated_types import Ge, Lt
 from flax import linen as nn
 
 from transformer_jax.ops.dropout import dropout
+
+#: The share that is dropped, as a field of a config.
+DropoutRate = Annotated[float, Ge(0.0), Lt(1.0)]
 
 
 class Dropout(nn.Module):

@@ -2,19 +2,24 @@
 
 `__call__` mixes a whole sequence in parallel (training, encoding); `step` takes one
 token and the state of those before it (decoding). The two are equal, and
-`tests/contract` holds every registered mixer to that.
+`tests/contract` checks that for every registered mixer.
+
+A mixer's config is a frozen dataclass of its options. It also states where the mixer can
+be used, and builds the Flax module.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
-from flax import linen as nn
 
-from transformer_jax.positions.base import Position
+from transformer_jax.errors import UserError
+from transformer_jax.layers.parameters import Layer
+from transformer_jax.positions.base import Position, PositionContext
 
-#: A role that a mixer cannot honour maps to the sentence that says why and what to use
-#: (of "cross" only why: what to use is the same for all).
+#: Role in {"encoder", "decoder", "cross"} -> why the mixer cannot play it and what to use
+#: instead (for "cross" only why: the alternatives are the same for all).
 Refusals = dict[str, str]
 
 #: Why a mixer without a `CrossMixer` of its name cannot read the memory, unless it says better.
@@ -24,64 +29,81 @@ State = Any
 
 
 @dataclass(frozen=True)
-class MixerContext:
-    """What a mixer is built with besides its own options.
+class MixerContext(PositionContext):
+    """What a mixer is built with besides its own options and its position scheme.
 
     Attributes:
-        d_model: width of its input and output.
-        num_heads: heads, for mixers that have them.
-        head_dim: width of one head.
-        causal: True in the decoder.
-        max_length: the longest sequence the model is built for.
-        attention_dropout_rate: dropout on attention weights, for mixers that have them.
-        dtypes: `dtype`, `matmul_dtype` and `param_dtype` of every layer inside.
+        dtype: of activations.
+        matmul_dtype: of the operands of matrix products.
         layer: its place in the stack, from 0, for constants that differ between layers.
     """
 
-    d_model: int
-    num_heads: int
-    head_dim: int
-    causal: bool
-    max_length: int
-    attention_dropout_rate: float
-    dtypes: dict
+    dtype: str = "float32"
+    matmul_dtype: str = "float32"
     layer: int = 0
 
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The three dtypes, as arguments of a layer."""
+        names = ("dtype", "matmul_dtype", "param_dtype")
+        return {name: getattr(self, name) for name in names}
 
-class Mixer(nn.Module):
-    """Self-mixing along the sequence, in the encoder or the decoder.
 
-    Attributes:
-        context: the model's side of the configuration.
-        options: the mixer's own, an instance of its `Options`.
-        position: the stack's position scheme.
-    """
+@dataclass(frozen=True)
+class MixerConfig:
+    """A mixer's options; a subclass in the mixer's file."""
 
-    #: roles in {"encoder", "decoder", "cross"} that this class refuses, with the reason; what
-    #: is not in `CROSS_MIXERS` is refused as "cross" without being named here
+    #: roles of {"encoder", "decoder", "cross"} that the mixer cannot play -> the reason; a
+    #: mixer without an entry in `CROSS_MIXERS` is refused as "cross" without naming it here
     refuses: ClassVar[Refusals] = {}
-    #: the position hooks that this class applies, of {"rotate", "bias"}
+    #: the position hooks that it applies, of {"rotate", "bias"}
     honours: ClassVar[frozenset[str]] = frozenset()
-    #: True where the mixer knows where a token stands without any position scheme:
-    #: recurrences, convolutions, token-mixing MLPs
+    #: True if it knows the order of tokens without any position scheme: recurrences,
+    #: convolutions, token-mixing MLPs
     knows_order: ClassVar[bool] = False
     #: roles in which time or memory of `__call__` grows with the square of the length
     quadratic: ClassVar[frozenset[str]] = frozenset()
 
-    context: MixerContext
-    options: Any
-    position: Position
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """Raises UserError where the options cannot work; run before anything is built.
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        """Refuses options that cannot work together or in this context.
 
         Args:
             context: the model's side; `causal` tells the role.
-            options: an instance of `Options`.
             hooks: what the stack's position scheme uses (`Position.hooks`).
-            key: where the options stand in the config, such as `model.encoder.options.full`.
+
+        Raises:
+            UserError: names the option; the caller adds its place in the config.
         """
+
+    def build(self, context: MixerContext, position: Position) -> "Mixer":
+        """The Flax module, not yet initialised."""
+        raise NotImplementedError
+
+    def refuse_set(self, option: str, why: str) -> None:
+        """Raises UserError if an option that this role does not use is not at its default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        value = getattr(self, option)
+        if value != defaults[option]:
+            raise UserError(f"{option}={value} has no effect here: {why}")
+
+
+class Mixer(Layer):
+    """Self-mixing along the sequence, in the encoder or the decoder.
+
+    Attributes:
+        config: the mixer's options.
+        context: the model's side of the configuration.
+        position: the stack's position scheme.
+    """
+
+    config: Any
+    context: MixerContext
+    position: Position
+
+    @property
+    def param_dtype(self) -> str:
+        """Of its parameters."""
+        return self.context.param_dtype
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """Mixes [B, L, D] along L; padding (mask False) changes nothing at real tokens."""
@@ -96,22 +118,35 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
 
-class CrossMixer(nn.Module):
+@dataclass(frozen=True)
+class CrossMixerConfig:
+    """Options of a mixer that reads the memory; a subclass in the mixer's file."""
+
+    #: True if the cost grows with the product of the two lengths
+    quadratic: ClassVar[bool] = False
+
+    def check(self, context: MixerContext) -> None:
+        """As `MixerConfig.check`."""
+
+    def build(self, context: MixerContext) -> "CrossMixer":
+        """The Flax module, not yet initialised."""
+        raise NotImplementedError
+
+
+class CrossMixer(Layer):
     """Reads the encoder's memory from the decoder.
 
     The memory is projected once (`project`); the queries of all beams of a sentence
     read it side by side on the length axis, so it is never copied per beam.
     """
 
-    #: True where the cost grows with the product of the two lengths
-    quadratic: ClassVar[bool] = False
-
+    config: Any
     context: MixerContext
-    options: Any
 
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
-        """As `Mixer.check`; `key` is `model.cross_options.<name>`."""
+    @property
+    def param_dtype(self) -> str:
+        """Of its parameters."""
+        return self.context.param_dtype
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of the memory; every leaf leads with B."""

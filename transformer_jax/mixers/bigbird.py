@@ -20,52 +20,47 @@ depends on the padding.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pydantic import NonNegativeInt, PositiveInt
 
-from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.checks import require
-from transformer_jax.mixers.sparse_attention import CachedSparseAttention
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
 from transformer_jax.ops.block_sparse_attention import num_blocks
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class BigBirdOptions:
+class BigBird(SparseConfig):
     """As many window blocks as there are blocks is full attention."""
 
-    block_size: int = 64  #: tokens in a block; at most model.max_length are used
-    window_blocks: int = 1  #: read on each side (decoder: before) besides one's own
-    global_blocks: int = 2  #: the first so many are read by all
-    random_blocks: int = 3  #: drawn for each block from the others
-    seed: int = 0  #: of the draw
+    block_size: PositiveInt = 64  #: tokens in a block; at most model.max_length are used
+    window_blocks: NonNegativeInt = 1  #: read on each side (decoder: before) besides one's own
+    global_blocks: NonNegativeInt = 2  #: this many of the first blocks are read by all
+    random_blocks: NonNegativeInt = 3  #: drawn for each block from the others
+    seed: NonNegativeInt = 0  #: of the draw
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return BigBirdAttention(self, context, position)
 
 
 class BigBirdAttention(CachedSparseAttention):
     """Each block reads its neighbours, the first blocks and some drawn at random."""
 
-    Options = BigBirdOptions
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del context, hooks
-        require(
-            options, key, block_size=1, window_blocks=0, global_blocks=0, random_blocks=0, seed=0
-        )
+    config: BigBird
 
     @property
     def block(self) -> int:
         """Tokens in a block."""
-        return min(self.options.block_size, self.context.max_length)
+        return min(self.config.block_size, self.context.max_length)
 
     def plan(self, length: int) -> np.ndarray:
         """The key blocks of each query block, for `max_length` or more tokens."""
-        o = self.options
+        o = self.config
         return _plan(
             num_blocks(max(length, self.context.max_length), self.block),
             o.global_blocks,
@@ -78,7 +73,6 @@ class BigBirdAttention(CachedSparseAttention):
     def attend(
         self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
     ) -> jax.Array:
-        """See `CachedSparseAttention`."""
         return bigbird_attention(
             q,
             k,
@@ -86,13 +80,12 @@ class BigBirdAttention(CachedSparseAttention):
             mask_BL,
             reads_NG=self.plan(q.shape[1]),
             block=self.block,
-            global_blocks=self.options.global_blocks,
+            global_blocks=self.config.global_blocks,
             causal=self.context.causal,
             hooks=hooks,
         )
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-        """See `CachedSparseAttention`."""
         reads_G = jnp.asarray(self.plan(slots))[position // self.block]
         at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)).reshape(-1)
         return at_M, (at_M >= 0) & (at_M <= position)

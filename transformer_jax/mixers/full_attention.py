@@ -19,46 +19,88 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.dropout import Dropout
-from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
+from transformer_jax.layers.dropout import Dropout, DropoutRate
+from transformer_jax.mixers.base import (
+    CrossMixer,
+    CrossMixerConfig,
+    Mixer,
+    MixerConfig,
+    MixerContext,
+)
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import attention_mask, attention_weights, dot_product_attention
 from transformer_jax.ops.flash_attention import flash_attention
 from transformer_jax.ops.sequences import write_token
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class FullAttentionOptions:
-    """Options of full attention."""
+class FullOptions:
+    """What self- and cross-attention have in common."""
 
-    num_kv_heads: int = 0  #: heads of keys and values, dividing num_heads; 0 = num_heads
+    num_kv_heads: PositiveInt | None = None  #: heads of keys and values; None = num_heads
     implementation: Literal["plain", "fused"] = "plain"  #: fused: memory linear in the length
     merged_query_key: bool = False  #: one matrix per head in place of W_q W_k^T
     factored_value: bool = False  #: one output map shared by all heads
+    dropout_rate: DropoutRate = 0.0  #: of the attention weights
 
+    def check_heads(self, context: MixerContext) -> None:
+        """Raises UserError if the heads cannot be shared as asked."""
+        groups = self.num_kv_heads
+        if groups and context.num_heads % groups:
+            raise UserError(
+                f"num_kv_heads={groups}: must divide model.num_heads={context.num_heads}"
+            )
+        if self.merged_query_key and groups not in (None, context.num_heads):
+            raise UserError(
+                f"num_kv_heads={groups} with merged_query_key=true: a merged matrix takes the "
+                "tokens themselves for keys, so there are no key heads to share; unset one of them"
+            )
 
-def _check(context: MixerContext, options: FullAttentionOptions, key: str) -> None:
-    groups = options.num_kv_heads
-    if groups < 0 or (groups and context.num_heads % groups):
-        raise UserError(
-            f"{key}.num_kv_heads={groups}: must divide model.num_heads={context.num_heads}"
+    def heads(self, context: MixerContext) -> HeadProjections:
+        """The linear maps."""
+        return HeadProjections(
+            context,
+            num_kv_heads=self.num_kv_heads,
+            merged_query_key=self.merged_query_key,
+            factored_value=self.factored_value,
         )
-    if options.merged_query_key and groups not in (0, context.num_heads):
-        raise UserError(
-            f"{key}.num_kv_heads={groups} with merged_query_key=true: a merged matrix takes the "
-            "tokens themselves for keys, so there are no key heads to share; unset one of them"
-        )
 
 
-def _heads(context: MixerContext, options: FullAttentionOptions) -> HeadProjections:
-    return HeadProjections(
-        context,
-        num_kv_heads=options.num_kv_heads,
-        merged_query_key=options.merged_query_key,
-        factored_value=options.factored_value,
-    )
+@dataclass(frozen=True)
+class Full(FullOptions, MixerConfig):
+    """Options of full self-attention."""
+
+    quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        self.check_heads(context)
+        if self.merged_query_key and "rotate" in hooks:
+            raise UserError(
+                "merged_query_key=true with a position that turns queries and keys: the "
+                "turn belongs between W_q and W_k, which the merged matrix no longer separates; "
+                "use position=sinusoidal, t5 or alibi"
+            )
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return FullAttention(self, context, position)
+
+
+@dataclass(frozen=True)
+class FullCross(FullOptions, CrossMixerConfig):
+    """Options of full attention to the memory."""
+
+    quadratic: ClassVar[bool] = True
+
+    def check(self, context: MixerContext) -> None:
+        self.check_heads(context)
+
+    def build(self, context: MixerContext) -> CrossMixer:
+        return FullCrossAttention(self, context)
 
 
 @struct.dataclass
@@ -81,27 +123,13 @@ class Memory:
 class FullAttention(Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
 
-    Options = FullAttentionOptions
-    quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
-    honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        _check(context, options, key)
-        if options.merged_query_key and "rotate" in hooks:
-            raise UserError(
-                f"{key}.merged_query_key=true with a position that turns queries and keys: the "
-                "turn belongs between W_q and W_k, which the merged matrix no longer separates; "
-                "use position=sinusoidal, t5 or alibi"
-            )
+    config: Full
 
     def setup(self) -> None:
-        self.heads = _heads(self.context, self.options)
-        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+        self.heads = self.config.heads(self.context)
+        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         positions_L = jnp.arange(x_BLD.shape[1])
         q_BLHK = self.heads.queries(x_BLD)
         k_BLGK, v_BLGK = self.heads.keys_values(x_BLD)
@@ -122,7 +150,7 @@ class FullAttention(Mixer):
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
-        dtype = self.context.dtypes["dtype"]
+        dtype = self.context.dtype
         key, value = (jnp.zeros((batch, max_length, *s), dtype) for s in self.heads.cached_shapes)
         return KeyValueCache(key=key, value=value)
 
@@ -154,17 +182,11 @@ class FullAttention(Mixer):
 class FullCrossAttention(CrossMixer):
     """Every target position attends to every real source position."""
 
-    Options = FullAttentionOptions
-    quadratic: ClassVar[bool] = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
-        """See `CrossMixer`."""
-        _check(context, options, key)
+    config: FullCross
 
     def setup(self) -> None:
-        self.heads = _heads(self.context, self.options)
-        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+        self.heads = self.config.heads(self.context)
+        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
@@ -172,7 +194,6 @@ class FullCrossAttention(CrossMixer):
         return Memory(key=key, value=value, mask=mask_BM)
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
-        """See `CrossMixer`."""
         y_BTHK = _attend(
             self,
             self.heads.queries(x_BTD),
@@ -197,12 +218,12 @@ def _attend(
 ) -> jax.Array:
     """Attention by the chosen implementation, with the weights shown to whoever looks."""
     dropping = {
-        "dropout_rate": module.context.attention_dropout_rate,
+        "dropout_rate": module.config.dropout_rate,
         "dropout_key": module.weight_dropout.key(),
     }
     scale = module.heads.scale
     is_watched = _is_watched(module)
-    if module.options.implementation == "fused" and not is_watched:
+    if module.config.implementation == "fused" and not is_watched:
         return flash_attention(
             q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal=causal, bias=bias, scale=scale, **dropping
         )

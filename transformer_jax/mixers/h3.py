@@ -17,36 +17,47 @@ not depend on content as Mamba's does. Past `direct_length` positions the FFT's 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.diagonal_systems import (
     ComplexState,
+    DiagonalOptions,
     DiagonalSystems,
 )
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysOptions
-from transformer_jax.mixers.checks import refuse_weight_dropout, require, require_diagonal_system
+from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
 from transformer_jax.ops.diagonal_ssm import ssm_step
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class H3Options(BothWaysOptions):
+class H3(DiagonalOptions, BothWaysConfig):
     """H3's sizes."""
 
-    head_dim: int = 8  #: P; time and memory grow with it
-    shift_size: int = 64  #: tokens that the shift system sees, the present one included
-    state_size: int = 64  #: states of the diagonal systems, in conjugate pairs; even
-    dt_min: float = 0.001  #: the diagonal systems' shortest initial step
-    dt_max: float = 0.1  #: the longest
-    direct_length: int = 64  #: sequences up to this length are convolved without FFT
+    knows_order: ClassVar[bool] = True
+
+    head_dim: PositiveInt = 8  #: P; time and memory grow with it
+    shift_size: PositiveInt = 64  #: tokens that the shift system sees, the present one included
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        self.check_steps()
+        if context.d_model % self.head_dim:
+            raise UserError(
+                f"head_dim={self.head_dim}: must divide model.d_model={context.d_model}"
+            )
+
+    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
+        return H3Mixer(self, context, position)
 
 
 @struct.dataclass
@@ -57,53 +68,29 @@ class H3State:
     hidden: ComplexState
 
 
-class H3(Mixer):
+class H3Mixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    Options = H3Options
-    knows_order = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require(options, key, head_dim=1, shift_size=1)
-        require_diagonal_system(options, key)
-        if context.d_model % options.head_dim:
-            raise UserError(
-                f"{key}.head_dim={options.head_dim}: must divide model.d_model={context.d_model}"
-            )
+    config: H3
 
     def setup(self) -> None:
-        c, o = self.context, self.options
+        c, o = self.context, self.config
         self.num_heads = c.d_model // o.head_dim
-        named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
+        ones = nn.initializers.ones_init()
         self.query = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
         self.key = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
         self.value = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
         # The shift system with B = e_1 is a filter whose taps are its output map C.
-        self.shift = self.param(
-            "shift",
-            named(nn.initializers.normal(o.shift_size**-0.5), (None, "heads")),
-            (o.shift_size, c.d_model),
-            dtype,
-        )
-        self.shift_skip = self.param(
-            "shift_skip", named(nn.initializers.ones_init(), ("heads",)), (c.d_model,), dtype
-        )
-        self.systems = DiagonalSystems(
-            self.num_heads, o.state_size, o.dt_min, o.dt_max, 1, "heads", c.dtypes
-        )
-        self.skip = self.param(
-            "skip", named(nn.initializers.ones_init(), ("heads",)), (self.num_heads,), dtype
-        )
+        taps = nn.initializers.normal(o.shift_size**-0.5)
+        self.shift = self.weight("shift", taps, (o.shift_size, c.d_model), (None, "heads"))
+        self.shift_skip = self.weight("shift_skip", ones, (c.d_model,), ("heads",))
+        self.systems = DiagonalSystems(self.num_heads, o, 1, "heads", c.param_dtype)
+        self.skip = self.weight("skip", ones, (self.num_heads,), ("heads",))
         self.out = Dense(c.d_model, c.d_model, ("heads", "embed"), **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         real_BL1 = mask_BL[..., None]
-        direct = self.options.direct_length
+        direct = self.config.direct_length
         k_BLD = jnp.where(real_BL1, self.key(x_BLD), 0)
         v_BLD = jnp.where(real_BL1, self.value(x_BLD), 0)
         shifted_BLD = long_convolution(k_BLD, self.shift, direct_length=direct)
@@ -115,7 +102,7 @@ class H3(Mixer):
     def init_state(self, batch: int, max_length: int) -> H3State:
         """An empty past; the same size whatever `max_length`."""
         del max_length
-        c, o = self.context, self.options
+        c, o = self.context, self.config
         shape = (batch, o.head_dim, o.head_dim, self.num_heads, o.state_size // 2)
         empty = jnp.zeros(shape, jnp.float32)
         window = jnp.zeros((batch, o.shift_size - 1, c.d_model), jnp.float32)
@@ -137,7 +124,7 @@ class H3(Mixer):
 
     def _heads(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., P, H] in float32."""
-        x = x.astype(jnp.float32).reshape(*x.shape[:-1], self.num_heads, self.options.head_dim)
+        x = x.astype(jnp.float32).reshape(*x.shape[:-1], self.num_heads, self.config.head_dim)
         return jnp.swapaxes(x, -1, -2)
 
     def _pairs(self, k: jax.Array, v: jax.Array) -> jax.Array:

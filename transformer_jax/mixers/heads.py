@@ -23,13 +23,13 @@ class HeadProjections(nn.Module):
 
     Attributes:
         context: the model's side of the configuration.
-        num_kv_heads: heads of keys and values; 0 = as many as queries have.
+        num_kv_heads: heads of keys and values; None = as many as queries have.
         merged_query_key: see above.
         factored_value: see above.
     """
 
     context: MixerContext
-    num_kv_heads: int = 0
+    num_kv_heads: int | None = None
     merged_query_key: bool = False
     factored_value: bool = False
 

@@ -9,13 +9,20 @@ With rotary positions the features are rotated in the numerator and not in the
 normaliser, which stays positive (Su et al. 2021, arXiv:2104.09864, section 3.3).
 """
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_option, refuse_weight_dropout, require
+from transformer_jax.mixers.base import (
+    CrossMixer,
+    CrossMixerConfig,
+    Mixer,
+    MixerConfig,
+    MixerContext,
+)
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import MASKED
 from transformer_jax.ops.kernel_attention import (
@@ -26,6 +33,7 @@ from transformer_jax.ops.kernel_attention import (
     read_sums,
     sum_keys,
 )
+from transformer_jax.positions.base import Position
 
 
 class FeatureMap:
@@ -44,33 +52,37 @@ class FeatureMap:
         raise NotImplementedError
 
 
-class KernelAttention(Mixer):
-    """Self-attention through a feature map; a subclass says which."""
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig(MixerConfig):
+    """What the options of `linear` and `performer` have in common."""
 
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
-    #: the least value of each option
-    at_least: ClassVar[dict[str, int]] = {"chunk": 1}
 
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require(options, key, **cls.at_least)
-        if not context.causal:
-            why = "only a decoder's training works in chunks; set it in model.decoder.options"
-            refuse_option(options, key, "chunk", why)
+    chunk: PositiveInt = 64  #: decoder only; training works in chunks; changes cost, not result
 
-    def feature_map(self) -> FeatureMap:
-        """The map, built from the options."""
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        """phi, for heads of width `head_dim`."""
         raise NotImplementedError
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        del hooks
+        if not context.causal:
+            self.refuse_set("chunk", "only a decoder trains in chunks; set it in model.decoder")
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return KernelAttention(self, context, position)
+
+
+class KernelAttention(Mixer):
+    """Self-attention through a feature map."""
+
+    config: KernelConfig
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
-        self.phi = self.feature_map()
+        self.phi = self.config.feature_map(self.context.head_dim)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
         q_BLHR = self.phi.queries(self.heads.queries(x_BLD))
         k_BLHR, log_scale_BLH = self.phi.keys(k_BLHK)
@@ -80,7 +92,7 @@ class KernelAttention(Mixer):
         )
         if self.context.causal:
             y_BLHV, _ = causal_kernel_attention(
-                rotated_q, rotated_k, v_BLHV, log_scale_BLH, self.options.chunk, norm_q, norm_k
+                rotated_q, rotated_k, v_BLHV, log_scale_BLH, self.config.chunk, norm_q, norm_k
             )
         else:
             sums = sum_keys(rotated_k, v_BLHV, log_scale_BLH, norm_k)
@@ -122,25 +134,26 @@ class KernelAttention(Mixer):
         return rotated_q, rotated_k, q_BLHR, k_BLHR
 
 
+@dataclass(frozen=True)
+class KernelCrossConfig(CrossMixerConfig):
+    """What the options of `linear` and `performer` as readers of the memory have in common."""
+
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        """phi, for heads of width `head_dim`."""
+        raise NotImplementedError
+
+    def build(self, context: MixerContext) -> CrossMixer:
+        return KernelCrossAttention(self, context)
+
+
 class KernelCrossAttention(CrossMixer):
     """Reads the memory through its sums: a query costs the same for any memory length."""
 
-    #: the least value of each option
-    at_least: ClassVar[dict[str, int]] = {}
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
-        """See `CrossMixer`."""
-        refuse_weight_dropout(context, key)
-        require(options, key, **cls.at_least)
-
-    def feature_map(self) -> FeatureMap:
-        """The map, built from the options."""
-        raise NotImplementedError
+    config: KernelCrossConfig
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
-        self.phi = self.feature_map()
+        self.phi = self.config.feature_map(self.context.head_dim)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> KernelSums:
         """K^T V of the memory."""
@@ -149,6 +162,5 @@ class KernelCrossAttention(CrossMixer):
         return sum_keys(k_BMHR, v_BMHV, jnp.where(mask_BM[..., None], log_scale_BMH, MASKED))
 
     def read(self, x_BTD: jax.Array, projected: KernelSums) -> jax.Array:
-        """See `CrossMixer`."""
         y_BTHV = read_sums(self.phi.queries(self.heads.queries(x_BTD)), projected)
         return self.heads.join(y_BTHV.astype(x_BTD.dtype))

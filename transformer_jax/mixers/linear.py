@@ -14,23 +14,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.mixers.kernel_attention import (
-    FeatureMap,
-    KernelAttention,
-    KernelCrossAttention,
-)
-
-
-@dataclass(frozen=True)
-class LinearOptions:
-    """Options of linear self-attention."""
-
-    chunk: int = 64  #: causal training works in chunks of this length; cost, not result
-
-
-@dataclass(frozen=True)
-class LinearCrossOptions:
-    """Reading the memory linearly has no options."""
+from transformer_jax.mixers.kernel_attention import FeatureMap, KernelConfig, KernelCrossConfig
 
 
 class EluFeatures(FeatureMap):
@@ -49,21 +33,19 @@ class EluFeatures(FeatureMap):
         return self.queries(k), jnp.zeros(k.shape[:-1], jnp.float32)
 
 
-class LinearAttention(KernelAttention):
-    """Self-attention with phi(x) = elu(x) + 1."""
+@dataclass(frozen=True)
+class Linear(KernelConfig):
+    """Options of linear self-attention."""
 
-    Options = LinearOptions
-
-    def feature_map(self) -> FeatureMap:
-        """elu + 1."""
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        del head_dim
         return EluFeatures()
 
 
-class LinearCrossAttention(KernelCrossAttention):
-    """Reads the memory with phi(x) = elu(x) + 1."""
+@dataclass(frozen=True)
+class LinearCross(KernelCrossConfig):
+    """Reading the memory linearly has no options."""
 
-    Options = LinearCrossOptions
-
-    def feature_map(self) -> FeatureMap:
-        """elu + 1."""
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        del head_dim
         return EluFeatures()

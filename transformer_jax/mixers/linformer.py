@@ -21,24 +21,55 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from flax import struct
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.dropout import Dropout
-from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext, Refusals
-from transformer_jax.mixers.checks import require
+from transformer_jax.layers.dropout import Dropout, DropoutRate
+from transformer_jax.layers.parameters import Layer
+from transformer_jax.mixers.base import (
+    CrossMixer,
+    CrossMixerConfig,
+    Mixer,
+    MixerConfig,
+    MixerContext,
+    Refusals,
+)
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
 class LinformerOptions:
-    """Options of attention through a projected length."""
+    """What self- and cross-attention through a projected length have in common."""
 
-    rank: int = 64  #: R, rows that the length is projected to; at most max_length are used
+    rank: PositiveInt = 64  #: R, rows that the length is projected to; at most max_length are used
     sharing: Literal["none", "heads", "key_value"] = "heads"
     #: "heads": one E and one F for all heads; "key_value": one matrix for both as well
+    dropout_rate: DropoutRate = 0.0  #: of the attention weights
+
+
+@dataclass(frozen=True)
+class Linformer(LinformerOptions, MixerConfig):
+    """Options of self-attention through a projected length."""
+
+    refuses: ClassVar[Refusals] = {
+        "decoder": "its length projection mixes all positions, the future too, and cannot be "
+        "masked; use linear or performer, which are linear in the length and causal"
+    }
+    knows_order: ClassVar[bool] = True  # each position has its own column of E and F
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return LinformerAttention(self, context, position)
+
+
+@dataclass(frozen=True)
+class LinformerCross(LinformerOptions, CrossMixerConfig):
+    """Options of reading the memory through a projected length."""
+
+    def build(self, context: MixerContext) -> CrossMixer:
+        return LinformerCrossAttention(self, context)
 
 
 @struct.dataclass
@@ -58,23 +89,27 @@ def _folded(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return (fold + 0.1 * max_length**-0.5 * jax.random.normal(key, shape)).astype(dtype)
 
 
-class LengthProjection(nn.Module):
+class LengthProjection(Layer):
     """E and F: keys and values [B, M, H, K] -> [B, R, H, K]."""
 
+    config: LinformerOptions
     context: MixerContext
-    options: LinformerOptions
+
+    @property
+    def param_dtype(self) -> str:
+        """Of E and F."""
+        return self.context.param_dtype
 
     def setup(self) -> None:
-        c, options = self.context, self.options
-        heads = c.num_heads if options.sharing == "none" else 1
-        shape = (heads, c.max_length, min(options.rank, c.max_length))
-        named = nn.with_logical_partitioning(_folded, ("heads", None, None))
-        param_dtype = c.dtypes["param_dtype"]
-        self.key_projection = self.param("key_projection", named, shape, param_dtype)
+        c, sharing = self.context, self.config.sharing
+        heads = c.num_heads if sharing == "none" else 1
+        shape = (heads, c.max_length, min(self.config.rank, c.max_length))
+        axes = ("heads", None, None)
+        self.key_projection = self.weight("key_projection", _folded, shape, axes)
         self.value_projection = (
             self.key_projection
-            if options.sharing == "key_value"
-            else self.param("value_projection", named, shape, param_dtype)
+            if sharing == "key_value"
+            else self.weight("value_projection", _folded, shape, axes)
         )
 
     def __call__(
@@ -99,7 +134,7 @@ class LengthProjection(nn.Module):
 
     def _project(self, matrix_HMR: jax.Array, x_BMHK: jax.Array) -> jax.Array:
         length, heads = x_BMHK.shape[1:3]
-        operand = self.context.dtypes["matmul_dtype"]
+        operand = self.context.matmul_dtype
         matrix_HMR = jnp.broadcast_to(matrix_HMR[:, :length], (heads, length, matrix_HMR.shape[-1]))
         return jnp.einsum(
             "hmr,bmhk->brhk",
@@ -109,49 +144,31 @@ class LengthProjection(nn.Module):
         ).astype(x_BMHK.dtype)
 
 
-class Linformer(Mixer):
+class LinformerAttention(Mixer):
     """Bidirectional self-attention through a projected length."""
 
-    Options = LinformerOptions
-    refuses: ClassVar[Refusals] = {
-        "decoder": "its length projection mixes all positions, the future too, and cannot be "
-        "masked; use linear or performer, which are linear in the length and causal"
-    }
-    knows_order: ClassVar[bool] = True  # each position has its own column of E and F
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del context, hooks
-        require(options, key, rank=1)
+    config: Linformer
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
-        self.length_projection = LengthProjection(self.context, self.options)
-        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+        self.length_projection = LengthProjection(self.config, self.context)
+        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
         k_BRHK, v_BRHK = self.length_projection(k_BLHK, v_BLHK, mask_BL)
         return _attend(self, x_BLD, k_BRHK, v_BRHK)
 
 
-class LinformerCross(CrossMixer):
+class LinformerCrossAttention(CrossMixer):
     """Reads R rows of projected memory, whatever the memory's length."""
 
-    Options = LinformerOptions
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, key: str) -> None:
-        """See `CrossMixer`."""
-        del context
-        require(options, key, rank=1)
+    config: LinformerCross
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
-        self.length_projection = LengthProjection(self.context, self.options)
-        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+        self.length_projection = LengthProjection(self.config, self.context)
+        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> ProjectedMemory:
         """E K and F V of the memory."""
@@ -159,7 +176,6 @@ class LinformerCross(CrossMixer):
         return ProjectedMemory(*self.length_projection(k_BMHK, v_BMHK, mask_BM))
 
     def read(self, x_BTD: jax.Array, projected: ProjectedMemory) -> jax.Array:
-        """See `CrossMixer`."""
         return _attend(self, x_BTD, projected.key, projected.value)
 
 
@@ -170,7 +186,7 @@ def _attend(mixer: Any, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) 
         k_BRHK,
         v_BRHK,
         jnp.ones((1, 1, 1, 1), bool),
-        dropout_rate=mixer.context.attention_dropout_rate,
+        dropout_rate=mixer.config.dropout_rate,
         dropout_key=mixer.weight_dropout.key(),
     )
     return mixer.heads.join(y_BTHK)

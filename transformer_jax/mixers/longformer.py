@@ -15,55 +15,53 @@ the encoder: a global token reads what follows it.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import MixerContext, Refusals
-from transformer_jax.mixers.checks import require
+from transformer_jax.mixers.base import Mixer, MixerContext, Refusals
 from transformer_jax.mixers.heads import HeadProjections
-from transformer_jax.mixers.sparse_attention import SparseAttention
+from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import longformer_attention
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class LongformerOptions:
+class Longformer(SparseConfig):
     """A window of at least the sequence's length, with shared projections, is full attention."""
 
-    window: int = 128  #: keys seen on each side besides the token itself
-    dilation: int = 1  #: distance between the keys seen in the window
-    num_global: int = 1  #: so many tokens at the front are read by all and read all
+    refuses: ClassVar[Refusals] = SparseConfig.refuses | {
+        "decoder": "a global token reads the whole sequence, the future too; use window, or "
+        "bigbird, whose first blocks every later token reads"
+    }
+
+    window: PositiveInt = 128  #: keys seen on each side besides the token itself
+    dilation: PositiveInt = 1  #: distance between the keys seen in the window
+    num_global: PositiveInt = 1  #: this many tokens at the front are read by all and read all
     share_projections: bool = False  #: one set of projections for local and global attention
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return LongformerAttention(self, context, position)
 
 
 class LongformerAttention(SparseAttention):
     """Each token reads its neighbours and the global tokens, which read everything."""
 
-    Options = LongformerOptions
-    refuses: ClassVar[Refusals] = SparseAttention.refuses | {
-        "decoder": "a global token reads the whole sequence, the future too; use window, or "
-        "bigbird, whose first blocks every later token reads"
-    }
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del context, hooks
-        require(options, key, window=1, dilation=1, num_global=1)
+    config: Longformer
 
     def setup(self) -> None:
         super().setup()
-        if not self.options.share_projections:
+        if not self.config.share_projections:
             # Its output projection is never called, and so has no parameters.
             self.global_heads = HeadProjections(self.context)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
-        count = min(self.options.num_global, x_BLD.shape[1])
+        count = min(self.config.num_global, x_BLD.shape[1])
         q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
-        if self.options.share_projections:
+        if self.config.share_projections:
             q_BGHK, k_all_BLHK, v_all_BLHK = q_BLHK[:, :count], k_BLHK, v_BLHK
         else:
             at_L = jnp.arange(x_BLD.shape[1])
@@ -77,8 +75,8 @@ class LongformerAttention(SparseAttention):
                 (q_BLHK, k_BLHK, v),
                 (q_BGHK, k_all_BLHK, v_all),
                 mask_BL,
-                window=self.options.window,
-                dilation=self.options.dilation,
+                window=self.config.window,
+                dilation=self.config.dilation,
                 hooks=hooks,
             )
 

@@ -15,12 +15,13 @@ the past must fit the state, so it cannot look up an arbitrary earlier token exa
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import (
     along_last_axis,
@@ -30,20 +31,26 @@ from transformer_jax.layers.initializers import (
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysOptions
-from transformer_jax.mixers.checks import refuse_weight_dropout, require
+from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.selective_scan import selective_scan, selective_step
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class MambaOptions(BothWaysOptions):
+class Mamba(BothWaysConfig):
     """Mamba's sizes."""
 
-    expand: int = 2  #: inner channels E as a multiple of d_model
-    state_size: int = 16  #: N, the state of each channel
-    conv_width: int = 4  #: taps of the convolution
-    dt_rank: int = 0  #: rank of the map to the step sizes; 0 = d_model / 16, rounded up
-    chunk: int = 16  #: positions whose states exist at one time; memory against parallelism
+    knows_order: ClassVar[bool] = True
+
+    expand: PositiveInt = 2  #: inner channels E as a multiple of d_model
+    state_size: PositiveInt = 16  #: N, the state of each channel
+    conv_width: PositiveInt = 4  #: taps of the convolution
+    dt_rank: PositiveInt | None = None
+    #: rank of the map to the step sizes; None = d_model / 16, rounded up
+    chunk: PositiveInt = 16  #: positions whose states exist at one time; memory against parallelism
+
+    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
+        return MambaMixer(self, context, position)
 
 
 @struct.dataclass
@@ -54,68 +61,38 @@ class MambaState:
     hidden: jax.Array
 
 
-class Mamba(Mixer):
+class MambaMixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    Options = MambaOptions
-    knows_order = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require(options, key, expand=1, state_size=1, conv_width=1, dt_rank=0, chunk=1)
+    config: Mamba
 
     def setup(self) -> None:
-        c, o = self.context, self.options
+        c, o = self.context, self.config
         inner, self.rank = o.expand * c.d_model, o.dt_rank or -(-c.d_model // 16)
-        named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
-        self.into = Dense(c.d_model, inner, ("embed", "mlp"), use_bias=False, **c.dtypes)
-        self.gate = Dense(c.d_model, inner, ("embed", "mlp"), use_bias=False, **c.dtypes)
-        self.conv = ShortConvolution(
-            inner, o.conv_width, c.dtypes["dtype"], c.dtypes["param_dtype"]
-        )
-        self.select = Dense(
-            inner, self.rank + 2 * o.state_size, ("mlp", "rank"), use_bias=False, **c.dtypes
-        )
-        self.delta = Dense(
-            self.rank,
-            inner,
-            ("rank", "mlp"),
-            use_bias=False,
-            kernel_init=torch_uniform,
-            **c.dtypes,
-        )
-        self.delta_bias = self.param(
-            "delta_bias",
-            named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("mlp",)),
-            (inner,),
-            dtype,
-        )
+        bare = {"use_bias": False, **c.dtypes}
+        self.into = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
+        self.gate = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
+        self.conv = ShortConvolution(inner, o.conv_width, c.dtype, c.param_dtype)
+        self.select = Dense(inner, self.rank + 2 * o.state_size, ("mlp", "rank"), **bare)
+        self.delta = Dense(self.rank, inner, ("rank", "mlp"), kernel_init=torch_uniform, **bare)
+        steps = softplus_inverse_of_log_uniform(1e-3, 1e-1)
+        self.delta_bias = self.weight("delta_bias", steps, (inner,), ("mlp",))
         # -A_n = 1 ... N, the real part of S4D's initial values.
-        self.log_decay = self.param(
-            "log_decay",
-            named(along_last_axis(lambda n: jnp.log(n + 1.0)), ("mlp", "state")),
-            (inner, o.state_size),
-            dtype,
-        )
-        self.skip = self.param(
-            "skip", named(nn.initializers.ones_init(), ("mlp",)), (inner,), dtype
-        )
-        self.out = Dense(inner, c.d_model, ("mlp", "embed"), use_bias=False, **c.dtypes)
+        decays = along_last_axis(lambda n: jnp.log(n + 1.0))
+        self.log_decay = self.weight("log_decay", decays, (inner, o.state_size), ("mlp", "state"))
+        self.skip = self.weight("skip", nn.initializers.ones_init(), (inner,), ("mlp",))
+        self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         del mask_BL  # padding follows every real token: none of it is read
         x_BLE = nn.silu(self.conv(self.into(x_BLD)))
-        y_BLE, _ = selective_scan(x_BLE, *self._selected(x_BLE), self.options.chunk)
+        y_BLE, _ = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
         return self._gated(y_BLE, x_BLE, self.gate(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> MambaState:
         """An empty past; the same size whatever `max_length`."""
         del max_length
-        o, inner = self.options, self.options.expand * self.context.d_model
+        o, inner = self.config, self.config.expand * self.context.d_model
         hidden = jnp.zeros((batch, inner, o.state_size), jnp.float32)
         return MambaState(window=self.conv.init_window(batch), hidden=hidden)
 
@@ -131,7 +108,7 @@ class Mamba(Mixer):
 
     def _selected(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """delta [..., E], A [E, N], B and C [..., N], in float32."""
-        n = self.options.state_size
+        n = self.config.state_size
         low = self.select(x)
         delta = self.delta(low[..., : self.rank]).astype(jnp.float32) + self.delta_bias
         a_EN = -jnp.exp(self.log_decay.astype(jnp.float32))

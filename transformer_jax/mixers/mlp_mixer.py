@@ -23,19 +23,34 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_option, refuse_weight_dropout, require
+from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.sequences import write_token
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class MlpMixerOptions:
+class MlpMixer(MixerConfig):
     """Options of token mixing."""
 
-    hidden: int = 256  #: F, hidden units of the encoder's token MLP (the decoder's: max_length)
+    quadratic: ClassVar[frozenset[str]] = frozenset({"decoder"})
+    knows_order: ClassVar[bool] = True
+
+    hidden: PositiveInt = 256  #: F, hidden units of the encoder's token MLP; encoder only
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        del hooks
+        if context.causal:
+            self.refuse_set(
+                "hidden",
+                "a decoder has model.max_length hidden units; set it in model.encoder",
+            )
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return TokenMlp(self, context, position)
 
 
 @struct.dataclass
@@ -51,45 +66,22 @@ class MixedSoFar:
     hidden: jax.Array
 
 
-class MlpMixer(Mixer):
+class TokenMlp(Mixer):
     """An MLP along the length, lower triangular in the decoder."""
 
-    Options = MlpMixerOptions
-    quadratic: ClassVar[frozenset[str]] = frozenset({"decoder"})
-    knows_order: ClassVar[bool] = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require(options, key, hidden=1)
-        if context.causal:
-            why = (
-                "a decoder's hidden units are as many as model.max_length; "
-                "set it in model.encoder.options"
-            )
-            refuse_option(options, key, "hidden", why)
+    config: MlpMixer
 
     def setup(self) -> None:
         c = self.context
-        hidden = c.max_length if c.causal else self.options.hidden
+        hidden = c.max_length if c.causal else self.config.hidden
+        axis = None if c.causal else "mlp"
         init = _triangular_normal if c.causal else nn.initializers.xavier_uniform()
-        param_dtype = c.dtypes["param_dtype"]
-
-        def kernel(name: str, shape: tuple[int, int], axes: tuple[str | None, ...]) -> Any:
-            return self.param(name, nn.with_logical_partitioning(init, axes), shape, param_dtype)
-
-        def bias(name: str, size: int, axis: str | None) -> Any:
-            zeros = nn.with_logical_partitioning(nn.initializers.zeros_init(), (axis,))
-            return self.param(name, zeros, (size,), param_dtype)
-
+        zeros = nn.initializers.zeros_init()
         # [in, out], as in `Dense`; kept as parameters to be cut to the batch's length.
-        hidden_axis = None if c.causal else "mlp"
-        self.up = kernel("up", (c.max_length, hidden), (None, hidden_axis))
-        self.up_bias = bias("up_bias", hidden, hidden_axis)
-        self.down = kernel("down", (hidden, c.max_length), (hidden_axis, None))
-        self.down_bias = bias("down_bias", c.max_length, None)
+        self.up = self.weight("up", init, (c.max_length, hidden), (None, axis))
+        self.up_bias = self.weight("up_bias", zeros, (hidden,), (axis,))
+        self.down = self.weight("down", init, (hidden, c.max_length), (axis, None))
+        self.down_bias = self.weight("down_bias", zeros, (c.max_length,), (None,))
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """See `Mixer`.
@@ -100,11 +92,11 @@ class MlpMixer(Mixer):
         c, length = self.context, x_BLD.shape[1]
         self._check_length(length)
         x_BDL = jnp.swapaxes(jnp.where(mask_BL[..., None], x_BLD, 0), 1, 2)
-        width = length if c.causal else self.options.hidden
+        width = length if c.causal else self.config.hidden
         up, down = self.up[:length, :width], self.down[:width, :length]
         if c.causal:
             up, down = jnp.triu(up), jnp.triu(down)  # [in, out]: an output sees inputs up to it
-        matmul_dtype = c.dtypes["matmul_dtype"]
+        matmul_dtype = c.matmul_dtype
         h_BDF = jax.nn.gelu(matmul(x_BDL, up, matmul_dtype) + self.up_bias[:width])
         y_BDL = matmul(h_BDF, down, matmul_dtype) + self.down_bias[:length]
         return jnp.swapaxes(y_BDL, 1, 2).astype(x_BLD.dtype)
@@ -116,7 +108,7 @@ class MlpMixer(Mixer):
             UserError: more than the model is built for.
         """
         self._check_length(max_length)
-        empty = jnp.zeros((batch, max_length, self.context.d_model), self.context.dtypes["dtype"])
+        empty = jnp.zeros((batch, max_length, self.context.d_model), self.context.dtype)
         return MixedSoFar(input=empty, hidden=empty)
 
     def step(
@@ -144,9 +136,7 @@ class MlpMixer(Mixer):
             kernel_LL[: x_BLD.shape[1]], position, axis=1, keepdims=False
         )
         column_L = jnp.where(jnp.arange(x_BLD.shape[1]) <= position, column_L, 0)
-        y_BD1 = matmul(
-            jnp.swapaxes(x_BLD, 1, 2), column_L[:, None], self.context.dtypes["matmul_dtype"]
-        )
+        y_BD1 = matmul(jnp.swapaxes(x_BLD, 1, 2), column_L[:, None], self.context.matmul_dtype)
         return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_L, position, keepdims=False)
 
 

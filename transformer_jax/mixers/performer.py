@@ -17,41 +17,22 @@ parallel form and padding is without effect.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.kernel_attention import (
-    FeatureMap,
-    KernelAttention,
-    KernelCrossAttention,
-)
+from transformer_jax.mixers.kernel_attention import FeatureMap, KernelConfig, KernelCrossConfig
 from transformer_jax.ops.random_features import log_positive_features, orthogonal_directions
-
-
-@dataclass(frozen=True)
-class PerformerCrossOptions:
-    """Options of FAVOR+ as it reads the memory."""
-
-    features: int = 256  #: R, random features a head; the paper advises K log K
-    seed: int = 0  #: of the random features
-
-
-@dataclass(frozen=True)
-class PerformerOptions(PerformerCrossOptions):
-    """Options of FAVOR+ self-attention."""
-
-    chunk: int = 64  #: causal training works in chunks of this length; cost, not result
 
 
 class PositiveFeatures(FeatureMap):
     """exp(<w, x'> - |x'|^2 / 2), over the maximum of each vector's own."""
 
-    def __init__(self, options: PerformerCrossOptions, head_dim: int) -> None:
-        self.directions_RK = orthogonal_directions(options.features, head_dim, options.seed)
+    def __init__(self, features: int, head_dim: int, seed: int) -> None:
+        self.directions_RK = orthogonal_directions(features, head_dim, seed)
 
     def num_features(self, head_dim: int) -> int:
         """R, whatever the head's width."""
@@ -69,33 +50,31 @@ class PositiveFeatures(FeatureMap):
         return jnp.exp(log_phi - log_scale[..., None]), log_scale
 
 
-class Performer(KernelAttention):
-    """Self-attention with positive orthogonal random features."""
+@dataclass(frozen=True)
+class PerformerOptions:
+    """The random features."""
 
-    Options = PerformerOptions
-    at_least: ClassVar[dict[str, int]] = {"features": 1, "seed": 0, "chunk": 1}
+    features: PositiveInt = 256  #: R, random features a head; the paper advises K log K
+    seed: NonNegativeInt = 0  #: of the random features
 
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        super().check(context, options, hooks=hooks, key=key)
-        if "rotate" in hooks and options.features % 2:
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        """FAVOR+."""
+        return PositiveFeatures(self.features, head_dim, self.seed)
+
+
+@dataclass(frozen=True)
+class Performer(PerformerOptions, KernelConfig):
+    """Options of FAVOR+ self-attention."""
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        if "rotate" in hooks and self.features % 2:
             raise UserError(
-                f"{key}.features={options.features}: rotary positions turn pairs of features, "
-                "so that their number must be even"
+                f"features={self.features}: rotary positions turn pairs of features, so their "
+                "number must be even"
             )
 
-    def feature_map(self) -> FeatureMap:
-        """FAVOR+."""
-        return PositiveFeatures(self.options, self.context.head_dim)
 
-
-class PerformerCross(KernelCrossAttention):
-    """Reads the memory with positive orthogonal random features."""
-
-    Options = PerformerCrossOptions
-    at_least: ClassVar[dict[str, int]] = {"features": 1, "seed": 0}
-
-    def feature_map(self) -> FeatureMap:
-        """FAVOR+."""
-        return PositiveFeatures(self.options, self.context.head_dim)
+@dataclass(frozen=True)
+class PerformerCross(PerformerOptions, KernelCrossConfig):
+    """Options of FAVOR+ when it reads the memory."""

@@ -19,17 +19,17 @@ queries and keys. The paper's reversible residuals are `model.residual`.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext, Refusals
-from transformer_jax.mixers.checks import require
+from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext, Refusals
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
     hash_rotations,
@@ -38,22 +38,42 @@ from transformer_jax.ops.lsh_attention import (
     unit_keys,
 )
 from transformer_jax.ops.sequences import write_token
+from transformer_jax.positions.base import Position
 
 #: More buckets than this are hashed as a product of two numbers.
 _LARGEST_FACTOR = 64
 
 
 @dataclass(frozen=True)
-class ReformerOptions:
+class Reformer(MixerConfig):
     """Options of LSH attention."""
 
-    chunk: int = 64  #: C, tokens in a block; in the decoder, keys of its bucket a query sees
-    rounds: int = 4  #: hashes; more of them miss less and cost as much each
-    buckets: int = 0  #: 1 or an even number; 0 = the power of 2 next below 2 max_length / chunk
-    seed: int = 0  #: of the hash, the same in every layer and head
+    refuses: ClassVar[Refusals] = {
+        "cross": "its queries are its keys, so both are of one sequence",
+    }
+    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
+
+    chunk: PositiveInt = 64
+    #: C, tokens in a block; in the decoder, keys of its bucket that a query sees
+    rounds: PositiveInt = 4  #: hashes; more of them miss less and cost as much each
+    buckets: PositiveInt | None = None
+    #: 1 or an even number; None = the power of 2 next below 2 max_length / chunk
+    seed: NonNegativeInt = 0  #: of the hash, the same in every layer and head
+    dropout_rate: DropoutRate = 0.0  #: of the attention weights
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        del context, hooks
+        if self.buckets is not None and self.buckets > 1 and self.buckets % 2:
+            raise UserError(
+                f"buckets={self.buckets}: the hash has a bucket for each direction and its "
+                "opposite; give an even number, 1, or leave it out"
+            )
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return LshAttention(self, context, position)
 
 
-def bucket_factors(options: ReformerOptions, max_length: int) -> tuple[int, ...]:
+def bucket_factors(options: Reformer, max_length: int) -> tuple[int, ...]:
     """Even numbers whose product is the number of buckets; none for one bucket."""
     buckets = options.buckets
     if not buckets:
@@ -86,41 +106,25 @@ class BucketCache:
     count: jax.Array
 
 
-class Reformer(Mixer):
+class LshAttention(Mixer):
     """Self-attention within hash buckets."""
 
-    Options = ReformerOptions
-    refuses: ClassVar[Refusals] = {
-        "cross": "its queries are its keys, so both are of one sequence",
-    }
-    honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del context, hooks
-        require(options, key, chunk=1, rounds=1, buckets=0, seed=0)
-        if options.buckets > 1 and options.buckets % 2:
-            raise UserError(
-                f"{key}.buckets={options.buckets}: the hash has a bucket for each direction and "
-                "its opposite; give an even number, 1, or 0 for as many as suit max_length"
-            )
+    config: Reformer
 
     def setup(self) -> None:
-        c, options = self.context, self.options
+        c, options = self.context, self.config
         width = c.num_heads * c.head_dim
         # A bias would pull all tokens into one bucket.
         self.query_key = Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
         self.value = Dense(c.d_model, width, ("embed", "heads"), **c.dtypes)
         self.out = Dense(width, c.d_model, ("heads", "embed"), **c.dtypes)
-        self.weight_dropout = Dropout(c.attention_dropout_rate)
+        self.weight_dropout = Dropout(options.dropout_rate)
         self.factors = bucket_factors(options, c.max_length)
         # With one bucket all rounds are the same round.
         self.rounds = options.rounds if self.factors else 1
         self.rotations = hash_rotations(self.factors, self.rounds, c.head_dim, options.seed)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
         y_BLHK = lsh_attention(
             q_BLHK,
@@ -128,9 +132,9 @@ class Reformer(Mixer):
             v_BLHK,
             bucket_BLHJ,
             mask_BL,
-            self.options.chunk,
+            self.config.chunk,
             causal=self.context.causal,
-            dropout_rate=self.context.attention_dropout_rate,
+            dropout_rate=self.config.dropout_rate,
             dropout_key=self.weight_dropout.key(),
         )
         return self.out.join(y_BLHK.astype(v_BLHK.dtype))
@@ -138,12 +142,12 @@ class Reformer(Mixer):
     def init_state(self, batch: int, max_length: int) -> BucketCache:
         """Room for `max_length` tokens, and a ring of places for each bucket."""
         c = self.context
-        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtypes["dtype"])
+        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtype)
         rings = (batch, c.num_heads, self.rounds, math.prod(self.factors))
         return BucketCache(
             key=empty,
             value=empty,
-            place=jnp.zeros((*rings, min(self.options.chunk, max_length)), jnp.int32),
+            place=jnp.zeros((*rings, min(self.config.chunk, max_length)), jnp.int32),
             count=jnp.zeros(rings, jnp.int32),
         )
 

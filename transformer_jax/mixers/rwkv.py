@@ -21,34 +21,47 @@ the past must fit the state, so it cannot look up an arbitrary earlier token exa
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from pydantic import AfterValidator, PositiveInt
 
-from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import Norm
+from transformer_jax.layers.parameters import Layer
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysOptions
-from transformer_jax.mixers.checks import refuse_weight_dropout, require
+from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
+from transformer_jax.positions.base import Position
 
 #: log(-log w) never exceeds this: e^-54 is nothing in float32, and beyond it the
 #: derivative of the double exponential is infinity times zero.
 _STRONGEST = 4.0
 
 
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError("must be a power of two")
+    return value
+
+
 @dataclass(frozen=True)
-class RWKVOptions(BothWaysOptions):
+class RWKV(BothWaysConfig):
     """RWKV's sizes."""
 
-    lerp_rank: int = 32  #: rank of the maps that blend a token with the one before it
-    decay_rank: int = 64  #: rank of the map to the decays
-    chunk: int = 32  #: positions handled by one matrix product; a power of two
+    knows_order: ClassVar[bool] = True
+
+    lerp_rank: PositiveInt = 32  #: rank of the maps that blend a token with the one before it
+    decay_rank: PositiveInt = 64  #: rank of the map to the decays
+    chunk: Annotated[PositiveInt, AfterValidator(_power_of_two)] = 32
+    #: positions handled by one matrix product; a power of two
+
+    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
+        return RWKVMixer(self, context, position)
 
 
 @struct.dataclass
@@ -59,7 +72,7 @@ class RWKVState:
     matrix: jax.Array
 
 
-class LowRank(nn.Module):
+class LowRank(Layer):
     """b + B tanh(A x): a token-dependent offset through a narrow middle."""
 
     context: MixerContext
@@ -67,6 +80,11 @@ class LowRank(nn.Module):
     features: int
     out_axis: str
     bias_init: Initializer
+
+    @property
+    def param_dtype(self) -> str:
+        """Of the bias."""
+        return self.context.param_dtype
 
     def setup(self) -> None:
         c = self.context
@@ -79,40 +97,24 @@ class LowRank(nn.Module):
             kernel_init=nn.initializers.normal(1e-2),
             **c.dtypes,
         )
-        self.bias = self.param(
-            "bias",
-            nn.with_logical_partitioning(self.bias_init, (self.out_axis,)),
-            (self.features,),
-            c.dtypes["param_dtype"],
-        )
+        self.bias = self.weight("bias", self.bias_init, (self.features,), (self.out_axis,))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., features]."""
         return self.bias + self.up(jnp.tanh(self.down(x)))
 
 
-class RWKV(Mixer):
+class RWKVMixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    Options = RWKVOptions
-    knows_order = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require(options, key, lerp_rank=1, decay_rank=1, chunk=1)
-        if options.chunk & (options.chunk - 1):
-            raise UserError(f"{key}.chunk={options.chunk}: must be a power of two")
+    config: RWKV
 
     def setup(self) -> None:
-        c, o = self.context, self.options
+        c, o = self.context, self.config
         width = c.num_heads * c.head_dim
-        named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
         # Early channels look at the token before, late ones at the token itself.
         blend_init = along_last_axis(lambda i: 1.0 - i / c.d_model)
-        self.blend = self.param("blend", named(blend_init, ("embed",)), (c.d_model,), dtype)
+        self.blend = self.weight("blend", blend_init, (c.d_model,), ("embed",))
 
         def lerp() -> LowRank:
             return LowRank(c, o.lerp_rank, c.d_model, "embed", blend_init)
@@ -127,25 +129,23 @@ class RWKV(Mixer):
         # From decays of about e^-0.0025 a token to e^-0.37, as in the authors' code.
         decay_init = along_last_axis(lambda i: -6.0 + 5.0 * i / max(width - 1, 1))
         self.decay = LowRank(c, o.decay_rank, width, "heads", decay_init)
-        self.bonus = self.param(
-            "bonus", named(along_last_axis(lambda i: 1.0 - i / width), ("heads",)), (width,), dtype
-        )
+        bonuses = along_last_axis(lambda i: 1.0 - i / width)
+        self.bonus = self.weight("bonus", bonuses, (width,), ("heads",))
         self.norm = Norm(
             width,
             epsilon=64e-5,
             groups=c.num_heads,
             axis="heads",
-            dtype=c.dtypes["dtype"],
-            param_dtype=dtype,
+            dtype=c.dtype,
+            param_dtype=c.param_dtype,
         )
         self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         del mask_BL  # padding follows every real token: none of it is read
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         inputs, gate_BLE = self._project(x_BLD, previous_BLD)
-        y_BLHK, _ = channel_decay_scan(*inputs, self.options.chunk)
+        y_BLHK, _ = channel_decay_scan(*inputs, self.config.chunk)
         return self._gated(y_BLHK, gate_BLE)
 
     def init_state(self, batch: int, max_length: int) -> RWKVState:
@@ -153,7 +153,7 @@ class RWKV(Mixer):
         del max_length
         c = self.context
         return RWKVState(
-            token=jnp.zeros((batch, c.d_model), c.dtypes["dtype"]),
+            token=jnp.zeros((batch, c.d_model), c.dtype),
             matrix=jnp.zeros((batch, c.num_heads, c.head_dim, c.head_dim), jnp.float32),
         )
 

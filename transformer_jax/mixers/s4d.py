@@ -16,7 +16,7 @@ speed of matrix products.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,63 +24,51 @@ from flax import linen as nn
 
 from transformer_jax.layers.diagonal_systems import (
     ComplexState,
+    DiagonalOptions,
     DiagonalSystems,
 )
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.checks import refuse_weight_dropout, require_diagonal_system
+from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.convolutions import long_convolution
 from transformer_jax.ops.diagonal_ssm import ssm_step
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class S4DOptions:
+class S4D(DiagonalOptions, MixerConfig):
     """S4D's sizes."""
 
-    state_size: int = 64  #: states a channel, in conjugate pairs; even
-    dt_min: float = 0.001  #: the shortest initial step: one channel remembers about 1 / dt
-    dt_max: float = 0.1  #: the longest
-    direct_length: int = 64  #: sequences up to this length are convolved without FFT
+    knows_order: ClassVar[bool] = True
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        del context, hooks
+        self.check_steps()
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return S4DMixer(self, context, position)
 
 
-class S4D(Mixer):
+class S4DMixer(Mixer):
     """Convolution with the systems' filters, in either role."""
 
-    Options = S4DOptions
-    knows_order = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require_diagonal_system(options, key)
+    config: S4D
 
     def setup(self) -> None:
-        c, o = self.context, self.options
-        directions = 1 if c.causal else 2
-        self.systems = DiagonalSystems(
-            c.d_model, o.state_size, o.dt_min, o.dt_max, directions, "embed", c.dtypes
-        )
-        self.skip = self.param(
-            "skip",
-            nn.with_logical_partitioning(nn.initializers.normal(1.0), ("embed",)),
-            (c.d_model,),
-            c.dtypes["param_dtype"],
-        )
+        c, directions = self.context, 1 if self.context.causal else 2
+        self.systems = DiagonalSystems(c.d_model, self.config, directions, "embed", c.param_dtype)
+        self.skip = self.weight("skip", nn.initializers.normal(1.0), (c.d_model,), ("embed",))
         self.out = Dense(c.d_model, 2 * c.d_model, ("embed", "mlp"), **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         x_BLD = jnp.where(mask_BL[..., None], x_BLD, 0)
         kernels = self.systems.kernels(x_BLD.shape[1])
-        y_BLD = long_convolution(x_BLD, *kernels, direct_length=self.options.direct_length)
+        y_BLD = long_convolution(x_BLD, *kernels, direct_length=self.config.direct_length)
         return self._gated(y_BLD, x_BLD)
 
     def init_state(self, batch: int, max_length: int) -> ComplexState:
         """An empty past; the same size whatever `max_length`."""
         del max_length
-        empty = jnp.zeros((batch, self.context.d_model, self.options.state_size // 2), jnp.float32)
+        empty = jnp.zeros((batch, self.context.d_model, self.config.state_size // 2), jnp.float32)
         return ComplexState(real=empty, imag=empty)
 
     def step(

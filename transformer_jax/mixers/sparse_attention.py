@@ -5,13 +5,14 @@ positions that one token reads (`reads`).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.layers.dropout import Dropout
-from transformer_jax.mixers.base import Mixer, Refusals
+from transformer_jax.layers.dropout import Dropout, DropoutRate
+from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals
 from transformer_jax.mixers.full_attention import KeyValueCache
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
@@ -19,21 +20,29 @@ from transformer_jax.ops.partial_attention import Bias, Hooks
 from transformer_jax.ops.sequences import write_token
 
 
-class SparseAttention(Mixer):
-    """Multi-head attention in which a query reads only some of the keys."""
+@dataclass(frozen=True, kw_only=True)
+class SparseConfig(MixerConfig):
+    """What the options of sparse attention mixers have in common."""
 
     refuses: ClassVar[Refusals] = {
-        "cross": "which keys a token reads hangs on its place among them, and a target token has "
+        "cross": "which keys a token reads depends on its place among them, and a target token has "
         "no place in the source"
     }
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
 
+    dropout_rate: DropoutRate = 0.0  #: of the attention weights
+
+
+class SparseAttention(Mixer):
+    """Multi-head attention in which a query reads only some of the keys."""
+
+    config: SparseConfig
+
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
-        self.weight_dropout = Dropout(self.context.attention_dropout_rate)
+        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
         hooks = self.hooks()
         undropped = Hooks(hooks.bias)
@@ -66,7 +75,7 @@ class SparseAttention(Mixer):
         has_bias = self.position.bias(here_1, here_1) is not None
         return Hooks(
             cast(Bias, self.position.bias) if has_bias else None,
-            self.context.attention_dropout_rate,
+            self.config.dropout_rate,
             self.weight_dropout.key(),
         )
 
@@ -111,7 +120,7 @@ class CachedSparseAttention(SparseAttention):
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens, of which a step reads only those in `reads`."""
         c = self.context
-        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtypes["dtype"])
+        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtype)
         return KeyValueCache(key=empty, value=empty)
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:

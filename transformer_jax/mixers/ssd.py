@@ -13,12 +13,13 @@ the past must fit the state, so it cannot look up an arbitrary earlier token exa
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.initializers import (
@@ -29,21 +30,36 @@ from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysOptions
-from transformer_jax.mixers.checks import refuse_weight_dropout, require
+from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.scans import scalar_decay_scan, scalar_decay_step
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class SSDOptions(BothWaysOptions):
+class SSD(BothWaysConfig):
     """Mamba-2's sizes."""
 
-    expand: int = 2  #: inner channels as a multiple of d_model
-    head_dim: int = 0  #: channels that share a decay; 0 = the model's head_dim
-    state_size: int = 64  #: N, rows of each head's state
-    groups: int = 1  #: sets of B and C, each shared by as many heads
-    conv_width: int = 4  #: taps of the convolution
-    chunk: int = 64  #: positions handled by one matrix product
+    knows_order: ClassVar[bool] = True
+
+    expand: PositiveInt = 2  #: inner channels as a multiple of d_model
+    head_dim: PositiveInt | None = None  #: channels that share a decay; None = the model's head_dim
+    state_size: PositiveInt = 64  #: N, rows of each head's state
+    groups: PositiveInt = 1  #: sets of B and C, each shared by as many heads
+    conv_width: PositiveInt = 4  #: taps of the convolution
+    chunk: PositiveInt = 64  #: positions handled by one matrix product
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        inner, head_dim = self.expand * context.d_model, self.head_dim or context.head_dim
+        if inner % head_dim or inner // head_dim % self.groups:
+            raise UserError(
+                f"head_dim={head_dim} and groups={self.groups}: expand * d_model = {inner} "
+                "channels are split into heads of head_dim, and those into groups; choose a "
+                f"divisor of {inner}, and of the number of heads"
+            )
+
+    def build_causal(self, context: MixerContext, position: Position) -> Mixer:
+        return SSDMixer(self, context, position)
 
 
 @struct.dataclass
@@ -54,49 +70,26 @@ class SSDState:
     matrix: jax.Array
 
 
-class SSD(Mixer):
+class SSDMixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
-    Options = SSDOptions
-    knows_order = True
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del hooks
-        refuse_weight_dropout(context, key)
-        require(options, key, expand=1, head_dim=0, state_size=1, groups=1, conv_width=1, chunk=1)
-        inner, head_dim = options.expand * context.d_model, options.head_dim or context.head_dim
-        if inner % head_dim or inner // head_dim % options.groups:
-            raise UserError(
-                f"{key}.head_dim={head_dim} and {key}.groups={options.groups}: expand * d_model = "
-                f"{inner} channels are split into heads of head_dim, and those into groups; "
-                f"choose a divisor of {inner}, and of the number of heads"
-            )
+    config: SSD
 
     def setup(self) -> None:
-        c, o = self.context, self.options
+        c, o = self.context, self.config
         inner, self.head_dim = o.expand * c.d_model, o.head_dim or c.head_dim
         self.num_heads = inner // self.head_dim
-        named, dtype = nn.with_logical_partitioning, c.dtypes["param_dtype"]
         mixed = inner + 2 * o.groups * o.state_size
-        self.into = Dense(c.d_model, mixed, ("embed", "mlp"), use_bias=False, **c.dtypes)
-        self.gate = Dense(c.d_model, inner, ("embed", "mlp"), use_bias=False, **c.dtypes)
-        self.delta = Dense(
-            c.d_model, self.num_heads, ("embed", "heads"), use_bias=False, **c.dtypes
-        )
-        self.conv = ShortConvolution(mixed, o.conv_width, c.dtypes["dtype"], dtype)
-        heads = (self.num_heads,)
-        self.delta_bias = self.param(
-            "delta_bias",
-            named(softplus_inverse_of_log_uniform(1e-3, 1e-1), ("heads",)),
-            heads,
-            dtype,
-        )
-        self.log_decay = self.param(
-            "log_decay", named(log_uniform_of(1.0, 16.0), ("heads",)), heads, dtype
-        )
-        self.skip = self.param("skip", named(nn.initializers.ones_init(), ("heads",)), heads, dtype)
+        bare = {"use_bias": False, **c.dtypes}
+        self.into = Dense(c.d_model, mixed, ("embed", "mlp"), **bare)
+        self.gate = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
+        self.delta = Dense(c.d_model, self.num_heads, ("embed", "heads"), **bare)
+        self.conv = ShortConvolution(mixed, o.conv_width, c.dtype, c.param_dtype)
+        heads, axes = (self.num_heads,), ("heads",)
+        steps = softplus_inverse_of_log_uniform(1e-3, 1e-1)
+        self.delta_bias = self.weight("delta_bias", steps, heads, axes)
+        self.log_decay = self.weight("log_decay", log_uniform_of(1.0, 16.0), heads, axes)
+        self.skip = self.weight("skip", nn.initializers.ones_init(), heads, axes)
         self.norm = Norm(
             inner,
             epsilon=1e-5,
@@ -104,25 +97,24 @@ class SSD(Mixer):
             use_bias=False,
             groups=o.groups,
             axis="mlp",
-            dtype=c.dtypes["dtype"],
-            param_dtype=dtype,
+            dtype=c.dtype,
+            param_dtype=c.param_dtype,
         )
-        self.out = Dense(inner, c.d_model, ("mlp", "embed"), use_bias=False, **c.dtypes)
+        self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        """See `Mixer`."""
         del mask_BL  # padding follows every real token: none of it is read
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(self.conv(self.into(x_BLD))))
         dt_BLH, log_decay_BLH = self._steps(x_BLD)
         y_BLHK, _ = scalar_decay_scan(
-            c_BLGN, b_BLGN, dt_BLH[..., None] * x_BLHK, log_decay_BLH, self.options.chunk
+            c_BLGN, b_BLGN, dt_BLH[..., None] * x_BLHK, log_decay_BLH, self.config.chunk
         )
         return self._gated(y_BLHK, x_BLHK, self.gate(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> SSDState:
         """An empty past; the same size whatever `max_length`."""
         del max_length
-        shape = (batch, self.num_heads, self.options.state_size, self.head_dim)
+        shape = (batch, self.num_heads, self.config.state_size, self.head_dim)
         return SSDState(window=self.conv.init_window(batch), matrix=jnp.zeros(shape, jnp.float32))
 
     def step(
@@ -141,7 +133,7 @@ class SSD(Mixer):
 
     def _split(self, mixed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """[..., E + 2 G N] -> x [..., H, K], B and C [..., G, N]."""
-        o, inner = self.options, self.num_heads * self.head_dim
+        o, inner = self.config, self.num_heads * self.head_dim
         lead = mixed.shape[:-1]
         x = mixed[..., :inner].reshape(*lead, self.num_heads, self.head_dim)
         b, c = jnp.split(mixed[..., inner:], 2, axis=-1)

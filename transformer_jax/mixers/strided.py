@@ -18,51 +18,46 @@ over heads or layers.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.checks import require
-from transformer_jax.mixers.sparse_attention import CachedSparseAttention
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import strided_attention
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class StridedOptions:
+class Strided(SparseConfig):
     """A stride of 1, or of at least the sequence's length, is full attention."""
 
-    stride: int = 0  #: l; 0 = the square root of model.max_length, rounded up
+    stride: PositiveInt | None = None  #: l; None = the square root of model.max_length, rounded up
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return StridedAttention(self, context, position)
 
 
 class StridedAttention(CachedSparseAttention):
     """Each token reads its neighbours and every l-th token."""
 
-    Options = StridedOptions
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del context, hooks
-        require(options, key, stride=0)
+    config: Strided
 
     @property
     def stride(self) -> int:
         """The option, or its default, which depends on the model alone."""
-        return self.options.stride or math.isqrt(self.context.max_length - 1) + 1
+        return self.config.stride or math.isqrt(self.context.max_length - 1) + 1
 
     def attend(
         self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
     ) -> jax.Array:
-        """See `CachedSparseAttention`."""
         return strided_attention(
             q, k, v, mask_BL, stride=self.stride, causal=self.context.causal, hooks=hooks
         )
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-        """See `CachedSparseAttention`."""
         near = jnp.arange(min(self.stride, slots - 1) + 1)
         far = jnp.arange(2 * self.stride, slots, self.stride)
         at_M = position - jnp.concatenate([near, far])

@@ -13,25 +13,28 @@ multiples of d: a pattern such as `mixers=("window", "full")` lets one in some l
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from pydantic import PositiveInt
 
-from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.checks import require
-from transformer_jax.mixers.sparse_attention import SparseAttention
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import window_part
+from transformer_jax.positions.base import Position
 
 
 @dataclass(frozen=True)
-class WindowOptions:
+class Window(SparseConfig):
     """A window of at least the sequence's length is full attention."""
 
-    window: int = 128  #: keys seen on each side (decoder: behind) besides the token itself
-    dilation: int = 1  #: distance between the keys seen
+    window: PositiveInt = 128  #: keys seen on each side (decoder: behind) besides the token itself
+    dilation: PositiveInt = 1  #: distance between the keys seen
+
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        return WindowAttention(self, context, position)
 
 
 @struct.dataclass
@@ -48,25 +51,18 @@ class Ring:
 class WindowAttention(SparseAttention):
     """Each token reads its neighbours."""
 
-    Options = WindowOptions
-
-    @classmethod
-    def check(cls, context: MixerContext, options: Any, *, hooks: frozenset[str], key: str) -> None:
-        """See `Mixer`."""
-        del context, hooks
-        require(options, key, window=1, dilation=1)
+    config: Window
 
     def attend(
         self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
     ) -> jax.Array:
-        """See `SparseAttention`."""
         return window_part(
             q,
             k,
             v,
             mask_BL,
-            window=self.options.window,
-            dilation=self.options.dilation,
+            window=self.config.window,
+            dilation=self.config.dilation,
             causal=self.context.causal,
             hooks=hooks,
         ).value
@@ -74,10 +70,10 @@ class WindowAttention(SparseAttention):
     def init_state(self, batch: int, max_length: int) -> Ring:
         """Room for what a token can see, or for `max_length` tokens where that is less."""
         c = self.context
-        dilation = min(self.options.dilation, max_length)
-        slots = min(self.options.window + 1, -(-max_length // dilation))
+        dilation = min(self.config.dilation, max_length)
+        slots = min(self.config.window + 1, -(-max_length // dilation))
         shape = (batch, dilation, slots, c.num_heads, c.head_dim)
-        empty = jnp.zeros(shape, c.dtypes["dtype"])
+        empty = jnp.zeros(shape, c.dtype)
         return Ring(key=empty, value=empty)
 
     def step(self, x_BD: jax.Array, state: Ring, position: jax.Array) -> tuple[jax.Array, Ring]:

@@ -1,35 +1,44 @@
-"""The model's shape: all that `params` depend on, and nothing of how it is run."""
+"""The model's shape: everything that `params` depend on, and nothing about how it is run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from transformer_jax.config_types import Strings
+from pydantic import BeforeValidator, ConfigDict, PositiveInt, TypeAdapter, ValidationError
+
 from transformer_jax.errors import UserError
-from transformer_jax.layers.feed_forward import ACTIVATIONS
-from transformer_jax.mixers.base import NOT_CROSS, MixerContext
-from transformer_jax.mixers.checks import refuse_option
-from transformer_jax.mixers.registry import (
-    CROSS_MIXERS,
-    MIXERS,
-    CrossMixerOptions,
-    MixerOptions,
-)
-from transformer_jax.positions.base import HOOKS
-from transformer_jax.positions.registry import POSITIONS, PositionOptions
+from transformer_jax.layers.dropout import DropoutRate
+from transformer_jax.layers.feed_forward import Activation
+from transformer_jax.mixers.base import NOT_CROSS, CrossMixerConfig, MixerConfig, MixerContext
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.positions.base import HOOKS, PositionConfig
+from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.variants import ManyOf, OneOf, kind_of, reason, to_text
 
 Float = Literal["float32", "bfloat16"]
+
+
+def _is_cross(value: Any) -> Any:
+    """Says why a mixer that exists cannot read the memory."""
+    kind = value.get("kind") if isinstance(value, dict) else str(value).partition("(")[0].strip()
+    if kind in MIXERS and kind not in CROSS_MIXERS:
+        reason = MIXERS[kind].refuses.get("cross", NOT_CROSS)
+        raise ValueError(f"{kind}: {reason}; use {' or '.join(sorted(CROSS_MIXERS))}")
+    return value
 
 
 @dataclass(frozen=True)
 class StackConfig:
     """One stack of blocks, encoder or decoder."""
 
-    num_layers: int = 6
-    mixers: Strings = ("full",)  #: a pattern of mixer names, cycled over the depth
-    position: str = "sinusoidal"
-    options: MixerOptions = field(default_factory=MixerOptions)
-    position_options: PositionOptions = field(default_factory=PositionOptions)
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
+
+    num_layers: PositiveInt = 6
+    mixers: Annotated[tuple[MixerConfig, ...], ManyOf(MIXERS)] = (Full(),)
+    #: a pattern of mixers, cycled over the depth
+    position: Annotated[PositionConfig, OneOf(POSITIONS)] = Sinusoidal()
 
 
 @dataclass(frozen=True)
@@ -38,38 +47,35 @@ class ModelConfig:
 
     `dtype` is that of activations, `matmul_dtype` that of the operands of matrix
     products (which accumulate in float32), `param_dtype` that of parameters. Softmax,
-    normalisation statistics and losses are float32 always. "auto" is settled when a run
-    starts, and its config.json holds what it became.
+    normalisation statistics and losses are float32 always. "auto" is resolved when a run
+    starts, and its config.json holds the result.
     """
 
-    source_vocab_size: int = 0  #: 0 = the tokenizer's
-    target_vocab_size: int = 0  #: 0 = the tokenizer's
-    d_model: int = 512
-    d_ff: int = 2048
-    num_heads: int = 8
-    head_dim: int = 0  #: 0 = d_model / num_heads
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
+
+    source_vocab_size: PositiveInt | None = None  #: None = the tokenizer's
+    target_vocab_size: PositiveInt | None = None  #: None = the tokenizer's
+    d_model: PositiveInt = 512
+    d_ff: PositiveInt = 2048
+    num_heads: PositiveInt = 8
+    head_dim: PositiveInt | None = None  #: None = d_model / num_heads
     encoder: StackConfig = field(default_factory=StackConfig)
     decoder: StackConfig = field(default_factory=StackConfig)
-    cross: str = "full"  #: the mixer that reads the memory
-    cross_options: CrossMixerOptions = field(default_factory=CrossMixerOptions)
+    cross: Annotated[CrossMixerConfig, OneOf(CROSS_MIXERS), BeforeValidator(_is_cross)] = (
+        FullCross()
+    )  #: the mixer that reads the memory
     norm: Literal["pre", "post"] = "pre"  #: where LayerNorm stands; "post" is the paper's
     residual: Literal["standard", "reversible"] = "standard"
     #: reversible: two streams; training's activation memory does not grow with depth
-    activation: str = "relu"
+    activation: Activation = "relu"
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
-    dropout_rate: float = 0.1  #: after each sublayer and on the embeddings
-    attention_dropout_rate: float = 0.0
-    feed_forward_dropout_rate: float = 0.0
-    max_length: int = 256  #: longest source or target, in pieces, EOS included
+    dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
+    feed_forward_dropout_rate: DropoutRate = 0.0
+    max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Float = "float32"
     matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"  #: auto = the faster here
     param_dtype: Float = "float32"
     remat: bool = False  #: recompute each block in the backward pass to save memory
-
-
-def head_dim(config: ModelConfig) -> int:
-    """Width of one attention head."""
-    return config.head_dim or config.d_model // config.num_heads
 
 
 def layer_dtypes(config: ModelConfig) -> dict[str, str]:
@@ -82,34 +88,30 @@ def layer_dtypes(config: ModelConfig) -> dict[str, str]:
 
 
 def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
-    """The model's side of a mixer's configuration."""
+    """The model's side of a mixer's or a position scheme's configuration."""
     return MixerContext(
         d_model=config.d_model,
         num_heads=config.num_heads,
-        head_dim=head_dim(config),
-        causal=causal,
+        head_dim=config.head_dim or config.d_model // config.num_heads,
         max_length=config.max_length,
-        attention_dropout_rate=config.attention_dropout_rate,
-        dtypes=layer_dtypes(config),
+        causal=causal,
+        **layer_dtypes(config),
     )
 
 
-def layer_mixers(stack: StackConfig) -> list[str]:
+def layer_mixers(stack: StackConfig) -> list[MixerConfig]:
     """The mixer of each layer: the pattern, cycled over the depth."""
     return [stack.mixers[i % len(stack.mixers)] for i in range(stack.num_layers)]
 
 
 def word_width(config: ModelConfig, stack: StackConfig) -> int:
     """Width of the word embeddings that a stack's position scheme takes."""
-    options = getattr(stack.position_options, stack.position)
-    return POSITIONS[stack.position].word_width(config.d_model, options)
+    return stack.position.word_width(config.d_model)
 
 
 def check_model_config(config: ModelConfig) -> None:
     """Raises UserError naming the first key that cannot work, and what would."""
-    for key in ("d_model", "d_ff", "num_heads", "max_length"):
-        if getattr(config, key) < 1:
-            raise UserError(f"model.{key} must be at least 1, got {getattr(config, key)}")
+    _check_fields(config)
     if not config.head_dim and config.d_model % config.num_heads:
         raise UserError(
             f"model.d_model={config.d_model} is not divisible by model.num_heads="
@@ -117,11 +119,8 @@ def check_model_config(config: ModelConfig) -> None:
         )
     if config.matmul_dtype == "auto":
         raise UserError(
-            "model.matmul_dtype=auto is settled by train.py alone; give float32 or bfloat16"
+            "model.matmul_dtype=auto is resolved by train.py alone; give float32 or bfloat16"
         )
-    for key in ("dropout_rate", "attention_dropout_rate", "feed_forward_dropout_rate"):
-        if not 0.0 <= getattr(config, key) < 1.0:
-            raise UserError(f"model.{key} must lie in [0, 1), got {getattr(config, key)}")
     if config.residual == "reversible" and config.norm != "pre":
         raise UserError(
             "model.residual=reversible can be undone only where each sublayer adds to its stream: "
@@ -131,45 +130,10 @@ def check_model_config(config: ModelConfig) -> None:
         raise UserError(
             "model.residual=reversible recomputes every block as it is: set model.remat=false"
         )
-    _check_name("model.activation", config.activation, ACTIVATIONS)
-    for role in ("encoder", "decoder"):
-        stack: StackConfig = getattr(config, role)
-        if stack.num_layers < 1:
-            raise UserError(f"model.{role}.num_layers must be at least 1, got {stack.num_layers}")
-        if not stack.mixers:
-            raise UserError(f"model.{role}.mixers is empty: name at least one, such as full")
-        _check_name(f"model.{role}.position", stack.position, POSITIONS)
-        for name in stack.mixers:
-            _check_name(f"model.{role}.mixers", name, MIXERS)
-            reason = MIXERS[name].refuses.get(role)
-            if reason:
-                raise UserError(f"model.{role}.mixers={name}: {reason}")
-        mixers = f"model.{role}.mixers is {','.join(stack.mixers)}"
-        _check_unused(stack.options, f"model.{role}.options", stack.mixers, mixers)
-        position = f"model.{role}.position is {stack.position}"
-        key = f"model.{role}.position_options"
-        _check_unused(stack.position_options, key, (stack.position,), position)
-        _check_position(config, role, stack)
-        for name in dict.fromkeys(layer_mixers(stack)):
-            MIXERS[name].check(
-                mixer_context(config, causal=role == "decoder"),
-                getattr(stack.options, name),
-                hooks=POSITIONS[stack.position].hooks(),
-                key=f"model.{role}.options.{name}",
-            )
-    if config.cross in MIXERS and config.cross not in CROSS_MIXERS:
-        reason = MIXERS[config.cross].refuses.get("cross", NOT_CROSS)
-        raise UserError(
-            f"model.cross={config.cross}: {reason}; use {' or '.join(sorted(CROSS_MIXERS))}"
-        )
-    _check_name("model.cross", config.cross, CROSS_MIXERS)
-    cross = f"model.cross is {config.cross}"
-    _check_unused(config.cross_options, "model.cross_options", (config.cross,), cross)
-    CROSS_MIXERS[config.cross].check(
-        mixer_context(config, causal=False),
-        getattr(config.cross_options, config.cross),
-        key=f"model.cross_options.{config.cross}",
-    )
+    _check_stack(config, config.encoder, "encoder")
+    _check_stack(config, config.decoder, "decoder")
+    cross = f"model.cross={to_text(config.cross, CROSS_MIXERS)}"
+    _prefixed(cross, lambda: config.cross.check(mixer_context(config, causal=False)))
     if config.tie_embeddings == "all" and config.source_vocab_size != config.target_vocab_size:
         raise UserError(
             "model.tie_embeddings=all needs one vocabulary for both languages, got "
@@ -178,65 +142,86 @@ def check_model_config(config: ModelConfig) -> None:
         )
     widths = [word_width(config, stack) for stack in (config.encoder, config.decoder)]
     if config.tie_embeddings == "all" and widths[0] != widths[1]:
+        encoder, decoder = (
+            kind_of(stack.position, POSITIONS) for stack in (config.encoder, config.decoder)
+        )
         raise UserError(
             "model.tie_embeddings=all needs word embeddings of one width, but "
-            f"model.encoder.position={config.encoder.position} leaves them {widths[0]} features "
-            f"and model.decoder.position={config.decoder.position} {widths[1]}: use one scheme "
-            "for both or model.tie_embeddings=decoder"
+            f"model.encoder.position={encoder} leaves them {widths[0]} features and "
+            f"model.decoder.position={decoder} {widths[1]}: use one scheme for both or "
+            "model.tie_embeddings=decoder"
         )
 
 
-def _check_position(config: ModelConfig, role: str, stack: StackConfig) -> None:
-    """A hook must reach every mixer that needs it to know the order, and one at least."""
-    scheme = POSITIONS[stack.position]
-    key = f"model.{role}.position"
-    scheme.check(
-        getattr(stack.position_options, stack.position),
-        f"model.{role}.position_options.{stack.position}",
-        d_model=config.d_model,
-        head_dim=head_dim(config),
-    )
+def _check_fields(config: ModelConfig) -> None:
+    """Types and ranges of the single fields, for a config that was written in Python."""
+    try:
+        valid = TypeAdapter(ModelConfig).validate_python(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(["model", *map(str, first["loc"])])
+        raise UserError(f"{key}: {reason(first)}") from error
+    for name in (one.name for one in fields(config)):
+        if getattr(valid, name) != getattr(config, name):  # such as mixers=("window",)
+            raise UserError(f"model.{name}: in Python, write {getattr(valid, name)!r}")
+
+
+def _prefixed(place: str, check: Callable[[], None]) -> None:
+    """Runs a check of a variant; its error starts with the variant's place in the config."""
+    try:
+        check()
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+
+
+def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
+    context = mixer_context(config, causal=role == "decoder")
+    for mixer in stack.mixers:
+        reason = mixer.refuses.get(role)
+        if reason:
+            raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {reason}")
+    position = f"model.{role}.position={to_text(stack.position, POSITIONS)}"
+    _prefixed(position, lambda: stack.position.check(context))
+    hooks = stack.position.build(context).hooks()
     mixers = list(dict.fromkeys(layer_mixers(stack)))
-    for hook in sorted(scheme.hooks() - {"embed"}):
-        deaf = [name for name in mixers if hook not in MIXERS[name].honours]
-        needy = [name for name in deaf if not MIXERS[name].knows_order]
-        if needy:
+    _check_hooks(stack.position, hooks, mixers, f"model.{role}", context)
+    for mixer in mixers:
+        place = f"model.{role}.mixers={to_text(mixer, MIXERS)}"
+        _prefixed(place, lambda mixer=mixer: mixer.check(context, hooks))
+
+
+def _check_hooks(
+    position: PositionConfig,
+    hooks: frozenset[str],
+    mixers: list[MixerConfig],
+    stack: str,
+    context: MixerContext,
+) -> None:
+    """A hook must reach every mixer that needs it to know the order, and at least one."""
+    scheme = f"{stack}.position={kind_of(position, POSITIONS)}"
+    for hook in sorted(hooks - {"embed"}):
+        unsupported = [mixer for mixer in mixers if hook not in mixer.honours]
+        without_order = [mixer for mixer in unsupported if not mixer.knows_order]
+        if without_order:
+            use = " or ".join(_positions_for(without_order[0], context))
             raise UserError(
-                f"{key}={stack.position} {HOOKS[hook]}, which model.{role}.mixers={needy[0]} "
-                f"does not do: use {key}={' or '.join(_positions_for(needy[0]))}"
+                f"{scheme} {HOOKS[hook]}, which {stack}.mixers="
+                f"{kind_of(without_order[0], MIXERS)} does not do: use {stack}.position={use}"
             )
-        if len(deaf) == len(mixers):
+        if len(unsupported) == len(mixers):
+            names = ", ".join(_kinds(mixers))
             raise UserError(
-                f"{key}={stack.position} {HOOKS[hook]}, which no mixer of the stack does "
-                f"({', '.join(mixers)}; they know the order without): use {key}=none or "
-                "sinusoidal"
+                f"{scheme} {HOOKS[hook]}, which no mixer of the stack does ({names}; they know "
+                f"the order without): use {stack}.position=none or sinusoidal"
             )
 
 
-def _positions_for(mixer: str) -> list[str]:
+def _kinds(mixers: Iterable[MixerConfig]) -> list[str]:
+    return list(dict.fromkeys(kind_of(mixer, MIXERS) for mixer in mixers))
+
+
+def _positions_for(mixer: MixerConfig, context: MixerContext) -> list[str]:
     """The schemes whose every hook reaches this mixer."""
-    reached = MIXERS[mixer].honours | {"embed"}
-    return [name for name, cls in POSITIONS.items() if cls.hooks() and cls.hooks() <= reached]
-
-
-def _check_unused(every: Any, key: str, used: Sequence[str], chosen: str) -> None:
-    """Refuses an option of what is not used: it would change nothing.
-
-    Args:
-        every: a dataclass with the options of each mixer, or of each position scheme.
-        key: where it stands in the config.
-        used: the names whose options count.
-        chosen: what says so, as "model.encoder.mixers is full".
-    """
-    for name in (one.name for one in fields(every) if one.name not in used):
-        options = getattr(every, name)
-        defaults = type(options)()
-        for option in fields(options):
-            default = getattr(defaults, option.name)
-            why = f"{chosen}; name {name} there, or leave the option at {default}"
-            refuse_option(options, f"{key}.{name}", option.name, why)
-
-
-def _check_name(key: str, name: str, registry: dict[str, Any]) -> None:
-    if name not in registry:
-        raise UserError(f"{key}={name} is unknown; choose one of {', '.join(sorted(registry))}")
+    reached = mixer.honours | {"embed"}
+    hooks = {name: cls().build(context).hooks() for name, cls in POSITIONS.items()}
+    return [name for name, used in hooks.items() if used and used <= reached]

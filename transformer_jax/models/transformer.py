@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.layers.embeddings import Embedding
 from transformer_jax.layers.projections import Dense
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.models.block import DecoderBlock, EncoderBlock, layer_norm
 from transformer_jax.models.config import (
     ModelConfig,
     StackConfig,
     check_model_config,
-    head_dim,
     layer_dtypes,
     layer_mixers,
     mixer_context,
@@ -27,32 +27,12 @@ from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.positions.base import Position
-from transformer_jax.positions.registry import POSITIONS
 
 
-def _position(config: ModelConfig, stack: StackConfig, *, causal: bool) -> Position:
-    return POSITIONS[stack.position](
-        d_model=config.d_model,
-        num_heads=config.num_heads,
-        head_dim=head_dim(config),
-        max_length=config.max_length,
-        causal=causal,
-        param_dtype=config.param_dtype,
-        options=getattr(stack.position_options, stack.position),
-    )
-
-
-def _mixers(
-    config: ModelConfig, stack: StackConfig, position: Position, *, causal: bool
-) -> list[Any]:
-    context = mixer_context(config, causal=causal)
+def _mixers(stack: StackConfig, context: MixerContext, position: Position) -> list[Mixer]:
     return [
-        MIXERS[name](
-            context=replace(context, layer=layer),
-            options=getattr(stack.options, name),
-            position=position,
-        )
-        for layer, name in enumerate(layer_mixers(stack))
+        mixer.build(replace(context, layer=layer), position)
+        for layer, mixer in enumerate(layer_mixers(stack))
     ]
 
 
@@ -64,10 +44,10 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         config = self.config
         block = nn.remat(EncoderBlock) if config.remat else EncoderBlock
-        self.position = _position(config, config.encoder, causal=False)
+        context = mixer_context(config, causal=False)
+        self.position = config.encoder.position.build(context)
         self.blocks = [
-            block(config, mixer)
-            for mixer in _mixers(config, config.encoder, self.position, causal=False)
+            block(config, mixer) for mixer in _mixers(config.encoder, context, self.position)
         ]
         self.dropout = Dropout(config.dropout_rate)
         if config.norm == "pre":
@@ -101,12 +81,11 @@ class Decoder(nn.Module):
     def setup(self) -> None:
         config = self.config
         block = nn.remat(DecoderBlock) if config.remat else DecoderBlock
-        self.position = _position(config, config.decoder, causal=True)
-        cross_context = mixer_context(config, causal=False)
-        cross_options = getattr(config.cross_options, config.cross)
+        context, cross_context = (mixer_context(config, causal=c) for c in (True, False))
+        self.position = config.decoder.position.build(context)
         self.blocks = [
-            block(config, mixer, CROSS_MIXERS[config.cross](cross_context, cross_options))
-            for mixer in _mixers(config, config.decoder, self.position, causal=True)
+            block(config, mixer, config.cross.build(cross_context))
+            for mixer in _mixers(config.decoder, context, self.position)
         ]
         self.dropout = Dropout(config.dropout_rate)
         if config.norm == "pre":
@@ -182,6 +161,11 @@ class Transformer(nn.Module):
     def setup(self) -> None:
         config = self.config
         check_model_config(config)
+        if config.source_vocab_size is None or config.target_vocab_size is None:
+            raise UserError(
+                "model.source_vocab_size and model.target_vocab_size are not set, and there is no "
+                "tokenizer to take them from"
+            )
         dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype}
         target_width = word_width(config, config.decoder)
         self.target_embedding = Embedding(config.target_vocab_size, target_width, **dtypes)

@@ -10,13 +10,14 @@ the slopes of the next smaller one are followed by every other slope of the next
 one, as in the authors' code.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
 def slopes(num_heads: int) -> np.ndarray:
@@ -27,12 +28,20 @@ def slopes(num_heads: int) -> np.ndarray:
     return np.concatenate([first, between[: num_heads - power]]).astype(np.float32)
 
 
-class Alibi(Position):
-    """Lowers the scores in proportion to the distance, each head at its own slope."""
+@dataclass(frozen=True)
+class Alibi(PositionConfig):
+    """Attention with linear biases has no options."""
 
     shift_invariant: ClassVar[bool] = True
+
+    def build(self, context: PositionContext) -> Position:
+        return LinearBias(self, context)
+
+
+class LinearBias(Position):
+    """Lowers the scores in proportion to the distance, each head at its own slope."""
 
     def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
         """[H, T, M] float32."""
         distances_TM = jnp.abs(q_positions[:, None] - k_positions[None, :]).astype(jnp.float32)
-        return distances_TM * -slopes(self.num_heads)[:, None, None]
+        return distances_TM * -slopes(self.context.num_heads)[:, None, None]

@@ -1,10 +1,9 @@
-"""How a model can be told where a word stands: three hooks, identity by default."""
+"""How a model is told the order of tokens: three hooks, identity by default."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 #: The hooks, and what each does to whom, for error messages.
@@ -16,8 +15,47 @@ HOOKS = {
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """A scheme without options."""
+class PositionContext:
+    """What a position scheme is built with besides its own options.
+
+    Attributes:
+        d_model: width of the residual stream.
+        num_heads: heads of the attention that asks for `bias`.
+        head_dim: width of a head.
+        max_length: longest sequence the model is built for.
+        causal: True in the decoder, which looks only backwards.
+        param_dtype: of parameters.
+    """
+
+    d_model: int
+    num_heads: int
+    head_dim: int
+    max_length: int
+    causal: bool
+    param_dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class PositionConfig:
+    """A scheme's options; a subclass in the scheme's file."""
+
+    #: True if adding the same number to all positions changes nothing
+    shift_invariant: ClassVar[bool] = False
+
+    def check(self, context: PositionContext) -> None:
+        """Refuses options that cannot work together or in this context.
+
+        Raises:
+            UserError: names the option; the caller adds its place in the config.
+        """
+
+    def build(self, context: PositionContext) -> "Position":
+        """The Flax module, not yet initialised."""
+        raise NotImplementedError
+
+    def word_width(self, d_model: int) -> int:
+        """Width of the word embeddings that `embed` takes; its result is d_model wide."""
+        return d_model
 
 
 class Position(nn.Module):
@@ -27,44 +65,20 @@ class Position(nn.Module):
     Positions are absolute, counted from 0, and int32.
 
     Attributes:
-        d_model: width of the residual stream.
-        num_heads: heads of the attention that asks for `bias`.
-        head_dim: width of a head.
-        max_length: longest sequence the model is built for.
-        causal: the stack looks only backwards (relative schemes may use this).
-        param_dtype: of its parameters, where it has any.
-        options: the scheme's own, an instance of its `Options`.
+        config: the scheme's options.
+        context: the model's side of the configuration.
     """
 
-    Options: ClassVar[Any] = NoOptions
-    #: True where adding the same number to all positions changes nothing.
-    shift_invariant: ClassVar[bool] = False
-
-    d_model: int
-    num_heads: int
-    head_dim: int
-    max_length: int
-    causal: bool
-    param_dtype: Any = jnp.float32
-    options: Any = NoOptions()
+    config: Any
+    context: PositionContext
 
     @classmethod
     def hooks(cls) -> frozenset[str]:
         """The hooks that this scheme uses: those it overrides."""
         return frozenset(h for h in HOOKS if getattr(cls, h) is not getattr(Position, h))
 
-    @classmethod
-    def check(cls, options: Any, key: str, *, d_model: int, head_dim: int) -> None:
-        """Raises UserError where `options` cannot work; `key` is their place in the config."""
-
-    @classmethod
-    def word_width(cls, d_model: int, options: Any) -> int:
-        """Width of the word embeddings that `embed` takes; what it returns is d_model wide."""
-        del options
-        return d_model
-
     def check_length(self, length: int) -> None:
-        """Raises UserError where the scheme has no positions for so long a sequence."""
+        """Raises UserError if the scheme has no positions for a sequence of this length."""
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """Marks embeddings x [B, L, word_width], at `positions` [L]; returns [B, L, D]."""

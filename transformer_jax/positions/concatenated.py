@@ -11,48 +11,48 @@ if the output table had zeros at the position features. An untied projection
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 from transformer_jax.positions.sinusoidal import sinusoids
 
 
 @dataclass(frozen=True)
-class ConcatenatedOptions:
+class Concatenated(PositionConfig):
     """Options of concatenated positions."""
 
-    width: int = 0  #: features that hold the position; 0 = a quarter of d_model
+    width: PositiveInt | None = None  #: features that hold the position; None = d_model / 4
 
-
-def _width(d_model: int, options: ConcatenatedOptions) -> int:
-    return options.width or d_model // 4
-
-
-class Concatenated(Position):
-    """Writes the sinusoids beside the word embeddings."""
-
-    Options: ClassVar[Any] = ConcatenatedOptions
-    options: ConcatenatedOptions = ConcatenatedOptions()
-
-    @classmethod
-    def check(cls, options: Any, key: str, *, d_model: int, head_dim: int) -> None:
-        """See `Position`."""
-        if not 0 < _width(d_model, options) < d_model:
+    def check(self, context: PositionContext) -> None:
+        if not 0 < self.position_width(context.d_model) < context.d_model:
             raise UserError(
-                f"{key}.width={options.width}: the position takes this many of the "
-                f"{d_model} features (model.d_model); it must lie between 1 and {d_model - 1}"
+                f"width={self.width}: the position takes this many of the {context.d_model} "
+                f"features (model.d_model); it must be between 1 and {context.d_model - 1}"
             )
 
-    @classmethod
-    def word_width(cls, d_model: int, options: Any) -> int:
+    def build(self, context: PositionContext) -> Position:
+        return SinusoidsBeside(self, context)
+
+    def position_width(self, d_model: int) -> int:
+        """Features that hold the position."""
+        return d_model // 4 if self.width is None else self.width
+
+    def word_width(self, d_model: int) -> int:
         """What the position leaves."""
-        return d_model - _width(d_model, options)
+        return d_model - self.position_width(d_model)
+
+
+class SinusoidsBeside(Position):
+    """Writes the sinusoids beside the word embeddings."""
+
+    config: Concatenated
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D - width] and the sinusoids of positions [L] -> [..., L, D]."""
-        beside = sinusoids(positions, _width(self.d_model, self.options)).astype(x.dtype)
+        width = self.config.position_width(self.context.d_model)
+        beside = sinusoids(positions, width).astype(x.dtype)
         return jnp.concatenate([x, jnp.broadcast_to(beside, (*x.shape[:-1], beside.shape[-1]))], -1)

@@ -7,15 +7,25 @@ longer sequence is refused when the model is traced. Places that are rare in tra
 (the ends of the longest sentences) are learned badly.
 """
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
-class Learned(Position):
+@dataclass(frozen=True)
+class Learned(PositionConfig):
+    """Learned positions have no options."""
+
+    def build(self, context: PositionContext) -> Position:
+        return LearnedPosition(self, context)
+
+
+class LearnedPosition(Position):
     """Adds a learned vector for each position to the word embeddings."""
 
     def setup(self) -> None:
@@ -24,22 +34,21 @@ class Learned(Position):
         self.table = self.param(
             "table",
             nn.with_logical_partitioning(
-                nn.initializers.normal(stddev=self.d_model**-0.5), ("positions", "embed")
+                nn.initializers.normal(stddev=self.context.d_model**-0.5), ("positions", "embed")
             ),
-            (self.max_length, self.d_model),
-            self.param_dtype,
+            (self.context.max_length, self.context.d_model),
+            self.context.param_dtype,
         )
 
     def check_length(self, length: int) -> None:
-        """See `Position`."""
-        if length > self.max_length:
+        if length > self.context.max_length:
             raise UserError(
-                f"position=learned has vectors for {self.max_length} positions "
+                f"position=learned has vectors for {self.context.max_length} positions "
                 f"(model.max_length), but the sequence is {length} long: cut it, train with a "
                 "larger model.max_length, or use position=sinusoidal, rope, alibi or t5"
             )
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D] + the vectors of positions [L]."""
-        vectors_LD = jnp.take(self.table, positions, axis=0) * self.d_model**0.5
+        vectors_LD = jnp.take(self.table, positions, axis=0) * self.context.d_model**0.5
         return x + vectors_LD.astype(x.dtype)

@@ -1,11 +1,16 @@
 """No positions at all: an encoder of attention alone sees a bag of words."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
-class NoPosition(Position):
+@dataclass(frozen=True)
+class NoPosition(PositionConfig):
     """Every hook is the identity."""
 
     shift_invariant: ClassVar[bool] = True
+
+    def build(self, context: PositionContext) -> Position:
+        return Position(self, context)

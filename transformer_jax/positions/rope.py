@@ -8,20 +8,35 @@ not seen in training follow past the trained length, where quality is known to f
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Gt
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
 @dataclass(frozen=True)
-class RopeOptions:
+class Rope(PositionConfig):
     """Options of rotary positions."""
 
-    base: float = 10000.0  #: the slowest pair turns once in about 2 pi * base positions
+    shift_invariant: ClassVar[bool] = True
+
+    base: Annotated[float, Gt(1.0)] = (
+        10000.0  #: the slowest pair turns once in about 2 pi * base positions
+    )
+
+    def check(self, context: PositionContext) -> None:
+        if context.head_dim % 2:
+            raise UserError(
+                "rotary positions turn pairs of features and need an even head width, got "
+                f"{context.head_dim}: set model.head_dim"
+            )
+
+    def build(self, context: PositionContext) -> Position:
+        return RotaryPosition(self, context)
 
 
 def rotated(x_BLHK: jax.Array, positions: jax.Array, base: float) -> jax.Array:
@@ -36,27 +51,13 @@ def rotated(x_BLHK: jax.Array, positions: jax.Array, base: float) -> jax.Array:
     return turned.reshape(x_BLHK.shape).astype(x_BLHK.dtype)
 
 
-class Rope(Position):
+class RotaryPosition(Position):
     """Rotates queries and keys by their positions."""
 
-    Options: ClassVar[Any] = RopeOptions
-    shift_invariant: ClassVar[bool] = True
-    options: RopeOptions = RopeOptions()
-
-    @classmethod
-    def check(cls, options: Any, key: str, *, d_model: int, head_dim: int) -> None:
-        """See `Position`."""
-        if head_dim % 2:
-            raise UserError(
-                f"position=rope turns pairs of features and needs an even head width, got "
-                f"{head_dim}: set model.head_dim"
-            )
-        if options.base <= 1.0:
-            raise UserError(f"{key}.base={options.base}: must be more than 1")
+    config: Rope
 
     def rotate(
         self, q: jax.Array, k: jax.Array, q_positions: jax.Array, k_positions: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """See `Position`."""
-        base = self.options.base
+        base = self.config.base
         return rotated(q, q_positions, base), rotated(k, k_positions, base)

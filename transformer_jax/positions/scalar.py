@@ -9,37 +9,46 @@ difficulty: what Vaswani et al. 2017 chose sinusoids to avoid. The number is a s
 its sentence will be. Past `max_length` it would leave [0, 1): refused.
 """
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
-class Scalar(Position):
+@dataclass(frozen=True)
+class Scalar(PositionConfig):
+    """The position as one number has no options."""
+
+    def build(self, context: PositionContext) -> Position:
+        return ScalarPosition(self, context)
+
+
+class ScalarPosition(Position):
     """Adds position / max_length times a learned direction to the word embeddings."""
 
     def setup(self) -> None:
         self.direction = self.param(
             "direction",
             nn.with_logical_partitioning(
-                nn.initializers.normal(stddev=self.d_model**-0.5), ("embed",)
+                nn.initializers.normal(stddev=self.context.d_model**-0.5), ("embed",)
             ),
-            (self.d_model,),
-            self.param_dtype,
+            (self.context.d_model,),
+            self.context.param_dtype,
         )
 
     def check_length(self, length: int) -> None:
-        """See `Position`."""
-        if length > self.max_length:
+        if length > self.context.max_length:
             raise UserError(
-                f"position=scalar is position / {self.max_length} (model.max_length), which a "
-                f"sequence of {length} would take past 1: cut it, train with a larger "
+                f"position=scalar is position / {self.context.max_length} (model.max_length), "
+                f"which a sequence of {length} would take past 1: cut it, train with a larger "
                 "model.max_length, or use position=sinusoidal, rope, alibi or t5"
             )
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D] + share of max_length (of positions [L]) times the direction."""
-        share_L1 = positions[:, None].astype(jnp.float32) / self.max_length
-        return x + (share_L1 * self.direction * self.d_model**0.5).astype(x.dtype)
+        share_L1 = positions[:, None].astype(jnp.float32) / self.context.max_length
+        return x + (share_L1 * self.direction * self.context.d_model**0.5).astype(x.dtype)

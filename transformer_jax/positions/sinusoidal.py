@@ -6,10 +6,12 @@ added to the embeddings. Defined for every position, so no length is out of rang
 though quality past the trained length is not promised.
 """
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
 def sinusoids(positions: jax.Array, features: int) -> jax.Array:
@@ -20,9 +22,17 @@ def sinusoids(positions: jax.Array, features: int) -> jax.Array:
     return pairs.reshape(*positions.shape, -1)[..., :features]
 
 
-class Sinusoidal(Position):
+@dataclass(frozen=True)
+class Sinusoidal(PositionConfig):
+    """Sinusoidal positions have no options."""
+
+    def build(self, context: PositionContext) -> Position:
+        return AddedSinusoids(self, context)
+
+
+class AddedSinusoids(Position):
     """Adds the sinusoids to the word embeddings."""
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D] + PE(positions [L])."""
-        return x + sinusoids(positions, self.d_model).astype(x.dtype)
+        return x + sinusoids(positions, self.context.d_model).astype(x.dtype)

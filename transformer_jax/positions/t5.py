@@ -11,22 +11,37 @@ distances are not told apart. Scores keep their 1 / sqrt(head_dim), which T5 lea
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Ge, MultipleOf
 from flax import linen as nn
+from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.positions.base import Position
+from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
 
 @dataclass(frozen=True)
-class T5Options:
+class T5(PositionConfig):
     """Options of T5's relative bias."""
 
-    num_buckets: int = 32
-    max_distance: int = 128  #: distances from here on share the last bucket
+    shift_invariant: ClassVar[bool] = True
+
+    num_buckets: Annotated[int, Ge(4), MultipleOf(2)] = 32
+    max_distance: PositiveInt = 128  #: distances from here on share the last bucket
+
+    def check(self, context: PositionContext) -> None:
+        del context
+        if self.max_distance <= self.num_buckets // 2:
+            raise UserError(
+                f"max_distance={self.max_distance}: must be more than half of num_buckets="
+                f"{self.num_buckets}, since the first half hold one distance each"
+            )
+
+    def build(self, context: PositionContext) -> Position:
+        return RelativeBias(self, context)
 
 
 def relative_buckets(
@@ -51,23 +66,10 @@ def relative_buckets(
     return first + jnp.where(distances < exact, distances, wide)
 
 
-class T5Relative(Position):
+class RelativeBias(Position):
     """Adds a learned number for each head and distance bucket to the scores."""
 
-    Options: ClassVar[Any] = T5Options
-    shift_invariant: ClassVar[bool] = True
-    options: T5Options = T5Options()
-
-    @classmethod
-    def check(cls, options: Any, key: str, *, d_model: int, head_dim: int) -> None:
-        """See `Position`."""
-        if options.num_buckets < 4 or options.num_buckets % 2:
-            raise UserError(f"{key}.num_buckets={options.num_buckets}: must be even and at least 4")
-        if options.max_distance <= options.num_buckets // 2:
-            raise UserError(
-                f"{key}.max_distance={options.max_distance}: must be more than half of "
-                f"num_buckets={options.num_buckets}, since the first half hold one distance each"
-            )
+    config: T5
 
     def setup(self) -> None:
         self.table = self.param(
@@ -75,16 +77,16 @@ class T5Relative(Position):
             nn.with_logical_partitioning(
                 nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"), ("buckets", "heads")
             ),
-            (self.options.num_buckets, self.num_heads),
-            self.param_dtype,
+            (self.config.num_buckets, self.context.num_heads),
+            self.context.param_dtype,
         )
 
     def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
         """[H, T, M] float32."""
         buckets_TM = relative_buckets(
             k_positions[None, :] - q_positions[:, None],
-            bidirectional=not self.causal,
-            num_buckets=self.options.num_buckets,
-            max_distance=self.options.max_distance,
+            bidirectional=not self.context.causal,
+            num_buckets=self.config.num_buckets,
+            max_distance=self.config.max_distance,
         )
         return jnp.moveaxis(jnp.take(self.table.astype(jnp.float32), buckets_TM, axis=0), -1, 0)

@@ -19,8 +19,8 @@ from transformer_jax.variants import kind_of
 
 #: Values that mean "as the run finds it": once found, they are the run's.
 _OPEN: dict[str, tuple[Any, ...]] = {
-    "model.source_vocab_size": (0,),
-    "model.target_vocab_size": (0,),
+    "model.source_vocab_size": (None,),
+    "model.target_vocab_size": (None,),
     "model.matmul_dtype": ("auto",),
     "batch.row_multiple": (0,),
     "tokenizer.vocab_size": (0,),

@@ -17,6 +17,7 @@ import numpy as np
 from transformer_jax.config import (
     Config,
     from_json,
+    to_dict,
     to_json,
 )
 from transformer_jax.data.batching import BatchPlan
@@ -190,7 +191,7 @@ def _run(
         mesh=config.mesh,
         evaluate=_evaluation(config, tokenizers, validation),
         files=_tokenizer_files(tokenizers),
-        meta={"identity": identity, "config": dataclasses.asdict(config)},
+        meta={"identity": identity, "config": to_dict(config)},
         should_stop=should_stop,
         progress=progress,
         say=say,
@@ -234,8 +235,10 @@ def _with_vocabulary(config: Config, tokenizers: Tokenizers) -> Config:
     }
     for key, size in sizes.items():
         wanted = getattr(config.model, key)
-        if wanted not in (0, size):
-            raise UserError(f"model.{key}={wanted}, but the tokenizer has {size} pieces; set 0")
+        if wanted not in (None, size):
+            raise UserError(
+                f"model.{key}={wanted}, but the tokenizer has {size} pieces; leave it out"
+            )
     return dataclasses.replace(config, model=dataclasses.replace(config.model, **sizes))
 
 
