@@ -21,7 +21,7 @@ def test_roles() -> None:
 
 
 def test_hooks() -> None:
-    for hook, begin in (("rotate", "turns queries"), ("bias", "adds to the scores")):
+    for hook, begin in (("rotate", "rotates queries"), ("bias", "adds to the scores")):
         row = next(line for line in TEXT.splitlines() if line.startswith(f"| {begin}"))
         schemes, mixers = (set(re.findall(r"`(\w+)`", cell)) for cell in row.split("|")[2:4])
         assert schemes == {n for n, c in POSITIONS.items() if hook in c().build(CONTEXT).hooks()}

@@ -1,0 +1,35 @@
+"""The Markdown pages of the repository, as tests read them."""
+
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: Paths of all pages, relative to the root. The changelog names what no longer exists.
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PROGRAM = re.compile(r"\bpython (train|eval)\.py (.*)|^transformer-jax (\w+) (.*)")
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, *languages: str) -> list[str]:
+    """The fenced blocks of these languages, in order."""
+    fence = rf"^```(?:{'|'.join(languages)})\b[^\n]*\n(.*?)^```$"
+    return re.findall(fence, text_of(page), re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> list[list[str]]:
+    """The arguments of every `transformer-jax` command in the page's shell and YAML blocks."""
+    found = []
+    for block in blocks(page, "sh", "yaml"):
+        # A line that ends in a backslash continues, and so does one of YAML's `>-`.
+        for line in re.sub(r"\\?\n\s+(?=--)", " ", block).splitlines():
+            if match := PROGRAM.search(line.strip()):
+                name, rest = match[1] or match[3], match[2] or match[4]
+                rest = re.split(r"\s[<>#|&]|;", rest)[0]
+                if rest.count('"') % 2:  # the end of a quoted command
+                    rest = rest.removesuffix('"')
+                found.append([name, *shlex.split(rest)])
+    return found

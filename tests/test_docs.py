@@ -1,0 +1,172 @@
+"""What the pages show works: commands parse, files and names exist, the site builds."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+import transformer_jax as tj
+from tests.oracles import need
+from tests.pages import PAGES, ROOT, blocks, commands, text_of
+from transformer_jax.cli.main import build_parser
+from transformer_jax.cli.train import parse_overrides
+from transformer_jax.config import override
+from transformer_jax.recipes import load_recipe
+
+COMMANDS = [(page, command) for page in PAGES for command in commands(page)]
+#: Until every part of the redesign has landed.
+IN_TRANSIT = pytest.mark.xfail(strict=False, reason="the code still changes")
+NOTEBOOK = ROOT / "docs" / "notebooks" / "first_steps.ipynb"
+
+
+@IN_TRANSIT
+@pytest.mark.parametrize(
+    ("page", "arguments"), COMMANDS, ids=lambda v: v if isinstance(v, str) else " ".join(v)
+)
+def test_commands_parse(page: str, arguments: list[str]) -> None:
+    args, rest = build_parser().parse_known_args(arguments)
+    if args.command == "train":
+        name = args.config
+        override(load_recipe(ROOT / name if name.endswith(".py") else name), parse_overrides(rest))
+        assert args.plan or args.workdir
+        assert args.plan or not args.plan_topology
+    else:
+        assert rest == []
+
+
+def test_most_pages_have_commands() -> None:
+    assert {page for page, _ in COMMANDS} >= {
+        "README.md",
+        "docs/usage.md",
+        "docs/mixers.md",
+        "docs/results.md",
+        "docs/launch.md",
+        "docs/scale.md",
+    }
+
+
+@IN_TRANSIT
+@pytest.mark.parametrize("page", PAGES)
+def test_named_files_exist(page: str) -> None:
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    if page.startswith("docs/adding_"):  # it names files that the reader will write
+        text = re.sub(r"`tests/[^`]+`", "", text)
+    named = re.findall(r"\b(?:benchmarks|configs|tests)/\w[\w/]*\.(?:py|md)\b", text)
+    links = re.findall(r"\]\(((?![a-z]+:|#)[^)#\s]+)", text)
+    missing = [name for name in named if not (ROOT / name).exists()]
+    missing += [link for link in links if not ((ROOT / page).parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_extras_exist(page: str) -> None:
+    """Each extra named after `./run setup` can be installed."""
+    named = re.findall(r"\./run setup((?: [a-z0-9]+)+)", text_of(page))
+    assert {extra for words in named for extra in words.split()} <= extras()
+
+
+def test_the_scripts_help_names_every_extra() -> None:
+    usage = re.search(r"extras: ([a-z0-9\s]+?)\nEach", text_of("run"))
+    assert usage and set(usage[1].split()) == extras()
+
+
+def extras() -> set[str]:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    return set(project["optional-dependencies"])
+
+
+@IN_TRANSIT
+@pytest.mark.parametrize("page", PAGES)
+def test_public_names_exist(page: str) -> None:
+    assert set(re.findall(r"\btj\.(\w+)", text_of(page))) <= set(tj.__all__)
+
+
+def test_the_library_page_runs() -> None:
+    of_a_run, of_the_model = blocks("docs/library.md", "python")
+    compile(of_a_run, "docs/library.md", "exec")
+    methods = re.findall(r"\btranslator\.(\w+)\(", of_a_run)
+    assert methods == ["translate", "n_best", "score"]
+    for method in methods:
+        assert callable(getattr(tj.Translator, method))
+    names: dict[str, Any] = {}
+    exec(compile(of_the_model, "docs/library.md", "exec"), names)
+    assert names["logits"].shape == (32, 6, 16)
+    assert [tokens.shape for tokens in names["output"]] == [(32, 1)] * 6
+
+
+@IN_TRANSIT
+def test_the_notebook_runs(tmp_path, monkeypatch) -> None:
+    """Every cell, with few steps and sentences; the notebook is committed without outputs."""
+    from transformer_jax.data.sources.grammar import sentences
+
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    sources = ["".join(cell["source"]) for cell in code]
+    assert sum("STEPS = 450" in source for source in sources) == 1
+    monkeypatch.setattr(sentences, "SPLIT_SIZES", {"train": 800, "validation": 20, "test": 20})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(matplotlib.pyplot, "show", lambda: None)
+    names: dict[str, Any] = {}
+    for number, source in enumerate(sources):
+        small = source.replace("STEPS = 450", "STEPS = 4")
+        exec(compile(small, f"cell {number}", "exec"), names)
+    assert len(names["translations"]) == len(names["sentences"])
+    assert (tmp_path / "attention.png").stat().st_size > 10_000
+
+
+def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    environment = {"NO_MKDOCS_2_WARNING": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=root,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@IN_TRANSIT
+def test_the_site_builds(tmp_path: Path) -> None:
+    """In strict mode: every link, anchor and public name is found."""
+    need("mkdocs")
+    done = build_site(ROOT, tmp_path)
+    assert done.returncode == 0, done.stderr
+    api = (tmp_path / "api.html").read_text(encoding="utf-8")
+    assert [name for name in tj.__all__ if f'.{name}"' not in api] == []
+    for page in tmp_path.rglob("*.html"):
+        loaded = r"<(?:script|link|img)[^>]+(?:src|href)=.https?:"
+        assert not re.search(loaded, page.read_text(encoding="utf-8")), "works without a network"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("[link](other.md#there)", 0),
+        ("[link](nowhere.md)", 1),
+        ("[link](../nowhere.py)", 1),
+        ("[link](other.md#nowhere)", 1),
+        ("::: tj.nothing", 1),
+    ],
+)
+def test_a_broken_page_is_refused(text: str, status: int, tmp_path: Path) -> None:
+    need("mkdocs")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in ("site_hooks.py", "site.css"):
+        shutil.copy(ROOT / "docs" / name, docs)
+    settings = text_of("mkdocs.yml").partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings, encoding="utf-8")
+    (docs / "index.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+    (docs / "other.md").write_text("# Other\n\n## There\n", encoding="utf-8")
+    done = build_site(tmp_path, tmp_path / "site")
+    assert done.returncode == status, done.stderr
