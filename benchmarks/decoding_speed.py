@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 import transformer_jax as tj
-from transformer_jax.data.text_files import read_lines
+from transformer_jax.data.sources.files import read_lines
 from transformer_jax.parallel.host_memory import keep_freed_memory
 
 SETTINGS = {

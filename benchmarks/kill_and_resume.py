@@ -29,14 +29,15 @@ ENOUGH = 20
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.data.sources.files import Files
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.config import Config, TrainConfig
 from transformer_jax.optimizers.schedules import RsqrtSchedule
 
 stack = StackConfig(num_layers=1)
 config = Config(
-    data=DataConfig(source_language="en", target_language="de", train_source=("{folder}/t.en",),
-                    train_target=("{folder}/t.de",), validation_from_train=8,
+    data=DataConfig(validation_from_train=8, source=Files(
+                        train_source=("{folder}/t.en",), train_target=("{folder}/t.de",)),
                     cache_dir="{folder}/cache"),
     tokenizer=TokenizerConfig(vocab_size=400),
     batch=BatchConfig(tokens=256, max_length=64, num_buckets=1),
@@ -52,7 +53,7 @@ config = Config(
 def prepare(folder: Path, steps: int) -> Path:
     """Writes the text and the recipe; returns the recipe's path."""
     sys.path.insert(0, str(ROOT))
-    from transformer_jax.data.grammar import generate
+    from transformer_jax.data.sources.grammar.sentences import generate
 
     pairs = generate(5, 300)
     for side, language in ((0, "en"), (1, "de")):

@@ -1,7 +1,8 @@
 r"""Your own parallel text: two files, line by line, from about 10,000 to a million pairs.
 
 Command:   python train.py --config=configs/from_files.py --workdir=runs/mine \
-               --config.data.train_source=train.en --config.data.train_target=train.de
+               --config.data.source.train_source=train.en \
+               --config.data.source.train_target=train.de
            python eval.py --workdir=runs/mine --split=validation
 Hardware:  a laptop's CPU for tens of thousands of pairs, a GPU for a million
 Time:      not yet run
@@ -13,8 +14,8 @@ train_source alone. The direction is read off two endings such as .en and .de; f
 set --config.data.source_language=en and --config.data.target_language=de.
 
 The last 1000 pairs are held out for validation, unless validation files are given:
-    --config.data.validation_source=dev.en --config.data.validation_target=dev.de
-A test set, which eval.py scores by default: data.test_source and data.test_target.
+    --config.data.source.validation_source=dev.en --config.data.source.validation_target=dev.de
+A test set, which eval.py scores by default: data.source.test_source and data.source.test_target.
 
 With less than about 30,000 pairs take tokenizer.vocab_size=4000 and model.dropout_rate=0.3;
 from some 500,000 on, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops

@@ -1,9 +1,12 @@
 r"""IWSLT 2014 German to English: some 160,000 sentences of TED talks, much dropout.
 
 Command:   python train.py --config=configs/iwslt14_de_en.py --workdir=runs/iwslt14 \
-               --config.data.train_source=train.de --config.data.train_target=train.en \
-               --config.data.validation_source=valid.de --config.data.validation_target=valid.en \
-               --config.data.test_source=test.de --config.data.test_target=test.en
+               --config.data.source.train_source=train.de \
+               --config.data.source.train_target=train.en \
+               --config.data.source.validation_source=valid.de \
+               --config.data.source.validation_target=valid.en \
+               --config.data.source.test_source=test.de \
+               --config.data.source.test_target=test.en
            python eval.py --workdir=runs/iwslt14 --checkpoint=average:5
 Hardware:  one GPU
 Time:      not yet run

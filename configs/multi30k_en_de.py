@@ -1,11 +1,12 @@
 r"""Multi30k English to German: 29,000 image captions, a small model.
 
 Command:   python train.py --config=configs/multi30k_en_de.py --workdir=runs/multi30k \
-               --config.data.train_source=train.en.gz --config.data.train_target=train.de.gz \
-               --config.data.validation_source=val.en.gz \
-               --config.data.validation_target=val.de.gz \
-               --config.data.test_source=test_2016_flickr.en.gz \
-               --config.data.test_target=test_2016_flickr.de.gz
+               --config.data.source.train_source=train.en.gz \
+               --config.data.source.train_target=train.de.gz \
+               --config.data.source.validation_source=val.en.gz \
+               --config.data.source.validation_target=val.de.gz \
+               --config.data.source.test_source=test_2016_flickr.en.gz \
+               --config.data.source.test_target=test_2016_flickr.de.gz
            python eval.py --workdir=runs/multi30k --beam_size=5
 Hardware:  2 CPU cores
 Time:      51 minutes in all on two cores of an Intel Xeon with AMX (bfloat16 products), tokenizer,
@@ -18,7 +19,7 @@ Score:     39.42 BLEU, 61.94 chrF++ on test_2016_flickr
 Cores without AMX or AVX-512 bf16 have float32 products alone and are several times slower. On
 two with AVX2 these options reached 38.26 BLEU, 60.36 chrF++ in 55 minutes (2026-11-21):
     --config.train.steps=5000 --config.train.ema_decay=0.998
-    --config.model.dropout_rate=0.2 --config.tokenizer.sampling_alpha=0
+    --config.model.dropout_rate=0.2 --config.tokenizer.sampling_alpha=none
 """
 
 import transformer_jax as tj

@@ -15,7 +15,7 @@ Score:     97.1 BLEU, 98.5 chrF++ on the 500 test sentences with AVX-512 (bfloat
 import transformer_jax as tj
 
 config = tj.Config(
-    data=tj.DataConfig(tfds_name="grammar_translate", source_language="en", target_language="de"),
+    data=tj.DataConfig(source=tj.Grammar(), source_language="en", target_language="de"),
     tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=1000),
     batch=tj.BatchConfig(tokens=2048, max_length=64, num_buckets=3),
     model=tj.ModelConfig(

@@ -1,10 +1,12 @@
 r"""Tatoeba English to German: some 156,000 pairs of short everyday sentences.
 
 Command:   python train.py --config=configs/tatoeba_en_de.py --workdir=runs/tatoeba \
-               --config.data.train_source=train.en.gz --config.data.train_target=train.de.gz \
-               --config.data.validation_source=valid.en.gz \
-               --config.data.validation_target=valid.de.gz \
-               --config.data.test_source=test.en.gz --config.data.test_target=test.de.gz
+               --config.data.source.train_source=train.en.gz \
+               --config.data.source.train_target=train.de.gz \
+               --config.data.source.validation_source=valid.en.gz \
+               --config.data.source.validation_target=valid.de.gz \
+               --config.data.source.test_source=test.en.gz \
+               --config.data.source.test_target=test.de.gz
            python eval.py --workdir=runs/tatoeba
 Hardware:  2 CPU cores
 Time:      not yet run

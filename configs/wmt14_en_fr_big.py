@@ -24,7 +24,7 @@ import transformer_jax as tj
 
 config = tj.Config(
     data=tj.DataConfig(
-        tfds_name="wmt14_translate/fr-en", source_language="en", target_language="fr"
+        source=tj.Tfds(name="wmt14_translate/fr-en"), source_language="en", target_language="fr"
     ),
     tokenizer=tj.TokenizerConfig(kind="bpe", vocab_size=32_000, character_coverage=0.9995),
     batch=tj.BatchConfig(tokens=25_000, max_length=256, length_multiple=8),

@@ -19,7 +19,8 @@ INTRODUCTION = """\
 Written by `python docs/make_configuration.py`; change the dataclasses, not this page.
 
 A recipe sets these keys in Python (see `configs/`), and the command line overrides any of them:
-`--config.train.steps=3000`. Lists are written with commas: `--config.data.train_source=a.en,b.en`.
+`--config.train.steps=3000`. Lists are written with commas:
+`--config.data.source.train_source=a.en,b.en`.
 The run folder's `config.json` holds every value that a run used.
 
 Some keys choose one of several variants, each with options of its own. A variant has three

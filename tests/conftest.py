@@ -53,7 +53,9 @@ def release_compiled_programs():
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory) -> Path:
     """A folder with 300 lines of train.en and train.de, and 20 of test.en and test.de."""
-    from transformer_jax.data.grammar import generate  # not before pytest_configure
+    from transformer_jax.data.sources.grammar.sentences import (
+        generate,  # not before pytest_configure
+    )
 
     folder = tmp_path_factory.mktemp("place")
     pairs = generate(5, 320)

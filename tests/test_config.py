@@ -28,14 +28,14 @@ def test_overrides_are_typed_and_leave_the_original_alone():
             "train.schedule.learning_rate": "1e-3",
             "model.encoder.mixers": "full,full",
             "tokenizer.joint": "false",
-            "data.train_source": "a.txt,b.txt",
+            "data.source.train_source": "a.txt,b.txt",
         },
     )
     assert changed.train.steps == 7
     assert changed.train.schedule.learning_rate == 1e-3
     assert changed.model.encoder.mixers == (Full(), Full())
     assert changed.tokenizer.joint is False
-    assert changed.data.train_source == ("a.txt", "b.txt")
+    assert changed.data.source.train_source == ("a.txt", "b.txt")
     assert config == Config()
 
 
@@ -66,6 +66,11 @@ def test_none_is_a_value():
         ("train", "7", "is a group of keys"),
         ("train.steps.more", "7", "train.steps is a value"),
         ("decode.beam_size", "0", "beam_size"),
+        ("batch.num_buckets", "0", "--config.batch.num_buckets=0: must be greater than 0"),
+        ("batch.tokens", "0", "--config.batch.tokens=0: must be greater than 0"),
+        ("batch.seed", "-1", "--config.batch.seed=-1: must be greater than or equal to 0"),
+        ("data.validation_from_train", "0", "validation_from_train=0: must be greater than 0"),
+        ("data.source", "fils", "use files, tfds, grammar"),
     ],
 )
 def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
@@ -75,7 +80,7 @@ def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
 
 
 def test_json_round_trip(tmp_path):
-    flags = {"data.train_source": "a,b", "train.ema_decay": "0.5", "train.optimizer": "sgd"}
+    flags = {"data.source.train_source": "a,b", "train.ema_decay": "0.5", "train.optimizer": "sgd"}
     config = override(Config(), flags)
     (tmp_path / "config.json").write_text(to_json(config))
     assert load_config(tmp_path) == config

@@ -8,8 +8,8 @@ def train_command(place, run, *more):
         f"--config={place / 'recipe.py'}",
         f"--workdir={run}",
         "--no_progress",
-        f"--config.data.train_source={place / 'train.en'}",
-        f"--config.data.train_target={place / 'train.de'}",
+        f"--config.data.source.train_source={place / 'train.en'}",
+        f"--config.data.source.train_target={place / 'train.de'}",
         f"--config.data.cache_dir={place / 'cache'}",
         *more,
     ]

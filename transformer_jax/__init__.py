@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformer_jax.config import Config, TrainConfig
     from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+    from transformer_jax.data.sources.files import Files
+    from transformer_jax.data.sources.grammar import Grammar
+    from transformer_jax.data.sources.tfds import Tfds
     from transformer_jax.decoding.config import DecodeConfig
     from transformer_jax.errors import UserError
     from transformer_jax.models.api import apply, decode_step, encode, init, loss
@@ -38,6 +41,9 @@ __version__ = "0.2.0"
 _EXPORTS = {
     "config": ("Config", "TrainConfig"),
     "data.config": ("BatchConfig", "DataConfig", "TokenizerConfig"),
+    "data.sources.files": ("Files",),
+    "data.sources.grammar": ("Grammar",),
+    "data.sources.tfds": ("Tfds",),
     "decoding.config": ("DecodeConfig",),
     "errors": ("UserError",),
     "models.api": ("apply", "decode_step", "encode", "init", "loss"),

@@ -169,11 +169,16 @@ def hint(name: Any, known: Iterable[str]) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The text cut at the commas outside parentheses."""
-    parts, depth = [""], 0
+    """The text cut at the commas outside parentheses and quotes."""
+    parts, depth, quote = [""], 0, ""
     for character in text:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        else:
+            depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0 and not quote:
             parts.append("")
         else:
             parts[-1] += character

@@ -20,6 +20,7 @@ from transformer_jax.cli import eval as evaluation
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig, load_config, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer import prepare_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models import api
@@ -53,9 +54,7 @@ def run_folder(tmp_path_factory):
         data=DataConfig(
             source_language="en",
             target_language="de",
-            train_source=("unused.en",),
-            train_target=("unused.de",),
-            **files,
+            source=Files(train_source=("unused.en",), train_target=("unused.de",), **files),
         ),
         tokenizer=tokenizer,
         model=ModelConfig(

@@ -143,7 +143,7 @@ def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path,
     changed = tmp_path / "changed.en"
     changed.write_text("\n".join(lines) + "\n", encoding="utf-8")
     before = content()
-    assert main(train_command(place, trained, f"--config.data.train_source={changed}")) == 2
+    assert main(train_command(place, trained, f"--config.data.source.train_source={changed}")) == 2
     assert "the training text changed since this run was saved" in capsys.readouterr().err
     assert content() == before
 
@@ -155,15 +155,18 @@ def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path,
         (["--config.train.steps"], "equals sign"),
         (["--config.model.num_heads=3"], "d_model=16 is not divisible by model.num_heads=3"),
         (["--config.tokenizer.vocab_size=90000"], "vocab_size"),
-        (["--config.data.train_source=/nonexistent.en"], "/nonexistent.en"),
+        (["--config.data.source.train_source=/nonexistent.en"], "/nonexistent.en"),
         (["--config.mesh.data=3"], "does not fit 1 devices"),
         (["--bogus=1"], "--bogus=1"),
         (["--config.train.schedule=cosine"], "cosine needs learning_rate"),
         (["--config.train.optimizer.weight_decay=0.1"], "adam has no option 'weight_decay'"),
-        (["--config.data.validation_source=v.en"], "give data.validation_target"),
-        (["--config.data.test_source=t.tsv"], "t.tsv: no such file (data.test_source)"),
+        (["--config.data.source.validation_source=v.en"], "give data.source.validation_target"),
         (
-            ["--config.data.validation_from_train=0", "--config.train.early_stopping=3"],
+            ["--config.data.source.test_source=t.tsv"],
+            "t.tsv: no such file (data.source.test_source)",
+        ),
+        (
+            ["--config.data.validation_from_train=none", "--config.train.early_stopping=3"],
             "train.early_stopping=3 needs a validation set",
         ),
     ],
@@ -179,7 +182,10 @@ def test_a_mistake_is_one_line_and_leaves_no_run(place, tmp_path, capsys, more, 
 def test_unequal_files_are_refused_with_both_counts(place, tmp_path, capsys):
     short = tmp_path / "short.de"
     short.write_text("eins\nzwei\n")
-    assert main(train_command(place, tmp_path / "run", f"--config.data.train_target={short}")) == 2
+    assert (
+        main(train_command(place, tmp_path / "run", f"--config.data.source.train_target={short}"))
+        == 2
+    )
     error = capsys.readouterr().err
     assert "300" in error and "2" in error
 
@@ -188,7 +194,7 @@ def test_validation_files_of_unequal_length_leave_no_run(place, tmp_path, capsys
     for name, lines in (("v.en", 12), ("v.de", 11)):  # more than are used
         (tmp_path / name).write_text("one\n" * lines)
     sets = [
-        f"--config.data.validation_{side}={tmp_path / name}"
+        f"--config.data.source.validation_{side}={tmp_path / name}"
         for side, name in (("source", "v.en"), ("target", "v.de"))
     ]
     assert main(train_command(place, tmp_path / "run", *sets)) == 2

@@ -220,8 +220,6 @@ def test_mistakes_are_one_line():
         BatchPlan(np.zeros(0, int), np.zeros(0, int), CONFIG)
     with pytest.raises(UserError, match=r"batch\.tokens=10 .* at least"):
         BatchPlan(*lengths(), BatchConfig(tokens=10, max_length=30))
-    with pytest.raises(UserError, match=r"batch\.num_buckets must be at least 1"):
-        BatchPlan(*lengths(), BatchConfig(num_buckets=0))
     with pytest.raises(ValueError, match="equal length"):
         BatchPlan(np.ones(3), np.ones(4), CONFIG)
     with pytest.raises(ValueError, match="position"):

@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from transformer_jax.data import grammar
-from transformer_jax.data.grammar_clauses import (
+from transformer_jax.data.sources.grammar import sentences as grammar
+from transformer_jax.data.sources.grammar.clauses import (
     HE,
     IT,
     SHE,
@@ -22,7 +22,7 @@ from transformer_jax.data.grammar_clauses import (
     into,
     pronoun_for,
 )
-from transformer_jax.data.grammar_lexicon import (
+from transformer_jax.data.sources.grammar.lexicon import (
     GIVING_VERBS,
     PERSON_VERBS,
     THING_VERBS,

@@ -163,7 +163,7 @@ def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_pat
         (tmp_path / f"{name}.model").write_bytes(model.model)
     given = TokenizerConfig(source_model=str(tmp_path / "bpe.model"))
     for key, value, words in (
-        ("vocab_size", 500, "bpe.model has 330: set it to 0"),
+        ("vocab_size", 500, "bpe.model has 330: set it to none"),
         ("byte_fallback", False, "bpe.model has True: set it to True"),
         ("character_coverage", 0.9, "is trained already: set it to 1.0"),
     ):

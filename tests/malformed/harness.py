@@ -79,8 +79,8 @@ def training(place, run, *more):
     return train_command(
         place,
         run,
-        f"--config.data.test_source={place / 'train.en'}",
-        f"--config.data.test_target={place / 'train.de'}",
+        f"--config.data.source.test_source={place / 'train.en'}",
+        f"--config.data.source.test_target={place / 'train.de'}",
         *more,
     )
 

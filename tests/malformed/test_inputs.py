@@ -92,8 +92,8 @@ def test_a_bad_line_of_a_text_is_named(place, tmp_path_factory, data, number):
     target = place / "train.de" if suffix == "txt" else ""
     line = is_refused(
         folder,
-        *training(place, folder / "run", f"--config.data.train_source={text}"),
-        f"--config.data.train_target={target}",
+        *training(place, folder / "run", f"--config.data.source.train_source={text}"),
+        f"--config.data.source.train_target={target}",
     )
     assert f"{text}:{number}:" in line
 

@@ -18,13 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.config import Config, TrainConfig
 
 config = Config(
-    data=DataConfig(source_language="en", target_language="de", train_source=("{folder}/train.en",),
-                    train_target=("{folder}/train.de",), validation_from_train=9,
+    data=DataConfig(validation_from_train=9, source=Files(
+                        train_source=("{folder}/train.en",), train_target=("{folder}/train.de",)),
                     cache_dir="{folder}/cache"),
     tokenizer=TokenizerConfig(vocab_size=400),
     batch=BatchConfig(tokens=512, max_length=64, num_buckets=1, row_multiple=2),

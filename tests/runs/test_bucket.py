@@ -176,13 +176,15 @@ TEXT = "dog sees a cat and the old man reads his long book here today"
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.config import Config, TrainConfig
 
 config = Config(
-    data=DataConfig(source_language="en", target_language="de", train_source=({source!r},),
-                    train_target=({target!r},), cache_dir={cache!r}, validation_from_train=4),
+    data=DataConfig(source_language="en", target_language="de",
+                    source=Files(train_source=({source!r},), train_target=({target!r},)),
+                    cache_dir={cache!r}, validation_from_train=4),
     tokenizer=TokenizerConfig(vocab_size=30, byte_fallback=False),
     batch=BatchConfig(tokens=256, max_length=32, num_buckets=1),
     model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),

@@ -10,13 +10,15 @@ import pytest
 from transformer_jax.config import Config, TrainConfig, override, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sentencepiece_training import train_model
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
 from transformer_jax.parallel.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.runs.resume import settle, starts_anew
 
-TEXT = DataConfig(train_source=("a.en",), train_target=("a.de",))
+TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
 
 
 def run_in(folder: Path, config: Config) -> Config:
@@ -103,17 +105,18 @@ def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
 def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = settle(Config(data=TEXT), "run", pytest.fail)
-    assert found.data.train_source == (os.path.join(os.getcwd(), "a.en"),)
-    home = dataclasses.replace(
-        TEXT, tfds_data_dir="tfds", cache_dir="~/ids", validation_source=("~/v.en",)
+    assert found.data.source.train_source == (os.path.join(os.getcwd(), "a.en"),)
+    files = dataclasses.replace(
+        TEXT.source, validation_source=("~/v.en",), test_source=("gs://bucket/a.en",)
     )
+    home = DataConfig(files, cache_dir="~/ids")
     found = settle(Config(data=home), "run", pytest.fail)
-    assert found.data.tfds_data_dir == os.path.join(os.getcwd(), "tfds")
     assert found.data.cache_dir == os.path.expanduser("~/ids")
-    assert found.data.validation_source == (os.path.expanduser("~/v.en"),)
-    assert settle(Config(data=TEXT), "run", pytest.fail).data.tfds_data_dir == ""
-    remote = dataclasses.replace(TEXT, train_source=("gs://bucket/a.en",))
-    assert settle(Config(data=remote), "run", pytest.fail).data.train_source[0].startswith("gs://")
+    assert found.data.source.validation_source == (os.path.expanduser("~/v.en"),)
+    assert found.data.source.test_source == files.test_source
+    for given, absolute in (("tfds", os.path.join(os.getcwd(), "tfds")), (None, None)):
+        data = DataConfig(Tfds("wmt", given), source_language="en", target_language="de")
+        assert settle(Config(data=data), "run", pytest.fail).data.source.data_dir == absolute
 
 
 def test_languages_are_settled_once(tmp_path):

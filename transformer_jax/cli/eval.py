@@ -163,7 +163,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
 def _read_set(args: argparse.Namespace, data: Any) -> tuple[str, str, list[str], list[str]]:
     """(name for files, name for people, sources, references)."""
     if args.source is None and args.reference is None:
-        from transformer_jax.data.corpora import read_pairs
+        from transformer_jax.data.text import read_pairs
 
         split: Literal["test", "validation"] = args.split or "test"
         pairs = list(read_pairs(data, split))
@@ -186,7 +186,7 @@ def _read_set(args: argparse.Namespace, data: Any) -> tuple[str, str, list[str],
 
 
 def _read(path: str) -> list[str]:
-    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.data.sources.files import read_lines
 
     return list(read_lines(path))
 

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _file_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
-    from transformer_jax.data.text_files import read_lines
+    from transformer_jax.data.sources.files import read_lines
 
     if not args.source or not args.target:
         raise UserError("--source and --target belong together: give both, or pipe in TSV")

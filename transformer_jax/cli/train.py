@@ -1,7 +1,7 @@
 r"""Trains a model from a recipe; the same command again continues a run that was stopped.
 
     transformer-jax train --config=configs/from_files.py --workdir=runs/mine \
-        --config.data.train_source=train.en --config.data.train_target=train.de
+        --config.data.source.train_source=train.en --config.data.source.train_target=train.de
 
 Any field of the recipe can be set as --config.<part>.<key>=<value>; docs/configuration.md
 lists them all. Ctrl-C and SIGTERM save and stop. Several processes run the same command,

@@ -93,7 +93,6 @@ class BatchPlan:
         self.seed = config.seed if seed is None else seed
         self.row_multiple = row_multiple
         self.shuffle = shuffle
-        _check(config, row_multiple, self.seed)
         kept = np.flatnonzero((source <= config.max_length) & (target <= config.max_length))
         self.num_pairs = len(kept)
         self.num_skipped = len(source) - len(kept)
@@ -263,17 +262,3 @@ def make_batch(
         "target": target_ids,
         "target_mask": target_mask,
     }
-
-
-def _check(config: BatchConfig, row_multiple: int, seed: int) -> None:
-    for name, value, least in (
-        ("batch.tokens", config.tokens, 1),
-        ("batch.max_length", config.max_length, 1),
-        ("batch.num_buckets", config.num_buckets, 1),
-        ("batch.length_multiple", config.length_multiple, 1),
-        ("batch.row_multiple", config.row_multiple, 0),
-        ("batch.seed", seed, 0),
-        ("row_multiple", row_multiple, 1),
-    ):
-        if value < least:
-            raise UserError(f"{name} must be at least {least}, got {value}")

@@ -1,37 +1,46 @@
 """What to train on, how to cut it into pieces, and how to batch it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, NoReturn
 
-from transformer_jax.config_types import Strings
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from transformer_jax.config_types import Rate
+from transformer_jax.data.sources.base import Languages, Source
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.registry import SOURCES
+from transformer_jax.errors import UserError
+from transformer_jax.variants import OneOf
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """A parallel corpus: text files or a TensorFlow Datasets name, and its direction.
+    """A parallel corpus and the direction to translate in."""
 
-    Exactly one of `tfds_name` and `train_source` names the training text. With
-    files, source and target are read line by line in parallel; a `.tsv` file
-    (source TAB target) or `.jsonl` file (one object a line, keys
-    `source_language` and `target_language`) holds both sides and stands in
-    `*_source` alone. `.gz` files are unpacked on the fly.
-    """
+    source: Annotated[Source, OneOf(SOURCES)] = Files()
+    source_language: str | None = None  #: translate from; none = as the files end (train.en)
+    target_language: str | None = None  #: translate into; none = as the files end (train.de)
+    validation_from_train: PositiveInt | None = None  #: hold out so many, if the source has no set
+    cache_dir: str | None = None  #: of the ids; none = <user cache>/transformer_jax/ids
 
-    source_language: str = ""  #: translate from; "" = the ending of `train_source` (a.en)
-    target_language: str = ""  #: translate into; "" = the ending of `train_target` (a.de)
-    tfds_name: str = ""  #: e.g. "wmt14_translate/de-en"; "grammar_translate" is the embedded one
-    tfds_data_dir: str = ""  #: where TFDS keeps its files; "" = the TFDS default
-    train_source: Strings = ()
-    train_target: Strings = ()
-    validation_source: Strings = ()
-    validation_target: Strings = ()
-    test_source: Strings = ()
-    test_target: Strings = ()
-    train_split: str = "train"  #: TFDS split names, slices such as "train[:90%]" allowed
-    validation_split: str = "validation"
-    test_split: str = "test"
-    validation_from_train: int = 0  #: hold out this many training pairs, unless a set is given
-    cache_dir: str = ""  #: where id caches live; "" = <user cache>/transformer_jax
+    @property
+    def languages(self) -> Languages:
+        """The languages to translate from and into, as set here or as the source tells them.
+
+        Raises:
+            UserError: a language is neither set nor known to the source.
+        """
+        known = self.source.languages
+        return (
+            self.source_language or known[0] or self._unknown("source_language"),
+            self.target_language or known[1] or self._unknown("target_language"),
+        )
+
+    def _unknown(self, key: str) -> NoReturn:
+        raise UserError(
+            f"data.{key} is not set, and the source does not tell it: name the language, as in "
+            f"--config.data.{key}=en"
+        )
 
 
 @dataclass(frozen=True)
@@ -39,14 +48,14 @@ class TokenizerConfig:
     """SentencePiece: trained on the training text, or a given model."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: int = 0  #: 0 = 8000, or as many as a given model has
+    vocab_size: PositiveInt | None = None  #: none = 8000, or as many as a given model has
     joint: bool = True  #: one model for both languages (allows three-way tied embeddings)
     byte_fallback: bool = True
-    character_coverage: float = 1.0
-    source_model: str = ""  #: path of a given SentencePiece model (with joint, for both)
-    target_model: str = ""
-    max_training_sentences: int = 2_000_000
-    sampling_alpha: float = 0.0  #: > 0 samples segmentations (see data/segmentation.py)
+    character_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
+    source_model: str | None = None  #: path of a given SentencePiece model (with joint, for both)
+    target_model: str | None = None
+    max_training_sentences: PositiveInt = 2_000_000
+    sampling_alpha: PositiveFloat | None = None  #: samples segmentations (data/segmentation.py)
 
     @property
     def trained_vocab_size(self) -> int:
@@ -58,10 +67,10 @@ class TokenizerConfig:
 class BatchConfig:
     """Length-bucketed batches under a budget of tokens."""
 
-    tokens: int = 4096  #: at most this many target slots (and source slots) in a batch
-    max_length: int = 128  #: longer sentences (in pieces, EOS included) are skipped and counted
-    num_buckets: int = 16  #: at most this many static shapes, each compiled once
-    max_padding: float = 0.1  #: take as few shapes as keep the share of padding below this
-    row_multiple: int = 0  #: of the rows of a batch; 0 = as the devices of the first start need
-    length_multiple: int = 1  #: shapes' lengths are multiples of it (8 or more suits accelerators)
-    seed: int = 0
+    tokens: PositiveInt = 4096  #: at most this many target slots (and source slots) in a batch
+    max_length: PositiveInt = 128  #: in pieces, EOS included; longer pairs are skipped and counted
+    num_buckets: PositiveInt = 16  #: at most this many static shapes, each compiled once
+    max_padding: Rate = 0.1  #: take as few shapes as keep the share of padding below this
+    row_multiple: PositiveInt | None = None  #: of a batch's rows; none = as the devices need
+    length_multiple: PositiveInt = 1  #: of the shapes' lengths; 8 or more suits accelerators
+    seed: NonNegativeInt = 0

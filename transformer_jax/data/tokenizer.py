@@ -232,12 +232,12 @@ def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
     return source, target
 
 
-def settled_vocab_size(config: TokenizerConfig) -> int:
-    """What `tokenizer.vocab_size` is once it is known; 0 where two given models differ in it."""
+def settled_vocab_size(config: TokenizerConfig) -> int | None:
+    """What `tokenizer.vocab_size` is in a run; None where two given models differ in it."""
     source, target = _given(config)
     if not (source and target):
         return config.trained_vocab_size
-    return source.vocab_size if source.vocab_size == target.vocab_size else 0
+    return source.vocab_size if source.vocab_size == target.vocab_size else None
 
 
 def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:
@@ -249,7 +249,8 @@ def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]
                 "tokenizer.joint=True takes one model, but source_model and target_model differ; "
                 "give one of them or set tokenizer.joint=False"
             )
-        joint = Tokenizer.from_file(paths[0] or paths[1]) if any(paths) else None
+        path = paths[0] or paths[1]
+        joint = Tokenizer.from_file(path) if path else None
         source, target = joint, joint
     else:
         source, target = (Tokenizer.from_file(path) if path else None for path in paths)
@@ -272,7 +273,7 @@ def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
             has = f" has {getattr(given, key)}" if hasattr(given, key) else " is trained already"
             raise UserError(
                 f"tokenizer.{key}={value} has no effect on a given model, and {given.name}{has}: "
-                f"set it to {default}"
+                f"set it to {'none' if default is None else default}"
             )
 
 

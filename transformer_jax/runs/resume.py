@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Config, differences, load_config, validated
-from transformer_jax.data.corpora import with_languages
+from transformer_jax.data.text import resolve
 from transformer_jax.data.tokenizer import settled_vocab_size
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
@@ -22,21 +22,16 @@ _OPEN: dict[str, tuple[Any, ...]] = {
     "model.source_vocab_size": (None,),
     "model.target_vocab_size": (None,),
     "model.matmul_dtype": ("auto",),
-    "batch.row_multiple": (0,),
-    "tokenizer.vocab_size": (0,),
+    "batch.row_multiple": (None,),
+    "tokenizer.vocab_size": (None,),
 }
 
 #: Keys, and groups of keys, that don't decide the parameters at a step. The text itself
 #: does, but it is known by its content, wherever it lies.
 _FREE = (
-    "data.train_source",
-    "data.train_target",
-    "data.validation_source",
-    "data.validation_target",
-    "data.test_source",
-    "data.test_target",
+    "data.source",
+    "data.source.",
     "data.cache_dir",
-    "data.tfds_data_dir",
     "decode.",
     "mesh.",
     "model.remat",
@@ -70,9 +65,9 @@ def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> C
         raise UserError(
             f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
         )
-    data = with_languages(config.data)
     config = validated(config)
-    given = dataclasses.replace(config, data=_absolute(data), tokenizer=_absolute(config.tokenizer))
+    tokenizer = _absolute(config.tokenizer)
+    given = dataclasses.replace(config, data=resolve(config.data), tokenizer=tokenizer)
 
     def fresh() -> Config:
         vocab_size = functools.partial(settled_vocab_size, given.tokenizer)
@@ -142,9 +137,7 @@ def _absolute(group: Any) -> Any:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(group):
         value = getattr(group, field.name)
-        if isinstance(value, tuple):
-            found[field.name] = tuple(map(_absolute_path, value))
-        elif field.name.endswith(("_model", "_dir")) and value:
+        if field.name.endswith("_model") and value:
             found[field.name] = _absolute_path(value)
     return dataclasses.replace(group, **found)
 

@@ -21,15 +21,15 @@ from transformer_jax.config import (
     to_json,
 )
 from transformer_jax.data.batching import BatchPlan
-from transformer_jax.data.corpora import (
-    check_splits,
-    corpus_fingerprint,
-    has_split,
-    read_pairs,
-)
 from transformer_jax.data.id_cache import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.subword_sampling import SubwordSampler
+from transformer_jax.data.text import (
+    check_splits,
+    fingerprint,
+    has_split,
+    read_pairs,
+)
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokenizers
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
@@ -130,7 +130,7 @@ def _run(
         corpus.source_lengths,
         corpus.target_lengths,
         config.batch,
-        row_multiple=config.batch.row_multiple,
+        row_multiple=config.batch.row_multiple or 1,
     )
     identity = {
         "training data": plan.fingerprint,
@@ -253,8 +253,8 @@ def _ids(config: Config, tokenizers: Tokenizers, split: Any, progress: bool) -> 
         lambda: read_pairs(config.data, split),
         tokenizers,
         cache,
-        corpus_fingerprint(config.data, split),
-        sampling_alpha=config.tokenizer.sampling_alpha,
+        fingerprint(config.data, split),
+        sampling_alpha=config.tokenizer.sampling_alpha or 0.0,
         progress=progress,
     )
 
@@ -290,11 +290,11 @@ def _validation(config: Config) -> list[Pair]:
         if config.train.early_stopping is not None:
             raise UserError(
                 f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
-                "data.validation_source and data.validation_target, or "
+                "data.source.validation_source and data.source.validation_target, or "
                 "data.validation_from_train; or set train.early_stopping=none"
             )
         return []
-    make_metrics(target_language=config.data.target_language)
+    make_metrics(target_language=config.data.languages[1])
 
     def read() -> list[Pair]:
         pairs = read_pairs(config.data, "validation")
@@ -322,7 +322,7 @@ def _evaluation(config: Config, tokenizers: Tokenizers, pairs: list[Pair]) -> Ev
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
         hypotheses = translator.with_params(params).translate(sources)
-        scores = corpus_scores(hypotheses, references, target_language=config.data.target_language)
+        scores = corpus_scores(hypotheses, references, target_language=config.data.languages[1])
         return {"bleu": scores["bleu"].score}
 
     return evaluate

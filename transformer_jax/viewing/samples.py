@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.config import Config, load_config
-from transformer_jax.data.corpora import has_split, read_pairs
+from transformer_jax.data.text import has_split, read_pairs
 from transformer_jax.paths import as_path
 from transformer_jax.translation.translator import Translation, Translator, load
 from transformer_jax.viewing.attention import attention_weights

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.data.text_files import read_lines, read_pairs_from_files
+from transformer_jax.data.sources.files import read_lines, read_pairs_from_files
 from transformer_jax.errors import UserError
 
 
@@ -115,7 +115,7 @@ def test_forbidden_file_by_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("transformer_jax.data.text_files._open", refuse)
+    monkeypatch.setattr("transformer_jax.data.sources.files._open", refuse)
     assert "permission denied" in failure(["a.en"], ["a.de"])
 
 

@@ -4,8 +4,8 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from transformer_jax.data import grammar_lexicon as lexicon
-from transformer_jax.data.grammar_clauses import (
+from transformer_jax.data.sources.grammar import lexicon
+from transformer_jax.data.sources.grammar.clauses import (
     HE,
     SHE,
     WE,
@@ -21,7 +21,7 @@ from transformer_jax.data.grammar_clauses import (
     inside,
     into,
 )
-from transformer_jax.data.grammar_lexicon import (
+from transformer_jax.data.sources.grammar.lexicon import (
     MOTION_VERBS,
     PERSON_VERBS,
     PLACE_VERBS,

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from transformer_jax.data import grammar_lexicon as lexicon
-from transformer_jax.data.grammar_clauses import (
+from transformer_jax.data.sources.grammar import lexicon
+from transformer_jax.data.sources.grammar.clauses import (
     WE,
     Clause,
     I,
@@ -16,7 +16,7 @@ from transformer_jax.data.grammar_clauses import (
     into,
     pronoun_for,
 )
-from transformer_jax.data.grammar_draw import (
+from transformer_jax.data.sources.grammar.draw import (
     GOODS,
     PRESENT_OR_PAST,
     REASONS,
@@ -28,7 +28,7 @@ from transformer_jax.data.grammar_draw import (
     compatible,
     possessive,
 )
-from transformer_jax.data.grammar_lexicon import (
+from transformer_jax.data.sources.grammar.lexicon import (
     FRAME_VERBS,
     GIVING_VERBS,
     MOTION_VERBS,

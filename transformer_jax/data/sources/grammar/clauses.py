@@ -9,7 +9,7 @@ the clause.
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from transformer_jax.data.grammar_lexicon import (
+from transformer_jax.data.sources.grammar.lexicon import (
     ADJECTIVES,
     AUXILIARIES,
     FIRST,

@@ -1,0 +1,159 @@
+"""What every source of parallel text promises; each check takes a `Maker` and a folder.
+
+`tests/contract/test_sources.py` runs the checks on every registered source, and
+`test_source_suite_rejects.py` shows that they reject broken ones.
+"""
+
+import itertools
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.id_corpus import IdCorpus
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.sources.base import SPLITS, Pair, Source, Split
+from transformer_jax.errors import UserError
+
+Text = dict[Split, list[Pair]]
+#: (folder, text) -> a source, and the English-German text that it has. A source that can hold
+#: any text writes the given one in the folder; any other returns its own text.
+Maker = Callable[[Path, Text], tuple[Source, Text]]
+
+EN_DE, DE_EN = ("en", "de"), ("de", "en")
+
+
+def sentences(split: str, count: int) -> list[Pair]:
+    """Pairs of a different length each, so that neither order nor number can be mistaken."""
+    return [(f"{split} {i}" + " dog" * i, f"{split} {i}" + " Hund" * i) for i in range(count)]
+
+
+#: "train" is longer than a source reads at a time.
+TEXT: Text = {
+    "train": [(f"a dog {i}", f"ein Hund {i}") for i in range(1100)] + sentences("train", 9),
+    "validation": sentences("validation", 5),
+    "test": sentences("test", 4),
+}
+
+
+def read(source: Source, split: Split, languages: tuple[str, str] = EN_DE) -> list[Pair]:
+    """All pairs of a split."""
+    return list(source.pairs(split, languages))
+
+
+def check_pairs_are_exact(make: Maker, folder: Path) -> None:
+    """Every split has all of its pairs, once each, in order."""
+    source, text = make(folder, TEXT)
+    for split in SPLITS:
+        assert source.has(split)
+        assert read(source, split) == text[split]
+
+
+def check_order_is_the_same_every_time(make: Maker, folder: Path) -> None:
+    """Two readings agree, also where one begins before the other has ended."""
+    source, _ = make(folder, TEXT)
+    both = zip(source.pairs("train", EN_DE), source.pairs("train", EN_DE), strict=True)
+    assert all(one == other for one, other in both)
+    assert read(source, "train") == read(pickle.loads(pickle.dumps(source)), "train")
+
+
+def check_direction(make: Maker, folder: Path) -> None:
+    """The languages decide which side is the source."""
+    source, text = make(folder, TEXT)
+    assert read(source, "test", DE_EN) == [(german, english) for english, german in text["test"]]
+
+
+def check_fingerprint_follows_content(make: Maker, folder: Path) -> None:
+    """It differs exactly where the text does: in a word, a letter's place, or a pair."""
+    pairs = TEXT["train"]
+    changes = [
+        [("another dog", pairs[0][1]), *pairs[1:]],
+        [("a dog 1", pairs[0][1]), *pairs[1:]],  # as many bytes as before
+        [pairs[1], pairs[0], *pairs[2:]],
+        pairs[:-1],
+    ]
+    keys: dict[str, str] = {}
+    for number, train in enumerate([pairs, pairs, *changes]):
+        place = folder / str(number)
+        place.mkdir()
+        source, text = make(place, {**TEXT, "train": train})
+        content = repr(text["train"])
+        key = source.fingerprint("train", EN_DE)
+        assert keys.setdefault(content, key) == key, "the same text has another fingerprint"
+        assert source.fingerprint("train", EN_DE) == key
+    assert len(set(keys.values())) == len(keys), "another text has the same fingerprint"
+
+
+def check_fingerprint_knows_the_split(make: Maker, folder: Path) -> None:
+    """The splits differ, and reading them changes no fingerprint."""
+    source, _ = make(folder, TEXT)
+    before = [source.fingerprint(split, EN_DE) for split in SPLITS]
+    assert len(set(before)) == len(SPLITS)
+    for split in SPLITS:
+        read(source, split)
+    assert [source.fingerprint(split, EN_DE) for split in SPLITS] == before
+
+
+def check_fingerprint_is_the_same_in_another_process(make: Maker, folder: Path) -> None:
+    """The cache of the ids is found by the next run."""
+    source, _ = make(folder, TEXT)
+    script = (
+        "import pickle, sys\n"
+        "source = pickle.load(sys.stdin.buffer)\n"
+        "print(source.fingerprint('train', ('en', 'de')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=pickle.dumps(source), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode().splitlines()[-1] == source.fingerprint("train", EN_DE)
+
+
+def check_missing_split_is_named(make: Maker, folder: Path) -> None:
+    """A split that is not there is an error of one line with its name."""
+    source, text = make(folder, {"train": TEXT["train"]})
+    for split in SPLITS:
+        assert source.has(split) == (split in text)
+        if split not in text:
+            for use in (read, lambda source, split: source.fingerprint(split, EN_DE)):
+                with pytest.raises(UserError, match=split) as error:
+                    use(source, split)
+                assert "\n" not in str(error.value)
+
+
+def check_resume_is_exact(make: Maker, folder: Path) -> None:
+    """A run that reads the text again sees the batches that it would have seen."""
+
+    def stream(position: int) -> list[dict[str, np.ndarray]]:
+        pairs = read(make(folder, TEXT)[0], "train")[-200:]
+        sides = [[[ord(c) for c in text] for text in side] for side in zip(*pairs, strict=True)]
+        corpus = IdCorpus.from_lists(*sides)
+        config = BatchConfig(tokens=512, max_length=100, num_buckets=2)
+        plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config)
+        found = batches(corpus, plan, position, engine="python")
+        return list(itertools.islice(found, 12 - position))
+
+    for one, other in zip(stream(0)[5:], stream(5), strict=True):
+        for key, values in one.items():
+            np.testing.assert_array_equal(values, other[key])
+
+
+def check_absolute(make: Maker, folder: Path) -> None:
+    """With absolute file names it is the same source, wherever the program then is."""
+    source, text = make(folder, TEXT)
+    absolute = source.absolute()
+    assert type(absolute) is type(source)
+    assert absolute.absolute() == absolute
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir("/")
+        assert read(absolute, "test") == text["test"]
+        assert absolute.fingerprint("test", EN_DE) == source.fingerprint("test", EN_DE)
+
+
+CHECKS = [check for name, check in list(globals().items()) if name.startswith("check_")]

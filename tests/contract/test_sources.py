@@ -1,0 +1,29 @@
+"""The suite on every registered source."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.source_examples import EXAMPLES
+from tests.contract.source_suite import CHECKS, TEXT
+from transformer_jax.data.sources.registry import SOURCES
+from transformer_jax.variants import parse, to_dict, to_text
+
+
+def test_every_source_has_an_example() -> None:
+    assert EXAMPLES.keys() == SOURCES.keys()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", SOURCES)
+def test_source(name, check, tmp_path: Path) -> None:
+    if name == "tfds":
+        pytest.importorskip("tensorflow_datasets")
+    check(EXAMPLES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_its_spellings_mean_the_same(name, tmp_path: Path) -> None:
+    source, _ = EXAMPLES[name](tmp_path, TEXT)
+    assert parse(to_text(source, SOURCES), SOURCES) == source
+    assert parse(to_dict(source, SOURCES), SOURCES) == source

@@ -1,0 +1,188 @@
+"""The text of a config: splits, hold-out, languages, and what is refused."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_jax.data.config import DataConfig
+from transformer_jax.data.sources.base import Split
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.grammar import Grammar
+from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.data.text import check_splits, fingerprint, has_split, read_pairs, resolve
+from transformer_jax.errors import UserError
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DataConfig:
+    for split, count in (("train", 10), ("test", 3)):
+        for language in ("en", "de"):
+            lines = "".join(f"{split} {language} {i}\n" for i in range(count))
+            (tmp_path / f"{split}.{language}").write_text(lines)
+    return DataConfig(
+        Files(
+            train_source=(f"{tmp_path}/train.en",),
+            train_target=(f"{tmp_path}/train.de",),
+            test_source=(f"{tmp_path}/test.en",),
+            test_target=(f"{tmp_path}/test.de",),
+        )
+    )
+
+
+def change(data: DataConfig, **options: Any) -> DataConfig:
+    """The config with other options of its source."""
+    return replace(data, source=replace(data.source, **options))
+
+
+def failure(config: DataConfig, split: Split = "train") -> str:
+    with pytest.raises(UserError) as caught:
+        list(read_pairs(config, split))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_files_by_split(files: DataConfig) -> None:
+    assert len(list(read_pairs(files, "train"))) == 10
+    assert list(read_pairs(files, "test"))[2] == ("test en 2", "test de 2")
+    assert has_split(files, "train") and has_split(files, "test")
+    assert not has_split(files, "validation")
+    assert "data.source.validation_source" in failure(files, "validation")
+    assert "data.validation_from_train" in failure(files, "validation")
+
+
+@pytest.mark.parametrize("source", ["files", "grammar without validation"])
+def test_hold_out_takes_pairs_from_train(
+    files: DataConfig, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source != "files":  # any source's
+        files = DataConfig(Grammar())
+        monkeypatch.setattr(Grammar, "has", lambda self, split: split != "validation")
+    config = replace(files, validation_from_train=3)
+    train, validation = (list(read_pairs(config, s)) for s in ("train", "validation"))
+    everything = list(read_pairs(files, "train"))
+    assert train + validation == everything
+    assert len(validation) == 3
+    assert has_split(config, "validation")
+    too_many = replace(files, validation_from_train=len(everything))
+    for split in ("train", "validation"):
+        assert f"only {len(everything)} pairs" in failure(too_many, split)
+
+
+def test_a_validation_set_takes_precedence_over_holding_out(files: DataConfig) -> None:
+    test = files.source.test_source, files.source.test_target
+    given = change(files, validation_source=test[0], validation_target=test[1])
+    both = replace(given, validation_from_train=3)
+    for split in ("train", "validation"):
+        assert list(read_pairs(both, split)) == list(read_pairs(given, split))
+        assert fingerprint(both, split) == fingerprint(given, split)
+    assert len(list(read_pairs(both, "train"))) == 10
+
+
+def test_no_training_text(files: DataConfig) -> None:
+    for data in (DataConfig(), change(files, train_source=(), train_target=())):
+        with pytest.raises(UserError, match=r"no training text: give data\.source\.train_source"):
+            check_splits(data)
+    data = DataConfig(source_language="en", target_language="de")
+    assert "no train set: give data.source.train_source" in failure(data)
+
+
+def test_missing_references_name_the_key(files: DataConfig) -> None:
+    config = change(files, test_target=())
+    assert "give data.source.test_target" in failure(config, "test")
+    for use in (fingerprint, has_split):
+        with pytest.raises(UserError, match=r"data\.source\.test_target"):
+            use(config, "test")
+    assert "data.source.test_source" in failure(change(files, test_source=()), "test")
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_splits_that_could_not_be_read_later(files: DataConfig, split: str) -> None:
+    check_splits(files)
+    source, target = f"{split}_source", f"{split}_target"
+    both = {source: files.source.train_source, target: files.source.train_target}
+    check_splits(change(files, **both))
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({target: ()}, rf"has no references; give data\.source\.{target}"),
+        ({source: ()}, rf"data\.source\.{target} is given without data\.source\.{source}"),
+        ({source: ("nope.en",)}, rf"nope\.en: no such file \(data\.source\.{source}\)"),
+        ({target: ("nope.de",)}, rf"nope\.de: no such file \(data\.source\.{target}\)"),
+    ]
+    for options, words in changes:
+        with pytest.raises(UserError, match=words):
+            config = change(files, **{**both, **options})
+            check_splits(replace(config, validation_from_train=2))
+
+
+def test_pair_file_needs_no_target(files: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("a\tb\n")
+    config = change(files, test_source=(f"{tmp_path}/test.tsv",), test_target=())
+    assert has_split(config, "test")
+    assert list(read_pairs(config, "test")) == [("a", "b")]
+
+
+def test_fingerprint_of_files_follows_the_content(files: DataConfig, tmp_path: Path) -> None:
+    first = fingerprint(files, "train")
+    copy = tmp_path / "copy.en"
+    copy.write_bytes((tmp_path / "train.en").read_bytes())
+    assert fingerprint(change(files, train_source=(str(copy),)), "train") == first
+    held_out = replace(files, validation_from_train=2)
+    names = files.source.train_source, files.source.train_target
+    swapped = change(files, train_source=names[1], train_target=names[0])
+    swapped = replace(swapped, source_language="en", target_language="de")
+    copy.write_text((tmp_path / "train.en").read_text().replace("9", "8"))
+    changed = change(files, train_source=(str(copy),))
+    keys = [fingerprint(config, "train") for config in (files, held_out, swapped, changed)]
+    keys += [fingerprint(held_out, "validation"), fingerprint(files, "test")]
+    assert len(set(keys)) == len(keys)
+    with pytest.raises(UserError, match=r"nope\.en: no such file"):
+        fingerprint(change(files, train_source=("nope.en",)), "train")
+
+
+def test_fingerprint_of_jsonl_knows_the_direction(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"en": "dog", "de": "Hund"}\n')
+    source = Files(train_source=(str(path),))
+    config = DataConfig(source, source_language="en", target_language="de")
+    back = replace(config, source_language="de", target_language="en")
+    assert fingerprint(config, "train") != fingerprint(back, "train")
+
+
+def test_files_and_the_grammar_import_no_tensorflow(files: DataConfig) -> None:
+    code = (
+        "import sys\n"
+        "from transformer_jax.data.config import DataConfig\n"
+        "from transformer_jax.data.sources.files import Files\n"
+        "from transformer_jax.data.sources.grammar import Grammar\n"
+        "from transformer_jax.data.text import read_pairs\n"
+        f"source = Files(train_source={files.source.train_source}, "
+        f"train_target={files.source.train_target})\n"
+        "assert len(list(read_pairs(DataConfig(source), 'train'))) == 10\n"
+        "assert len(list(read_pairs(DataConfig(Grammar()), 'test'))) == 500\n"
+        "assert not {'tensorflow', 'tensorflow_datasets', 'jax'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_grammar_has_two_languages() -> None:
+    data = DataConfig(Grammar(), target_language="fr")
+    assert "has English and German, not en -> fr" in failure(data)
+    with pytest.raises(UserError, match="not en -> en"):
+        fingerprint(DataConfig(Grammar(), "en", "en"), "train")
+
+
+def test_languages_are_named_or_read_off_the_files() -> None:
+    files = DataConfig(Files(train_source=("a.en.gz", "b.en"), train_target=("a.de", "b.de.gz")))
+    found = resolve(files)
+    assert (found.source_language, found.target_language) == ("en", "de")
+    named = replace(files, source_language="eng", target_language="deu")
+    assert resolve(named).source_language == "eng"
+    for vague in ("a.txt", "a.en,b.fr", "text", "a.tsv"):
+        with pytest.raises(UserError, match=r"data\.source_language is not set.* =en|=en"):
+            resolve(change(files, train_source=tuple(vague.split(","))))
+    with pytest.raises(UserError, match=r"data\.source_language is not set"):
+        resolve(DataConfig(Tfds("wmt14_translate/de-en")))

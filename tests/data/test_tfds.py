@@ -1,0 +1,182 @@
+"""Text from TensorFlow Datasets: a set made here, its splits and languages, and mistakes."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_jax.data.config import DataConfig
+from transformer_jax.data.sources.base import Pair, Split
+from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.data.text import check_splits, fingerprint, has_split, read_pairs
+from transformer_jax.errors import UserError
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+#: What the set below is made of; a test may change it before it prepares the set elsewhere.
+TEXT: dict[str, list[Pair]] = {
+    "train": [(f"a dog {i}", f"ein Hund {i}") for i in range(2500)],
+    "validation": [(f"a cat {i}", f"eine Katze {i}") for i in range(20)],
+    "test": [(f"a cow {i}", f"eine Kuh {i}") for i in range(30)],
+}
+
+
+class SentencePairs(tfds.core.GeneratorBasedBuilder):
+    """A TFDS set like the large ones, but for its size."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self) -> Any:
+        features = tfds.features.Translation(languages=("de", "en"))
+        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        return {split: self._generate_examples(split) for split in TEXT}
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, str]]]:
+        for number, (english, german) in enumerate(TEXT[split]):
+            yield number, {"de": german, "en": english}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataConfig]:
+    """The set, prepared without a network."""
+
+    def refuse(self: socket.socket, address: Any) -> None:
+        raise AssertionError(f"the set opened a connection to {address}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", refuse)
+        source = Tfds("sentence_pairs", str(tmp_path_factory.mktemp("tfds")))
+        yield DataConfig(source, source_language="en", target_language="de")
+
+
+def change(data: DataConfig, **options: Any) -> DataConfig:
+    """The config with other options of its source."""
+    return replace(data, source=replace(data.source, **options))
+
+
+def failure(config: DataConfig, split: Split = "train") -> str:
+    with pytest.raises(UserError) as caught:
+        list(read_pairs(config, split))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_every_pair_in_order(data: DataConfig) -> None:
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    for split in splits:
+        assert has_split(data, split)
+        assert list(read_pairs(data, split)) == TEXT[split]
+    check_splits(data)
+
+
+def test_splits_that_are_named_must_exist(data: DataConfig) -> None:
+    with pytest.raises(UserError, match='no split "dev"; it has test, train, validation'):
+        has_split(change(data, validation_split="dev"), "validation")
+    with pytest.raises(UserError, match='no split "tst"'):
+        check_splits(change(data, test_split="tst[:50%]"))
+    without = change(data, validation_split=None)
+    assert not has_split(without, "validation")
+    expected = "no validation set: give data.source.validation_split or data.validation_from_train"
+    assert expected in failure(without, "validation")
+
+
+def test_direction_comes_from_the_languages(data: DataConfig) -> None:
+    back = replace(data, source_language="de", target_language="en")
+    english, german = TEXT["train"][0]
+    assert next(iter(read_pairs(back, "train"))) == (german, english)
+    assert fingerprint(back, "train") != fingerprint(data, "train")
+
+
+def test_slices_and_hold_out(data: DataConfig) -> None:
+    sliced = change(data, train_split="train[:10]+test[:5]", validation_split=None)
+    config = replace(sliced, validation_from_train=4)
+    assert len(list(read_pairs(config, "train"))) == 11
+    assert len(list(read_pairs(config, "validation"))) == 4
+    assert fingerprint(config, "train") != fingerprint(data, "train")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"target_language": "fr"}, 'does not have the language "fr"; it has de, en'),
+        ({"target_language": "en"}, "are both en"),
+        ({"train_split": "trian"}, 'no split "trian"; it has test, train, validation'),
+        ({"train_split": "train[:x]"}, 'bad split "train[:x]"'),
+        ({"name": "wmt14_trnslate/de-en"}, "did you mean wmt14_translate"),
+        ({"name": "wmt14_translate/de-xx"}, 'no configuration "de-xx"; it has de-en'),
+        ({"name": "wmt14_translate"}, "it has cs, en (other configurations: wmt14_translate/"),
+        ({"name": "huggingface:wmt14"}, "data.source.name=huggingface:wmt14: expected set"),
+        ({"name": "kaggle:pairs/de-en:1.0.0"}, "code of their own"),
+        ({"name": "opus/data_dir=x"}, "arguments are not taken"),
+        ({"name": "mnist"}, "not a set of sentence pairs; its features are image, label"),
+    ],
+)
+def test_mistakes(data: DataConfig, options: dict[str, str], expected: str) -> None:
+    changed = replace(data, **options) if "target_language" in options else change(data, **options)
+    assert expected in failure(changed)
+
+
+def test_a_data_folder_names_no_class_to_import(
+    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pairs" / "1.0.0"
+    folder.mkdir(parents=True)
+    info = {"name": "pairs", "version": "1.0.0", "fileFormat": "tfrecord"}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    (folder / "features.json").write_text(json.dumps({"pythonClassName": "of_the_file.Features"}))
+    (tmp_path / "of_the_file.py").write_text("raise SystemExit('this was run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = change(data, name="pairs", data_dir=str(tmp_path))
+    assert "features.json names of_the_file.Features" in failure(config)
+    assert next(read_pairs(data, "train"))  # other sets can be read as before
+
+
+def test_set_that_cannot_be_prepared(
+    data: DataConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SentencePairs, "_generate_examples", full)
+    message = failure(change(data, data_dir=str(tmp_path)))
+    assert "could not be prepared in" in message
+    assert "No space left on device" in message
+
+
+def test_fingerprint_follows_what_was_prepared(
+    data: DataConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same name and version, as many sentences and as many bytes, but another text."""
+    found = {}
+    for name, word in (("one", "aaa"), ("same", "aaa"), ("other", "aab")):
+        monkeypatch.setitem(TEXT, "train", [(f"{word} {i}", f"{word} {i}") for i in range(3)])
+        config = change(data, data_dir=str(tmp_path / name))
+        found[name] = [fingerprint(config, split) for split in ("train", "test")]
+    assert found["one"] == found["same"]
+    assert found["one"][0] != found["other"][0]
+    assert found["one"][1] == found["other"][1]
+
+
+def test_translate_folder(data: DataConfig, tmp_path: Path) -> None:
+    for language, greeting in (("en", "hello"), ("de", "hallo")):
+        (tmp_path / f"{language}.train.txt").write_text(f"{greeting}\n{greeting} 2\n")
+    config = change(data, name="TranslateFolder", data_dir=str(tmp_path))
+    assert list(read_pairs(config, "train")) == [("hello", "hallo"), ("hello 2", "hallo 2")]
+    assert not has_split(config, "test")  # the default, which a set need not have
+    before = fingerprint(config, "train")
+    assert "it has de, en" in failure(replace(config, target_language="fr"))
+    (tmp_path / "de.train.txt").write_text("hallo\nhallo 3\n")
+    assert fingerprint(config, "train") != before
+    (tmp_path / "de.train.txt").write_text("hallo\n")
+    assert "do not match" in failure(config)
+    (tmp_path / "de.train.txt").write_bytes(b"hallo\nf\xfcr\n")
+    assert f"{tmp_path}/de.train.txt:2: not UTF-8 (byte 0xfc at column 2)" in failure(config)
+    assert "no such folder" in failure(change(config, data_dir=str(tmp_path / "nope")))
+    assert "needs data.source.data_dir" in failure(change(config, data_dir=None))

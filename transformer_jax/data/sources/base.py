@@ -1,0 +1,64 @@
+"""What every source of parallel text answers; a source is one file and one line of the registry."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Literal, Self, get_args
+
+from transformer_jax.errors import UserError
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+Pair = tuple[str, str]  # source and target sentence
+Languages = tuple[str, str]  # codes of the languages to translate from and into
+
+
+class Source(ABC):
+    """Parallel text that a recipe names: `data=DataConfig(source=Files(...))`.
+
+    A source is a frozen dataclass; its fields are the options. `tests/contract/source_suite.py`
+    says what is expected from each method, and runs on every registered source.
+    """
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The languages of the two sides where the source's own options tell them."""
+        return None, None
+
+    @abstractmethod
+    def has(self, split: Split) -> bool:
+        """Whether the split exists.
+
+        Raises:
+            UserError: the options name the split, and it cannot be read.
+        """
+
+    @abstractmethod
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        """Yields the sentence pairs, in the same order each time, without reading all at once.
+
+        Raises:
+            UserError: there is no such split (`missing`) or language, or the text is damaged.
+        """
+
+    @abstractmethod
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        """A key that changes exactly when what `pairs` yields does; names the cache of the ids.
+
+        It should be much faster than reading the pairs.
+        """
+
+    def absolute(self) -> Self:
+        """A copy with absolute file names, which a run folder can be used with from anywhere."""
+        return self
+
+
+def missing(split: Split, remedy: str) -> UserError:
+    """The error of a source without this split; `remedy` names the options that add it."""
+    held_out = " or data.validation_from_train" if split == "validation" else ""
+    return UserError(f"no {split} set: give {remedy}{held_out}")
+
+
+def absolute_name(path: str) -> str:
+    """The absolute name of a file or folder; a URL stays as it is."""
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))

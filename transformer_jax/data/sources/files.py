@@ -1,0 +1,328 @@
+r"""Parallel text from files: plain, TSV (source TAB target) or JSONL, gzipped or not.
+
+Only "\n" and "\r\n" end a line. U+2028, U+0085, vertical tabs and the like are part of the
+sentence, as they are for `wc -l` and for the tools that write such files.
+
+A file is hashed while it is read, so that the fingerprint of a text that was just read costs
+nothing.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Self, cast
+
+from transformer_jax.config_types import Strings
+from transformer_jax.data.sources.base import (
+    Languages,
+    Pair,
+    Source,
+    Split,
+    absolute_name,
+    missing,
+)
+from transformer_jax.errors import UserError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PAIR_SUFFIXES = (".tsv", ".jsonl")
+_LANGUAGE_ENDING = r"\.([a-z]{2})(?:\.gz)?$"  # train.en, train.en.gz
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """Text files, read line by line in parallel.
+
+    Each `*_source` file has a `*_target` file with as many lines. A `.tsv` file (source TAB
+    target) or `.jsonl` file (one object a line, with the language codes as keys) holds both
+    sides and is named in `*_source` alone. Files that end in `.gz` are unpacked on the fly.
+    """
+
+    train_source: Strings = ()
+    train_target: Strings = ()
+    validation_source: Strings = ()
+    validation_target: Strings = ()
+    test_source: Strings = ()
+    test_target: Strings = ()
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The endings of the training files, as in train.en and train.de."""
+        return _ending(self.train_source), _ending(self.train_target)
+
+    def has(self, split: Split) -> bool:
+        """Whether files are named; UserError where one is missing or has no references."""
+        sources, targets = self._files(split)
+        if targets and not sources:
+            raise UserError(
+                f"data.source.{split}_target is given without data.source.{split}_source; give both"
+            )
+        if sources and not targets and not all(map(is_pair_file, sources)):
+            raise UserError(
+                f"data.source.{split}_source={','.join(sources)} has no references; give "
+                f"data.source.{split}_target (or a TSV or JSONL file, which holds both languages)"
+            )
+        for side, paths in (("source", sources), ("target", targets)):
+            for path in paths:
+                if not os.path.exists(path):
+                    raise UserError(f"{path}: no such file (data.source.{split}_{side})")
+        return bool(sources)
+
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        """The pairs of the files, one file after the other."""
+        self._require(split)
+        key = f"data.source.{split}"
+        yield from read_pairs_from_files(*self._files(split), *languages, key=key)
+
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        """A hash of the files' bytes; their names and dates don't matter."""
+        self._require(split)
+        sources, targets = self._files(split)
+        content = hashlib.sha256()
+        for path in (*sources, "", *targets):
+            content.update(f"{file_digest(path) if path else ''}\n".encode())
+            if path and is_pair_file(path):
+                kind = "tsv" if _suffix(path) == ".tsv" else "jsonl"
+                content.update(f"{kind} {'>'.join(languages)}\n".encode())
+        return content.hexdigest()
+
+    def absolute(self) -> Self:
+        """A copy with absolute file names; URLs stay as they are."""
+        names = {
+            key: tuple(map(absolute_name, paths)) for key, paths in vars(self).items() if paths
+        }
+        return replace(self, **names)
+
+    def _files(self, split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
+
+    def _require(self, split: Split) -> None:
+        if not self.has(split):
+            raise missing(split, f"data.source.{split}_source and data.source.{split}_target")
+
+
+def _ending(paths: tuple[str, ...]) -> str | None:
+    endings = {match[1] for path in paths if (match := re.search(_LANGUAGE_ENDING, path))}
+    return endings.pop() if len(endings) == 1 else None
+
+
+def is_pair_file(path: str | Path) -> bool:
+    """Whether the name says that a file holds both languages: `.tsv` or `.jsonl`, or with `.gz`."""
+    return _suffix(path) in _PAIR_SUFFIXES
+
+
+def read_lines(path: str | Path) -> Generator[str, None, None]:
+    """Yields the lines of a UTF-8 file without their ends; `.gz` is unpacked on the fly.
+
+    Raises:
+        UserError: the file is missing, empty, unreadable, a damaged gzip file, or not UTF-8
+            (with the number of the line).
+    """
+    number = 0
+    try:
+        with _open(path) as raw, _unpacked(raw, path) as file:
+            for number, line in enumerate(file, start=1):
+                line = line.removesuffix(b"\n").removesuffix(b"\r")
+                if number == 1:
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                yield line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}:{number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column "
+            f"{error.start + 1}); convert the file, e.g. with iconv -t UTF-8"
+        ) from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder, expected a file") from None
+    except PermissionError:
+        raise UserError(f"{path}: permission denied; this file cannot be read") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path}: damaged gzip file after line {number} ({error})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if number == 0:
+        raise UserError(f"{path}: the file is empty, expected one sentence a line")
+
+
+def read_pairs_from_files(
+    source_paths: Sequence[str],
+    target_paths: Sequence[str],
+    source_language: str,
+    target_language: str,
+    *,
+    key: str = "data.source.train",
+) -> Iterator[tuple[str, str]]:
+    """Yields (source, target) sentences of one or several files, in their order.
+
+    A plain source file goes with the target file at the same place of the list; a TSV or JSONL
+    source file holds both sides and has no target file. A line end inside a JSON string becomes
+    a space, because a sentence is one line everywhere else.
+
+    Args:
+        source_paths: files of the source language, or of pairs.
+        target_paths: files of the target language, one for each plain source file.
+        source_language: key of the source sentence in JSONL objects.
+        target_language: key of the target sentence in JSONL objects.
+        key: config key to name in errors, without `_source` and `_target`.
+
+    Raises:
+        UserError: the lists don't match, two files have unequal numbers of lines (both are
+            given), a line is not a pair, or `read_lines` failed.
+    """
+    for path in target_paths:
+        if is_pair_file(path):
+            raise UserError(
+                f"{key}_target={path}: a TSV or JSONL file holds both languages; "
+                f"give it in {key}_source alone"
+            )
+    plain = [path for path in source_paths if not is_pair_file(path)]
+    if len(plain) != len(target_paths):
+        raise UserError(
+            f"{key}_source names {len(plain)} plain text file(s) and {key}_target "
+            f"{len(target_paths)}; give one target file for each plain source file"
+        )
+    targets = iter(target_paths)
+    for path in source_paths:
+        if _suffix(path) == ".tsv":
+            yield from _read_tsv(path)
+        elif _suffix(path) == ".jsonl":
+            yield from _read_jsonl(path, source_language, target_language)
+        else:
+            yield from _read_parallel(path, next(targets))
+
+
+def _suffix(path: str | Path) -> str:
+    return Path(str(path).lower().removesuffix(".gz")).suffix
+
+
+#: SHA-256 of files that were read, by what os.stat says about them.
+_DIGESTS: dict[tuple[Any, ...], str] = {}
+_SURE_AFTER = 2.0  # seconds; a file changed twice within a clock tick would look unchanged
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, from memory where this process has read the file to its end.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        if known := _DIGESTS.get(_identity(os.stat(path))):
+            return known
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _identity(stat: os.stat_result) -> tuple[Any, ...]:
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+class _HashedFile(io.FileIO):
+    """A file opened for reading that remembers the digest of its bytes at its end."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "rb")
+        self._stat = os.fstat(self.fileno())
+        self._hash, self._hashed = hashlib.sha256(), 0
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer) or 0
+        self._hash.update(memoryview(buffer)[:count])
+        self._hashed += count
+        if not count and self._hashed == self._stat.st_size:
+            key = _identity(os.fstat(self.fileno()))
+            if key == _identity(self._stat) and time.time() - self._stat.st_mtime > _SURE_AFTER:
+                _DIGESTS[key] = self._hash.hexdigest()
+        return count
+
+
+def _open(path: str | Path) -> io.BufferedReader:
+    return io.BufferedReader(_HashedFile(path), 1 << 18)
+
+
+def _unpacked(raw: io.BufferedReader, path: str | Path) -> IO[bytes]:
+    if str(path).lower().endswith(".gz"):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
+    return raw
+
+
+def _read_parallel(source_path: str, target_path: str) -> Iterator[tuple[str, str]]:
+    with closing(read_lines(source_path)) as sources, closing(read_lines(target_path)) as targets:
+        count = 0
+        while True:
+            source, target = next(sources, None), next(targets, None)
+            if source is None and target is None:
+                return
+            if source is None or target is None:
+                break
+            count += 1
+            yield source, target
+        rest = 1 + sum(1 for _ in (targets if source is None else sources))
+        source_count, target_count = count, count
+        if source is None:
+            target_count += rest
+        else:
+            source_count += rest
+    raise UserError(
+        f"{source_path} has {source_count} lines and {target_path} has {target_count}; "
+        "parallel files need the same number of lines"
+    )
+
+
+def _read_tsv(path: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise UserError(
+                f"{path}:{number}: expected source TAB target, got {len(fields) - 1} tabs"
+            )
+        yield fields[0], fields[1]
+
+
+def _read_jsonl(path: str, source_language: str, target_language: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: not JSON ({error})") from None
+        except RecursionError:
+            raise UserError(f"{path}:{number}: JSON nested too deeply") from None
+        if not isinstance(record, dict):
+            raise UserError(f"{path}:{number}: expected a JSON object, got {line[:40]}")
+        yield (
+            _json_text(record, source_language, path, number),
+            _json_text(record, target_language, path, number),
+        )
+
+
+def _json_text(record: dict[str, object], key: str, path: str, number: int) -> str:
+    if key not in record:
+        have = ", ".join(sorted(map(str, record))) or "none"
+        raise UserError(
+            f'{path}:{number}: no key "{key}" (keys there: {have}); '
+            "data.source_language and data.target_language name the keys"
+        )
+    text = record[key]
+    if not isinstance(text, str):
+        raise UserError(f'{path}:{number}: "{key}" must be a string, got {type(text).__name__}')
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:  # JSON can spell what no UTF-8 text can hold
+        raise UserError(
+            f'{path}:{number}: "{key}" holds \\u{ord(text[error.start]):04x}, half of a character '
+            "(a lone surrogate); correct the line or leave it out"
+        ) from None
+    return text.replace("\r\n", " ").replace("\n", " ")

@@ -1,0 +1,12 @@
+"""The sources of parallel text by name, as in `--config.data.source=grammar`."""
+
+from transformer_jax.data.sources.base import Source
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.grammar import Grammar
+from transformer_jax.data.sources.tfds import Tfds
+
+SOURCES: dict[str, type[Source]] = {
+    "files": Files,
+    "tfds": Tfds,
+    "grammar": Grammar,
+}

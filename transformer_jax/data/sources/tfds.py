@@ -1,0 +1,282 @@
+"""Parallel text from TensorFlow Datasets (TFDS).
+
+Any set with a text feature for each language works: `wmt14_translate/de-en`,
+`wmt17_translate`, `ted_hrlr_translate`, `opus`, ... The direction depends on the config's
+languages alone, never on the name of the set. `TranslateFolder` reads a folder of
+`LANGUAGE.SPLIT.txt` files, which is given as `data_dir`.
+"""
+
+import contextlib
+import difflib
+import functools
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from transformer_jax.data.sources.base import (
+    Languages,
+    Pair,
+    Source,
+    Split,
+    absolute_name,
+    missing,
+)
+from transformer_jax.data.sources.files import file_digest, read_lines
+from transformer_jax.data.tensorflow import import_tensorflow
+from transformer_jax.errors import UserError
+
+_FOLDER_NAMES = ("translatefolder", "translate_folder", "tfds.translatefolder")
+_READ_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Tfds(Source):
+    """A set of TensorFlow Datasets, downloaded and prepared on first use."""
+
+    name: str  #: set, set/config or set/config:version; or TranslateFolder
+    data_dir: str | None = None  #: where TFDS keeps its files; none = the TFDS default
+    train_split: str = "train"  #: TFDS split, slices and sums allowed: "train[:90%]+test"
+    validation_split: str | None = "validation"  #: none = the set has none
+    test_split: str | None = "test"
+
+    def has(self, split: Split) -> bool:
+        """Whether the set has it; UserError where a split that the recipe names is missing."""
+        name = getattr(self, f"{split}_split")
+        if not name:
+            return False
+        builder = _builder(self.name, self.data_dir)
+        _prepare(builder, self.name)
+        if name != getattr(Tfds, f"{split}_split"):
+            _check_split(builder, self.name, name)
+        return set(_names_in_split(name)) <= set(builder.info.splits)
+
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        """The pairs, one file of the set after the other."""
+        builder, split_name = self._ready(split, languages)
+        reading = {}
+        if not _is_folder(self.name):
+            # One file after the other, in order: the position in the data must mean the same
+            # thing in every run.
+            order = _import_tfds().ReadConfig(interleave_cycle_length=1, try_autocache=False)
+            reading = {"shuffle_files": False, "read_config": order}
+        try:
+            examples = builder.as_dataset(split=split_name, **reading)
+        except (ValueError, AssertionError) as error:
+            raise UserError(
+                f'{self.name}: bad split "{split_name}" ({_first_line(error)})'
+            ) from error
+        for batch in examples.batch(_READ_BATCH).as_numpy_iterator():
+            for source, target in zip(*(batch[language] for language in languages), strict=True):
+                yield source.decode("utf-8"), target.decode("utf-8")
+
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        """A hash of the set's name and version, the split, the languages and the prepared files.
+
+        The name and version are not enough, since a set of one's own may be prepared again.
+        A file counts with its bytes, or with its size and date where it is not on a disk.
+        """
+        builder, split_name = self._ready(split, languages)
+        content = hashlib.sha256()
+        if _is_folder(self.name):
+            for path in _texts(self.data_dir or ""):
+                content.update(f"{path.name}\0{file_digest(path)}\0".encode())
+        else:
+            content.update(builder.info.full_name.encode())
+            for part in _names_in_split(split_name):
+                info = builder.info.splits[part]
+                content.update(f"\0{part}\0{info.num_bytes}\0{info.shard_lengths}".encode())
+                for path in info.filepaths:
+                    content.update(_file_key(path).encode())
+        content.update(f"\0{split_name}\0{languages[0]}\0{languages[1]}".encode())
+        return content.hexdigest()
+
+    def absolute(self) -> Self:
+        """A copy with an absolute data_dir; a URL stays as it is."""
+        return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self
+
+    def _ready(self, split: Split, languages: Languages) -> tuple[Any, str]:
+        """The builder of the prepared set, and the TFDS name of the split."""
+        name = getattr(self, f"{split}_split")
+        if not name:
+            raise missing(split, f"data.source.{split}_split")
+        builder = _builder(self.name, self.data_dir)
+        _check_languages(builder, self.name, languages)
+        _prepare(builder, self.name)
+        _check_split(builder, self.name, name)
+        return builder, name
+
+
+def _file_key(path: Any) -> str:
+    if os.path.isfile(path):
+        return file_digest(path)
+    about = path.stat()  # in a bucket
+    return f"\0{path.name}\0{about.length}\0{about.mtime}"
+
+
+def _import_tfds() -> Any:
+    try:
+        import_tensorflow()
+        import tensorflow_datasets
+    except ImportError as error:
+        raise UserError(
+            f"data.source=tfds needs TensorFlow and TensorFlow Datasets ({error}); install "
+            "tensorflow-cpu and tensorflow-datasets, or give text files with data.source=files"
+        ) from error
+    return tensorflow_datasets
+
+
+def _is_folder(name: str) -> bool:
+    return name.lower() in _FOLDER_NAMES
+
+
+def _texts(folder: str) -> list[Path]:
+    return sorted(Path(folder).expanduser().glob("*.txt"))
+
+
+def _builder(name: str, data_dir: str | None) -> Any:
+    return _folder_builder(name, data_dir) if _is_folder(name) else _named_builder(name, data_dir)
+
+
+def _folder_builder(name: str, data_dir: str | None) -> Any:
+    if not data_dir:
+        raise UserError(
+            f"{name} needs data.source.data_dir: the folder of LANGUAGE.SPLIT.txt files"
+        )
+    if not Path(data_dir).expanduser().is_dir():
+        raise UserError(f"data.source.data_dir={data_dir}: no such folder")
+    try:
+        return _import_tfds().TranslateFolder(data_dir)
+    except (ValueError, OSError, StopIteration) as error:
+        for path in _texts(data_dir):
+            for _ in read_lines(path):  # names the file and the line that cannot be read
+                pass
+        raise UserError(
+            f"{data_dir}: expected only LANGUAGE.SPLIT.txt files, with as many lines in each "
+            f"language ({_first_line(error)})"
+        ) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _named_builder(name: str, data_dir: str | None) -> Any:
+    if not re.fullmatch(r"[^:/=]+(/[^:/=]+)?(:[\d*.]+)?", name):
+        raise UserError(
+            f"data.source.name={name}: expected set, set/config or set/config:version; sets with "
+            "a namespace (community, Hugging Face) run code of their own, and arguments are not "
+            "taken"
+        )
+    tfds = _import_tfds()
+    set_name, _, config = name.partition(":")[0].partition("/")
+    try:
+        with _only_code_of_tfds(tfds):
+            return tfds.builder(name, data_dir=data_dir)
+    except tfds.core.DatasetNotFoundError:
+        names = tfds.list_builders(with_community_datasets=False)
+        near = difflib.get_close_matches(set_name, names, n=3)
+        near = near or [known for known in names if "transl" in known]
+        raise UserError(
+            f"data.source.name={name}: TFDS has no such set; did you mean {', '.join(near)}?"
+        ) from None
+    except (ValueError, AssertionError, ImportError) as error:
+        configs = _configs(set_name)
+        if configs and config not in configs:
+            # The nearest first; opus alone has hundreds.
+            near = difflib.get_close_matches(config, configs, n=20, cutoff=0.0)
+            raise UserError(
+                f'data.source.name={name}: {set_name} has no configuration "{config}"; '
+                f"it has {', '.join(near)}{', ...' if len(configs) > len(near) else ''}"
+            ) from None
+        raise UserError(f"data.source.name={name}: {_first_line(error)}") from error
+
+
+def _configs(set_name: str) -> list[str]:
+    try:
+        return sorted(_import_tfds().builder_cls(set_name).builder_configs)
+    except (ValueError, AttributeError, ImportError):
+        return []
+
+
+@contextlib.contextmanager
+def _only_code_of_tfds(tfds: Any) -> Iterator[None]:
+    """Prevents TFDS from importing classes that a data folder's features.json names.
+
+    The file may name a class of any module, which TFDS would import to read the set.
+    """
+    connector = tfds.features.FeatureConnector
+    original = connector.__dict__["cls_from_name"]
+
+    def checked(cls: Any, name: str) -> Any:
+        if not name.startswith("tensorflow_datasets."):
+            raise ValueError(f"its features.json names {name[:80]}, which is not a class of TFDS")
+        return original.__func__(cls, name)
+
+    connector.cls_from_name = classmethod(checked)
+    try:
+        public = tfds.core.visibility.DatasetType.TFDS_PUBLIC
+        with tfds.core.visibility.set_availables_tmp([public]):
+            yield
+    finally:
+        connector.cls_from_name = original
+
+
+def _check_languages(builder: Any, name: str, languages: Languages) -> None:
+    tfds = _import_tfds()
+    features = builder.info.features
+    known = [key for key in sorted(features) if isinstance(features[key], tfds.features.Text)]
+    if len(known) < 2:
+        raise UserError(
+            f"data.source.name={name}: not a set of sentence pairs; its features are "
+            f"{', '.join(sorted(features))}"
+        )
+    for side, language in zip(("source", "target"), languages, strict=True):
+        if language not in known:
+            raise UserError(
+                f'data.{side}_language={language}: {name} does not have the language "{language}"; '
+                f"it has {', '.join(known)}{_other_configs(builder, language)}"
+            )
+    if languages[0] == languages[1]:
+        raise UserError(
+            f"data.source_language and data.target_language are both {languages[0]}; "
+            f"{name} has {', '.join(known)}"
+        )
+
+
+def _other_configs(builder: Any, language: str) -> str:
+    configs = sorted(getattr(builder, "builder_configs", None) or {})
+    matching = [config for config in configs if language in re.split(r"[^a-z]+|_to_", config)]
+    names = ", ".join(f"{builder.name}/{config}" for config in matching[:8])
+    return f" (other configurations: {names})" if names else ""
+
+
+def _prepare(builder: Any, name: str) -> None:
+    """Downloads and prepares a set once; what TFDS prints goes to stderr."""
+    if _is_folder(name) or Path(os.fspath(builder.data_path)).exists():
+        return
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:  # network, checksums, disk, manual downloads: no common type
+        raise UserError(
+            f"data.source.name={name}: could not be prepared in {builder.data_path} "
+            f"({type(error).__name__}: {_first_line(error)})"
+        ) from error
+
+
+def _check_split(builder: Any, name: str, split: str) -> None:
+    known = sorted(builder.info.splits)
+    for part in _names_in_split(split):
+        if part not in known:
+            raise UserError(f'{name} has no split "{part}"; it has {", ".join(known)}')
+
+
+def _names_in_split(split: str) -> list[str]:
+    return [part.split("[")[0].strip() for part in split.split("+")]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
