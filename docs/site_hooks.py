@@ -22,6 +22,12 @@ FENCE_OR_LINK = re.compile(
 LANGUAGES = {".py": "python", ".toml": "toml"}
 
 
+def on_config(config: Any) -> None:
+    """Adds the pages docs/adding_*.md to the last section of the navigation."""
+    (pages,) = config.nav[-1].values() if config.nav else ([],)
+    pages += sorted(path.name for path in Path(config.docs_dir).glob("adding_*.md"))
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Adds a page for each notebook, and for each file outside docs/ that a page links to."""
     for file in list(files):
@@ -40,7 +46,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Points links to pages of the site, and public names to the module that defines them."""
+    """Points links to pages of the site, and public names to the module that defines them.
+
+    `::: tj.*` stands for the public names that the page does not list.
+    """
     del config, files
     uri = page.file.src_uri
 
@@ -52,6 +61,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     markdown = FENCE_OR_LINK.sub(to_page, markdown)
     markdown = re.sub(r"^(```\w+ title=)(\S+)$", r'\1"\2"', markdown, flags=re.MULTILINE)
+    others = set(tj.__all__) - set(re.findall(r"^::: tj\.(\w+)$", markdown, flags=re.MULTILINE))
+    lines = "\n\n".join(f"::: tj.{name}" for name in sorted(others))
+    markdown = markdown.replace("::: tj.*", lines)
     return re.sub(r"^::: tj\.(\w+)$", _defined_at, markdown, flags=re.MULTILINE)
 
 

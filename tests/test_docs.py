@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def test_the_notebook_runs(tmp_path, monkeypatch) -> None:
     assert sum("STEPS = 450" in source for source in sources) == 1
     monkeypatch.setattr(sentences, "SPLIT_SIZES", {"train": 800, "validation": 20, "test": 20})
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(matplotlib.pyplot, "show", lambda: None)
+    matplotlib.use("Agg")
+    warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
     names: dict[str, Any] = {}
     for number, source in enumerate(sources):
         small = source.replace("STEPS = 450", "STEPS = 4")
