@@ -148,7 +148,7 @@ class Block(nn.Module):
 
     def __init__(self, config: BaselineConfig, *, has_memory: bool) -> None:
         super().__init__()
-        self.is_pre_norm = config.norm == "pre"
+        self.is_pre_norm = config.norm_placement == "pre"
         self.attention = Attention(config, is_cross=False)
         self.cross = Attention(config, is_cross=True) if has_memory else None
         self.wide = nn.Linear(config.d_model, config.d_ff)
@@ -191,7 +191,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(
             Block(config, has_memory=True) for _ in range(config.num_layers)
         )
-        is_pre_norm = config.norm == "pre"
+        is_pre_norm = config.norm_placement == "pre"
         self.encoder_norm = nn.LayerNorm(d_model) if is_pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(d_model) if is_pre_norm else nn.Identity()
         self.dropout = make_dropout(config)

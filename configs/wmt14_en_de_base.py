@@ -19,7 +19,7 @@ Parameters: 63,073,280 with 37,000 pieces, counting biases and layer norms; the 
 It does not break that number down and gives the vocabulary only as "about 37,000", so the
 difference (3.0 %) cannot be traced from the paper alone: 1,000 pieces are 0.51 M parameters. It
 is not the vocabulary alone, since no one size gives both 65 M here and 213 M for the big model.
-model.norm=pre ends each stack with one layer norm more: 63,075,328.
+model.norm_placement=pre ends each stack with one layer norm more: 63,075,328.
 """
 
 import transformer_jax as tj
@@ -34,7 +34,7 @@ config = tj.Config(
         d_model=512,
         d_ff=2048,
         num_heads=8,
-        norm="post",
+        norm_placement="post",
         dropout_rate=0.1,
         max_length=512,
         dtype="bfloat16",

@@ -19,7 +19,7 @@ Parameters: 214,226,944 with 37,000 pieces, counting biases and layer norms; the
 It does not break that number down and gives the vocabulary only as "about 37,000", so the
 difference (0.6 %) cannot be traced from the paper alone: 1,000 pieces are 1.02 M parameters. It
 is not the vocabulary alone, since no one size gives both 213 M here and 65 M for the base model.
-model.norm=pre ends each stack with one layer norm more: 214,231,040.
+model.norm_placement=pre ends each stack with one layer norm more: 214,231,040.
 """
 
 import transformer_jax as tj
@@ -34,7 +34,7 @@ config = tj.Config(
         d_model=1024,
         d_ff=4096,
         num_heads=16,
-        norm="post",
+        norm_placement="post",
         dropout_rate=0.3,
         max_length=512,
         dtype="bfloat16",

@@ -57,7 +57,7 @@ def test_none_is_a_value():
         ("trian.steps", "7", "did you mean --config.train?"),
         ("model.encoder.num_layer", "7", "did you mean --config.model.encoder.num_layers?"),
         ("train.steps", "many", "--config.train.steps=many: must be a valid integer"),
-        ("model.norm", "middle", "'pre' or 'post'"),
+        ("model.norm_placement", "middle", "'pre' or 'post'"),
         ("train.steps", "0", "--config.train.steps=0: must be greater than 0"),
         ("train.ema_decay", "1", "--config.train.ema_decay=1: must be less than 1"),
         ("train.schedule", "linaer", "did you mean 'linear'?; use rsqrt, cosine, linear, constant"),

@@ -131,7 +131,7 @@ def order_matters(name: str) -> bool:
 
     def encode(ids: jax.Array) -> jax.Array:
         mask = jnp.ones(ids.shape, bool)
-        return Transformer(config).apply({"params": params}, ids, mask, method="encode")
+        return Transformer(config).apply({"params": params}, ids, mask, method="memory")
 
     difference = jnp.abs(encode(SOURCE[:, order]) - encode(SOURCE)[:, order]).max()
     return bool(difference > 1e-3)

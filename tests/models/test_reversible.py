@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.errors import UserError
+from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
@@ -61,7 +62,7 @@ def test_dropout_is_replayed():
     config = replace(
         ONE_LAYER,
         dropout_rate=0.3,
-        feed_forward_dropout_rate=0.3,
+        feed_forward=Mlp(dropout_rate=0.3),
         encoder=StackConfig(1, (Full(dropout_rate=0.3),)),
         decoder=StackConfig(1, (Full(dropout_rate=0.3),)),
         cross=FullCross(dropout_rate=0.3),
@@ -131,7 +132,8 @@ def test_decoding_steps_equal_teacher_forcing():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"norm": "post"}, "model.norm=pre"), ({"remat": True}, "remat=false")]
+    ("change", "words"),
+    [({"norm_placement": "post"}, "model.norm_placement=pre"), ({"remat": True}, "remat=false")],
 )
 def test_what_cannot_be_reversed_fails_at_build(change, words):
     check_model_config(CONFIG)

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from transformer_jax.errors import UserError
+from transformer_jax.layers.feed_forward import Glu, Mlp
+from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.positions.t5 import T5
 
 SMALL = ModelConfig(
     source_vocab_size=20,
@@ -30,10 +33,23 @@ TARGET_MASK = jnp.arange(7) < jnp.array([7, 3, 5])[:, None]
 SMALLER = replace(SMALL, encoder=StackConfig(num_layers=1), decoder=StackConfig(num_layers=1))
 VARIANTS = {
     "pre": SMALL,
-    "post": replace(SMALL, norm="post"),
+    "post": replace(SMALL, norm_placement="post"),
     "untied": replace(SMALLER, tie_embeddings="none", source_vocab_size=25),
     "decoder-tied": replace(SMALLER, tie_embeddings="decoder", source_vocab_size=25),
-    "gelu": replace(SMALLER, activation="gelu", head_dim=4),
+    "gelu": replace(SMALLER, feed_forward=Mlp(activation="gelu"), head_dim=4),
+    "t5": replace(
+        SMALLER,
+        norm=RMSNorm(),
+        feed_forward=Glu(activation="gelu_tanh"),
+        encoder=StackConfig(num_layers=1, position=T5()),
+        decoder=StackConfig(num_layers=1, position=T5()),
+    ),
+    "marian": replace(
+        SMALLER,
+        norm=LayerNorm(epsilon=1e-5),
+        norm_placement="post",
+        feed_forward=Mlp(activation="silu"),
+    ),
 }
 
 
@@ -134,7 +150,7 @@ def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
         d_model=d_model,
         d_ff=d_ff,
         num_heads=heads,
-        norm="post",
+        norm_placement="post",
     )
     assert abs(api.num_params(config) / paper - 1) < 0.04
 
@@ -144,7 +160,9 @@ def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
     [
         ({"num_heads": 3}, "d_model=16 is not divisible by model.num_heads=3"),
         ({"dropout_rate": 1.0}, "model.dropout_rate"),
-        ({"activation": "tanhh"}, "model.activation: .*'relu', 'gelu'"),
+        ({"feed_forward": "tanhh"}, "model.feed_forward: 'tanhh' is unknown; use mlp, glu"),
+        ({"norm": "rmss"}, "model.norm: 'rmss' is unknown; did you mean 'rms'"),
+        ({"norm_placement": "middle"}, "model.norm_placement: .*'pre' or 'post'"),
         ({"source_vocab_size": 21}, "tokenizer.joint=true"),
         ({"encoder": StackConfig(mixers=("fulll",))}, "model.encoder.mixers: 'fulll' is unknown"),
         ({"decoder": StackConfig(position="rotten")}, "model.decoder.position: 'rotten'.*use none"),

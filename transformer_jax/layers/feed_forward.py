@@ -10,13 +10,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import jax
-from annotated_types import Ge, Lt
 from flax import linen as nn
 
-from transformer_jax.layers.dropout import Dropout
+from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
@@ -76,7 +75,7 @@ class Mlp(FeedForwardConfig):
 
     activation: Activation = "relu"
     use_bias: bool = True
-    dropout_rate: Annotated[float, Ge(0), Lt(1)] = 0.0  #: of the hidden features
+    dropout_rate: DropoutRate = 0.0  #: of the hidden features
 
     def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
         return FeedForward(
@@ -93,7 +92,7 @@ class Glu(FeedForwardConfig):
 
     activation: Activation = "silu"  #: of the gate
     use_bias: bool = False
-    dropout_rate: Annotated[float, Ge(0), Lt(1)] = 0.0  #: of the hidden features
+    dropout_rate: DropoutRate = 0.0  #: of the hidden features
 
     def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
         return FeedForward(

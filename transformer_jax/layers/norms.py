@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from annotated_types import Gt
 from flax import linen as nn
 
+from transformer_jax.layers.parameters import Layer
+
 
 def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int = 1) -> jax.Array:
     """Scales x [..., D] to mean square 1, after subtracting the mean if `center`; float32.
@@ -37,7 +39,7 @@ def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int 
     return (x * jax.lax.rsqrt(mean_square + epsilon)).reshape(shape)
 
 
-class Norm(nn.Module):
+class Norm(Layer):
     """`normalize`, then a learned scale and bias for each feature.
 
     Attributes:
@@ -55,14 +57,10 @@ class Norm(nn.Module):
     param_dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        named, shape = nn.with_logical_partitioning, (self.features,)
-        self.scale = self.param(
-            "scale", named(nn.initializers.ones_init(), (self.axis,)), shape, self.param_dtype
-        )
+        shape, axes = (self.features,), (self.axis,)
+        self.scale = self.weight("scale", nn.initializers.ones_init(), shape, axes)
         if self.use_bias:
-            self.bias = self.param(
-                "bias", named(nn.initializers.zeros_init(), (self.axis,)), shape, self.param_dtype
-            )
+            self.bias = self.weight("bias", nn.initializers.zeros_init(), shape, axes)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., features] -> [..., features]."""

@@ -3,6 +3,7 @@
 `config` is static (hashable): `jax.jit(apply, static_argnums=0)`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +14,11 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.vocabulary import BOS_ID
 
-Params = Any
+#: Nested dicts of arrays.
+Params = dict[str, Any]
+
+#: What decoding carries: pytrees of arrays whose structure and shapes never change.
+State = Any
 
 
 def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
@@ -23,7 +28,7 @@ def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
 
 
 def init(config: ModelConfig, key: jax.Array) -> Params:
-    """Fresh parameters, a nested dict of arrays.
+    """Fresh parameters.
 
     Raises:
         UserError: the config cannot work; the message names the key.
@@ -43,7 +48,7 @@ def logical_axes(config: ModelConfig) -> Any:
 
 
 def num_params(config: ModelConfig) -> int:
-    """How many scalars the parameters hold; by shape alone."""
+    """The number of scalars in the parameters; computed from shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
@@ -64,11 +69,9 @@ def apply(
     """Teacher-forced logits [B, T, V] in float32.
 
     Args:
-        config: the model's.
-        params: from `init`.
-        source_BS: int32 source ids.
+        source_BS: int32 ids.
         source_mask_BS: True at real tokens.
-        target_in_BT: the target shifted right (see `shift_right`).
+        target_in_BT: the target from `shift_right`.
         target_mask_BT: True at real tokens.
         rng: the dropout key; without one, nothing is dropped.
     """
@@ -85,7 +88,7 @@ def apply(
 def loss(
     config: ModelConfig,
     params: Params,
-    batch: dict[str, jax.Array],
+    batch: Mapping[str, jax.Array],
     *,
     label_smoothing: float = 0.0,
     rng: jax.Array | None = None,
@@ -93,22 +96,22 @@ def loss(
     """(sum of the loss, sum of the negative log-likelihood, number of target tokens).
 
     Sums, so that they add up over microbatches and devices before the one division.
-    `batch` has `source`, `source_mask`, `target`, `target_mask`; dropout is on where
+    `batch` has `source`, `source_mask`, `target` and `target_mask`. Dropout is on where
     `rng` is given.
     """
-    mask = batch["target_mask"]
+    mask_BT = batch["target_mask"]
     loss_sum, nll_sum = Transformer(config).apply(
         {"params": params},
         batch["source"],
         batch["source_mask"],
         shift_right(batch["target"]),
-        mask,
+        mask_BT,
         batch["target"],
         label_smoothing=label_smoothing,
         rngs=_rngs(rng),
         method="loss",
     )
-    return loss_sum, nll_sum, mask.sum().astype(jnp.float32)
+    return loss_sum, nll_sum, mask_BT.sum().astype(jnp.float32)
 
 
 def encode(
@@ -119,15 +122,15 @@ def encode(
     *,
     max_length: int,
     beam_size: int = 1,
-) -> tuple[Any, Any]:
+) -> tuple[State, State]:
     """Runs the encoder and prepares decoding of up to `max_length` tokens.
 
     Returns:
-        (sentence, state): `sentence` leaves lead with [B] (projected memory, source
-        mask) and never change; `state` leaves lead with [B, Z] and follow the beams.
+        (sentence, state): the leaves of `sentence` (projected memory, source mask) lead with
+        [B] and never change; those of `state` lead with [B, Z] and follow the beams.
     """
     return Transformer(config).apply(
-        {"params": params}, source_BS, source_mask_BS, max_length, beam_size, method="start"
+        {"params": params}, source_BS, source_mask_BS, max_length, beam_size, method="encode"
     )
 
 
@@ -136,17 +139,15 @@ def decode_step(
     params: Params,
     tokens_BZ: jax.Array,
     position: jax.Array,
-    state: Any,
-    sentence: Any,
-) -> tuple[jax.Array, Any]:
-    """One token further.
+    state: State,
+    sentence: State,
+) -> tuple[jax.Array, State]:
+    """Predicts the token after `tokens_BZ`.
 
     Args:
-        config: the model's.
-        params: from `init`.
-        tokens_BZ: int32, the token before the one to predict (BOS first).
-        position: int32 scalar, 0 for BOS.
-        state: from `encode`, or the step before.
+        tokens_BZ: int32, the last token of each beam, at first BOS.
+        position: int32 scalar, that of the last token; 0 for BOS.
+        state: from `encode` or the previous step.
         sentence: from `encode`.
 
     Returns:

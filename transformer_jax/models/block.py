@@ -1,28 +1,34 @@
-"""One layer of the encoder and one of the decoder.
+"""A layer of the encoder or the decoder: sublayers in residual connections.
 
-pre-norm:  x + dropout(sublayer(norm(x)))        (and a last norm after the stack)
-post-norm: norm(x + dropout(sublayer(x)))        (Vaswani et al. 2017)
+An encoder's block mixes along the sequence and then applies the feed-forward network. A
+decoder's block reads the memory between the two. With f a sublayer and x [B, L, D],
 
-Reversible residuals take a block apart into its sublayers' updates, dropout(sublayer(
-norm(x))), and add them up in their own way: see `models.reversible`.
+    pre-norm:    x + dropout(f(norm(x)))        (and one more norm after the stack)
+    post-norm:   norm(x + dropout(f(x)))        (Vaswani et al. 2017)
+
+Reversible residuals add the same updates dropout(f(norm(x))) to two streams; see
+`models.reversible`.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.layers.feed_forward import Mlp
-from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.models.config import ModelConfig, layer_dtypes
 
+Function = Callable[[jax.Array], jax.Array]
 
-def layer_norm(config: ModelConfig) -> nn.Module:
-    """A LayerNorm over d_model."""
-    return LayerNorm().build(config.d_model, dtype=config.dtype, param_dtype=config.param_dtype)
+#: What a stack passes from block to block: x, or the two streams of reversible residuals.
+Streams = Any
+
+
+def build_norm(config: ModelConfig) -> nn.Module:
+    """A norm over d_model."""
+    return config.norm.build(config.d_model, dtype=config.dtype, param_dtype=config.param_dtype)
 
 
 class Residual(nn.Module):
@@ -31,116 +37,113 @@ class Residual(nn.Module):
     config: ModelConfig
 
     def setup(self) -> None:
-        self.norm = layer_norm(self.config)
+        self.norm = build_norm(self.config)
         self.dropout = Dropout(self.config.dropout_rate)
 
-    def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        """Applies `sublayer` to x [..., D] within the residual connection."""
-        if self.config.norm == "pre":
+    def __call__(self, x: jax.Array, sublayer: Function) -> jax.Array:
+        """x [..., D] after the residual connection around `sublayer`."""
+        if self.config.norm_placement == "pre":
             return x + self.update(x, sublayer)
         return self.norm(x + self.dropout(sublayer(x)))
 
-    def update(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    def update(self, x: jax.Array, sublayer: Function) -> jax.Array:
         """What pre-norm adds to x."""
         return self.dropout(sublayer(self.norm(x)))
 
 
-def _feed_forward(config: ModelConfig) -> nn.Module:
-    options = Mlp(activation=config.activation, dropout_rate=config.feed_forward_dropout_rate)
-    return options.build(config.d_model, config.d_ff, layer_dtypes(config))
+class Sublayer(NamedTuple):
+    """A function [..., D] -> [..., D] and the residual connection around it."""
+
+    residual: Residual
+    function: Function
+
+    def update(self, x: jax.Array) -> jax.Array:
+        """What is added to the residual stream."""
+        return self.residual.update(x, self.function)
 
 
-class EncoderBlock(nn.Module):
-    """Self-mixing, then feed-forward."""
+class ResidualScheme(NamedTuple):
+    """How a stack's sublayers act on what is passed between them."""
 
-    num_updates: ClassVar[int] = 2
+    start: Callable[[jax.Array], Streams]
+    apply: Callable[[Sequence[Sublayer], Streams], Streams]
+    end: Callable[[Streams], jax.Array]
+
+
+def _standard(sublayers: Sequence[Sublayer], x: jax.Array) -> jax.Array:
+    for sublayer in sublayers:
+        x = sublayer.residual(x, sublayer.function)
+    return x
+
+
+def _reversible(
+    sublayers: Sequence[Sublayer], streams: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    a, b = streams
+    for sublayer in sublayers:
+        a, b = b, a + sublayer.update(b)
+    return a, b
+
+
+RESIDUALS = {
+    "standard": ResidualScheme(lambda x: x, _standard, lambda x: x),
+    "reversible": ResidualScheme(lambda x: (x, x), _reversible, lambda ab: (ab[0] + ab[1]) / 2),
+}
+
+
+class Block(nn.Module):
+    """Mixing, in the decoder then reading the memory, then the feed-forward network."""
 
     config: ModelConfig
     mixer: Mixer
+    cross: CrossMixer | None
 
     def setup(self) -> None:
-        self.mixer_residual = Residual(self.config)
-        self.feed_forward = _feed_forward(self.config)
-        self.feed_forward_residual = Residual(self.config)
-
-    def __call__(self, x_BSD: jax.Array, mask_BS: jax.Array) -> jax.Array:
-        """[B, S, D] -> [B, S, D]."""
-        x_BSD = self.mixer_residual(x_BSD, lambda x: self.mixer(x, mask_BS))
-        return self.feed_forward_residual(x_BSD, self.feed_forward)
-
-    def update(self, index: int, x_BSD: jax.Array, mask_BS: jax.Array) -> jax.Array:
-        """What sublayer `index` adds under reversible residuals."""
-        if index == 0:
-            return self.mixer_residual.update(x_BSD, lambda x: self.mixer(x, mask_BS))
-        return self.feed_forward_residual.update(x_BSD, self.feed_forward)
-
-
-class DecoderBlock(nn.Module):
-    """Causal self-mixing, then reading the memory, then feed-forward."""
-
-    num_updates: ClassVar[int] = 3
-
-    config: ModelConfig
-    mixer: Mixer
-    cross: CrossMixer
-
-    def setup(self) -> None:
-        self.mixer_residual = Residual(self.config)
-        self.cross_residual = Residual(self.config)
-        self.feed_forward = _feed_forward(self.config)
-        self.feed_forward_residual = Residual(self.config)
+        config = self.config
+        self.mixer_residual = Residual(config)
+        if self.cross is not None:
+            self.cross_residual = Residual(config)
+        self.feed_forward = config.feed_forward.build(
+            config.d_model, config.d_ff, layer_dtypes(config)
+        )
+        self.feed_forward_residual = Residual(config)
 
     def __call__(
-        self, x_BTD: jax.Array, mask_BT: jax.Array, memory_BSD: jax.Array, memory_mask_BS: jax.Array
-    ) -> jax.Array:
-        """[B, T, D] -> [B, T, D]."""
-        x_BTD = self.mixer_residual(x_BTD, lambda x: self.mixer(x, mask_BT))
-        projected = self.cross.project(memory_BSD, memory_mask_BS)
-        return self._read_and_feed(x_BTD, projected)
+        self, streams: Streams, mask_BL: jax.Array, memory: Sequence[jax.Array] = ()
+    ) -> Streams:
+        """The whole sequence; `memory` is [B, M, D] and its mask [B, M], in the decoder."""
+        return self._apply(self.sublayers(mask_BL, memory), streams)
 
     def step(
-        self, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
-    ) -> tuple[jax.Array, Any]:
-        """One token of each of the Z beams of each sentence; state leaves lead with B * Z."""
-        new_state = state
+        self, streams: Streams, state: Any, projected: Any, position: jax.Array
+    ) -> tuple[Streams, Any]:
+        """One token of each of Z beams, [B, Z, D]; the leaves of `state` lead with B * Z."""
+        next_state = state
 
-        def self_mix(x_BZD: jax.Array) -> jax.Array:
-            nonlocal new_state
-            y_ND, new_state = self.mixer.step(x_BZD.reshape(-1, x_BZD.shape[-1]), state, position)
+        def mix(x_BZD: jax.Array) -> jax.Array:
+            nonlocal next_state
+            x_ND = x_BZD.reshape(-1, x_BZD.shape[-1])
+            y_ND, next_state = self.mixer.step(x_ND, state, position)
             return y_ND.reshape(x_BZD.shape)
 
-        x_BZD = self.mixer_residual(x_BZD, self_mix)
-        return self._read_and_feed(x_BZD, projected), new_state
+        streams = self._apply(
+            self._sublayers(mix, lambda x: self.cross.read(x, projected)), streams
+        )
+        return streams, next_state
 
-    def update(
-        self,
-        index: int,
-        x_BTD: jax.Array,
-        mask_BT: jax.Array,
-        memory_BSD: jax.Array,
-        memory_mask_BS: jax.Array,
-    ) -> jax.Array:
-        """What sublayer `index` adds under reversible residuals."""
-        if index == 0:
-            return self.mixer_residual.update(x_BTD, lambda x: self.mixer(x, mask_BT))
-        projected = self.cross.project(memory_BSD, memory_mask_BS) if index == 1 else None
-        return self._update_after_mixing(index, x_BTD, projected)
+    def sublayers(self, mask_BL: jax.Array, memory: Sequence[jax.Array] = ()) -> list[Sublayer]:
+        """The sublayers over a whole sequence; arguments as in `__call__`."""
 
-    def update_step(
-        self, index: int, x_BZD: jax.Array, state: Any, projected: Any, position: jax.Array
-    ) -> tuple[jax.Array, Any]:
-        """`update` for one token of each beam; only self-mixing changes the state."""
-        if index > 0:
-            return self._update_after_mixing(index, x_BZD, projected), state
-        x_ND = self.mixer_residual.norm(x_BZD).reshape(-1, x_BZD.shape[-1])
-        y_ND, state = self.mixer.step(x_ND, state, position)
-        return y_ND.reshape(x_BZD.shape), state
+        def read(x_BTD: jax.Array) -> jax.Array:
+            return self.cross.read(x_BTD, self.cross.project(*memory))
 
-    def _update_after_mixing(self, index: int, x_BTD: jax.Array, projected: Any) -> jax.Array:
-        if index == 1:
-            return self.cross_residual.update(x_BTD, lambda x: self.cross.read(x, projected))
-        return self.feed_forward_residual.update(x_BTD, self.feed_forward)
+        return self._sublayers(lambda x_BLD: self.mixer(x_BLD, mask_BL), read)
 
-    def _read_and_feed(self, x_BTD: jax.Array, projected: Any) -> jax.Array:
-        x_BTD = self.cross_residual(x_BTD, lambda x: self.cross.read(x, projected))
-        return self.feed_forward_residual(x_BTD, self.feed_forward)
+    def _sublayers(self, mix: Function, read: Function) -> list[Sublayer]:
+        sublayers = [Sublayer(self.mixer_residual, mix)]
+        if self.cross is not None:
+            sublayers.append(Sublayer(self.cross_residual, read))
+        return [*sublayers, Sublayer(self.feed_forward_residual, self.feed_forward)]
+
+    def _apply(self, sublayers: list[Sublayer], streams: Streams) -> Streams:
+        return RESIDUALS[self.config.residual].apply(sublayers, streams)

@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, ConfigDict, PositiveInt, TypeAdapter, Vali
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import DropoutRate
-from transformer_jax.layers.feed_forward import Activation
+from transformer_jax.layers.feed_forward import FEED_FORWARDS, FeedForwardConfig, Mlp
+from transformer_jax.layers.norms import NORMS, LayerNorm, NormConfig
 from transformer_jax.mixers.base import NOT_CROSS, CrossMixerConfig, MixerConfig, MixerContext
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
@@ -64,13 +65,14 @@ class ModelConfig:
     cross: Annotated[CrossMixerConfig, OneOf(CROSS_MIXERS), BeforeValidator(_is_cross)] = (
         FullCross()
     )  #: the mixer that reads the memory
-    norm: Literal["pre", "post"] = "pre"  #: where LayerNorm stands; "post" is the paper's
+    norm: Annotated[NormConfig, OneOf(NORMS)] = LayerNorm()
+    norm_placement: Literal["pre", "post"] = "pre"
+    #: before each sublayer and after each stack, or after each residual connection, as in the paper
     residual: Literal["standard", "reversible"] = "standard"
     #: reversible: two streams; training's activation memory does not grow with depth
-    activation: Activation = "relu"
+    feed_forward: Annotated[FeedForwardConfig, OneOf(FEED_FORWARDS)] = Mlp()
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
     dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
-    feed_forward_dropout_rate: DropoutRate = 0.0
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Float = "float32"
     matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"  #: auto = the faster here
@@ -121,10 +123,10 @@ def check_model_config(config: ModelConfig) -> None:
         raise UserError(
             "model.matmul_dtype=auto is resolved by train.py alone; give float32 or bfloat16"
         )
-    if config.residual == "reversible" and config.norm != "pre":
+    if config.residual == "reversible" and config.norm_placement != "pre":
         raise UserError(
             "model.residual=reversible can be undone only where each sublayer adds to its stream: "
-            "set model.norm=pre"
+            "set model.norm_placement=pre"
         )
     if config.residual == "reversible" and config.remat:
         raise UserError(

@@ -1,16 +1,19 @@
-"""Reversible residuals (Gomez et al. 2017, arXiv:1707.04585; in the Transformer: Kitaev et
-al. 2020, arXiv:2001.04451, section 3).
+"""Training with reversible residuals (Gomez et al. 2017, arXiv:1707.04585; in the
+Transformer: Kitaev et al. 2020, arXiv:2001.04451, section 3).
 
-Two streams a, b in place of one, both x at first. Each sublayer, f(x) = dropout(
-sublayer(norm(x))), adds to one what it makes of the other:
+There are two streams a and b, both x at first. Each sublayer, f(x) = dropout(
+sublayer(norm(x))), adds to one of them its output for the other:
 
-    (a, b) -> (b, a + f(b)),        undone by        (a, b) -> (b - f(a), a)
+    (a, b) -> (b, a + f(b)),        with the inverse        (a, b) -> (b - f(a), a)
 
-so that the backward pass finds each sublayer's input again from its output, and training
-keeps the activations of one sublayer at a time, not of all: memory does not grow with
-depth. It costs one more forward pass, and what is found again is equal up to rounding.
-Dropout is replayed from the same keys. The stack's output is (a + b) / 2, which keeps the
-width at d_model where the paper's concatenation doubles it.
+So the backward pass reconstructs each sublayer's input from its output, and training keeps
+the activations of one sublayer at a time: memory does not grow with depth. This costs one
+more forward pass, and the reconstruction is exact up to rounding. Dropout is replayed from
+the same keys. The stack's output is (a + b) / 2, which keeps the width d_model, where the
+paper's concatenation doubles it.
+
+`models.block` holds the forward pass, which is differentiated as usual where nothing is
+dropped. This file holds the forward and backward pass of training.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,76 +24,44 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-#: One sublayer: (its parameters, those shared by the stack, x, memory, masks, key) -> f(x).
+#: One sublayer: (its block's parameters, those shared by the stack, x, memory, masks, key) -> f(x).
 Update = Callable[..., jax.Array]
 Pair = tuple[jax.Array, jax.Array]
 
 
-def forward_pair(pair: Pair, update: Callable[[jax.Array], jax.Array]) -> Pair:
-    """One sublayer further."""
-    a, b = pair
-    return b, a + update(b)
+def run_stack(
+    stack: nn.Module, x_BLD: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array]
+) -> Pair:
+    """Both streams after all blocks of a bound `Stack`, with a memory-efficient gradient.
 
-
-def run_stack(stack: nn.Module, x_BLD: jax.Array, memory: Any, masks: Any) -> jax.Array:
-    """All blocks of a bound `Encoder` or `Decoder`, [B, L, D] -> [B, L, D].
-
-    With a dropout key, as in training, the backward pass reconstructs the activations.
-
-    Args:
-        stack: has `blocks`, and `update(layer, index, x, memory, masks)`.
-        x_BLD: the embedded tokens.
-        memory: a pytree of arrays that gradients flow to, besides x.
-        masks: a pytree of arrays that they do not.
+    The arguments are those of a block. Needs a "dropout" key.
     """
-    places = [(i, j) for i, block in enumerate(stack.blocks) for j in range(block.num_updates)]
-    if stack.is_initializing() or not stack.has_rng("dropout"):
-
-        def update_at(layer: int, index: int, x: jax.Array) -> jax.Array:
-            return stack.update(layer, index, x, memory, masks)
-
-        pair = (x_BLD, x_BLD)
-        for i, j in places:
-            pair = forward_pair(pair, partial(update_at, i, j))
-        return (pair[0] + pair[1]) / 2
+    places = [
+        (i, j)
+        for i, block in enumerate(stack.blocks)
+        for j in range(len(block.sublayers(mask_BL, memory)))
+    ]
     params = dict(stack.variables["params"])
     own = [params.pop(f"blocks_{i}") for i in range(len(stack.blocks))]
     updates = tuple(_pure_update(stack.clone(parent=None), i, j) for i, j in places)
-    # A key of its own for each sublayer, so that either direction can draw the same bits.
+    # Every sublayer has its own key, so that both directions draw the same bits.
     keys = tuple(jax.random.split(stack.make_rng("dropout"), len(places)))
-    a, b = _run(updates, [own[i] for i, _ in places], params, x_BLD, memory, masks, keys)
-    return (a + b) / 2
-
-
-def step_stack(
-    blocks: Sequence[Any],
-    x_BZD: jax.Array,
-    position: jax.Array,
-    state: list[Any],
-    projected: list[Any],
-) -> tuple[jax.Array, list[Any]]:
-    """One token of each beam through a decoder's blocks: ([B, Z, D], the next state)."""
-    a_BZD = b_BZD = x_BZD
-    next_state = []
-    for block, layer_state, memory in zip(blocks, state, projected, strict=True):
-        for index in range(block.num_updates):
-            y_BZD, layer_state = block.update_step(index, b_BZD, layer_state, memory, position)
-            a_BZD, b_BZD = b_BZD, a_BZD + y_BZD
-        next_state.append(layer_state)
-    return (a_BZD + b_BZD) / 2, next_state
+    masks = (mask_BL, *memory[1:])
+    return _run(updates, [own[i] for i, _ in places], params, x_BLD, memory[:1], masks, keys)
 
 
 def _pure_update(stack: nn.Module, layer: int, index: int) -> Update:
     def update(
         own: Any, shared: Any, x_BLD: jax.Array, memory: Any, masks: Any, key: jax.Array
     ) -> jax.Array:
+        mask_BL, *memory_mask = masks
         return stack.apply(
             {"params": {**shared, f"blocks_{layer}": own}},
             layer,
             index,
             x_BLD,
-            memory,
-            masks,
+            mask_BL,
+            (*memory, *memory_mask),
             rngs={"dropout": key},
             method="update",
         )
@@ -111,21 +82,22 @@ def _run(
     pair = (x_BLD, x_BLD)
     for update, params, key in zip(updates, own, keys, strict=True):
 
-        def further(pair: Pair, inputs: Any, update: Update = update) -> Pair:
+        def forward(pair: Pair, inputs: Any, update: Update = update) -> Pair:
             params, shared, memory, masks, key = inputs
-            return forward_pair(pair, lambda x: update(params, shared, x, memory, masks, key))
+            a, b = pair
+            return b, a + update(params, shared, b, memory, masks, key)
 
-        pair = _once(further, pair, (params, shared, memory, masks, key))
+        pair = _once(forward, pair, (params, shared, memory, masks, key))
     return pair
 
 
 def _once(function: Callable[[Any, Any], Any], carry: Any, inputs: Any) -> Any:
-    """function(carry, inputs), as a loop of one turn whose end the compiler cannot see.
+    """function(carry, inputs), as a loop of one turn whose length the compiler does not know.
 
-    Left alone, XLA computes early what it can, and holds it: what each sublayer makes of the
-    memory, its dropout masks, and in the backward pass all reconstructed activations (its
-    CPU backend does not heed an `optimization_barrier` between them). Inside the turn the
-    inputs are tied to the loop's counter, or what hangs on them alone would be moved out.
+    Otherwise XLA computes as much as possible early and keeps it in memory: what each sublayer
+    computes from the memory, its dropout masks, and in the backward pass all reconstructed
+    activations (its CPU backend ignores an `optimization_barrier` between them). Inside the
+    loop the inputs are tied to the counter, so that what depends only on them is not moved out.
     """
 
     def turn(i: jax.Array, carry: Any) -> Any:
@@ -149,7 +121,7 @@ def _run_backward(updates: tuple[Update, ...], residuals: Any, gradients: Pair) 
     d_own = []
     for update, params, key in reversed(list(zip(updates, own, keys, strict=True))):
 
-        def back(state: Any, inputs: Any, update: Update = update) -> Any:
+        def backward(state: Any, inputs: Any, update: Update = update) -> Any:
             (a, b, da, db, d_shared, d_memory), _ = state
             params, shared, memory, masks, key = inputs
             y, pull = jax.vjp(
@@ -162,7 +134,7 @@ def _run_backward(updates: tuple[Update, ...], residuals: Any, gradients: Pair) 
             return (b - y, a, db, da + dx, d_shared, d_memory), d_params
 
         inputs = params, shared, memory, masks, key
-        carry, d_params = _once(back, (carry, zeros(params)), inputs)
+        carry, d_params = _once(backward, (carry, zeros(params)), inputs)
         d_own.append(d_params)
     _, _, da, db, d_shared, d_memory = carry
     return d_own[::-1], d_shared, da + db, d_memory, None, None
