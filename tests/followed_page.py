@@ -1,0 +1,105 @@
+"""Follows a page of docs/ as a stranger would: in a copy of the repository, block by block.
+
+A page shows each file that it adds (```python title=PATH), each change of a file (```diff
+title=PATH, with the lines above for context) and the commands that it asks for (```sh). The
+copy is imported in place of this repository, so every file of the page must import what it
+uses, and its lines in other files must be enough.
+"""
+
+import contextlib
+import importlib
+import re
+import runpy
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: The packages that are imported from the copy.
+PACKAGES = ("transformer_jax", "tests")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the file that it is about, if any, and its text."""
+
+    kind: str
+    title: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of docs/`page`."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    fences = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(*fence) for fence in fences]
+
+
+@contextlib.contextmanager
+def followed(page: str, folder: Path) -> Iterator[Path]:
+    """A copy of the repository in which docs/`page` was followed, in place of the repository."""
+    # Compiled files too, which is faster; but not those that another process is writing.
+    half_written = shutil.ignore_patterns("*.pyc.*")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=half_written)
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("figures"))
+    for block in blocks(page):
+        file = folder / block.title
+        if block.kind == "python":
+            assert not file.exists(), f"{block.title} exists already"
+            file.write_text(block.text, encoding="utf-8")
+        elif block.kind == "diff":
+            file.write_text(patched(file.read_text(encoding="utf-8"), block.text), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in imported():
+            patch.delitem(sys.modules, name)
+        patch.setattr(sys, "path", [str(folder), *sys.path])
+        importlib.invalidate_caches()
+        yield folder
+        for name in imported():
+            del sys.modules[name]
+
+
+def imported() -> list[str]:
+    """The modules of the packages that the copy replaces."""
+    return [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
+
+
+def patched(text: str, diff: str) -> str:
+    """A + line enters after the line above it in the diff; a - line goes."""
+    lines, at = text.splitlines(), 0
+    for line in diff.splitlines():
+        if line.startswith("+"):
+            lines.insert(at + 1, line[1:])
+            at += 1
+        else:
+            at = lines.index(line[1:])
+            if line.startswith("-"):
+                del lines[at]
+                at -= 1
+    return "\n".join(lines) + "\n"
+
+
+def copied(folder: Path, name: str) -> ModuleType:
+    """A module of the copy, such as tests.contract.suite."""
+    module = importlib.import_module(name)
+    assert module.__file__ is not None and Path(module.__file__).is_relative_to(folder)
+    return module
+
+
+def run_commands(page: str, folder: Path) -> None:
+    """Runs the `python SCRIPT` commands of the page in the copy."""
+    text = "".join(block.text for block in blocks(page) if block.kind == "sh")
+    for script in re.findall(r"^python (\S+)$", text, re.MULTILINE):
+        runpy.run_path(str(folder / script), run_name="__main__")
+
+
+def longest_line(page: str) -> int:
+    """Of the page's Python files; the linter allows 100."""
+    files = [block.text for block in blocks(page) if block.kind == "python"]
+    return max(len(line) for text in files for line in text.splitlines())
