@@ -1,4 +1,4 @@
-"""Dropout as a module: it owns no parameters, only its place in the random stream."""
+"""Dropout as a module, which has no parameters and draws a key for each call."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ class Dropout(nn.Module):
     rate: float
 
     def key(self) -> jax.Array | None:
-        """The key of this call, or None where nothing is dropped."""
+        """The key of this call, or None if nothing is dropped."""
         return self.make_rng("dropout") if self.rate and self.has_rng("dropout") else None
 
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.layers.parameters import Layer
 
-class Embedding(nn.Module):
-    """A [V, D] table; also the vocabulary projection where embeddings are tied."""
+
+class Embedding(Layer):
+    """A [V, D] table; also the vocabulary projection if embeddings are tied."""
 
     vocab_size: int
     features: int
@@ -17,12 +19,8 @@ class Embedding(nn.Module):
 
     def setup(self) -> None:
         init = nn.initializers.normal(stddev=self.features**-0.5)
-        self.table = self.param(
-            "table",
-            nn.with_logical_partitioning(init, ("vocab", "embed")),
-            (self.vocab_size, self.features),
-            self.param_dtype,
-        )
+        shape = (self.vocab_size, self.features)
+        self.table = self.weight("table", init, shape, ("vocab", "embed"))
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[...] int32 -> [..., D]."""

@@ -24,11 +24,11 @@ def log_uniform(low: float, high: float) -> Initializer:
 
 
 def softplus_inverse_of_log_uniform(low: float, high: float) -> Initializer:
-    """Values whose softplus lies between `low` and `high`, uniform in the logarithm."""
+    """Values with a softplus between `low` and `high`, uniform in the logarithm."""
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
         wanted = jnp.exp(log_uniform(low, high)(key, shape))
-        # x + log(1 - exp(-x)) is the inverse, and holds its digits where x is small.
+        # x + log(1 - exp(-x)) is the inverse, written so that it is precise for small x.
         return (wanted + jnp.log(-jnp.expm1(-wanted))).astype(dtype)
 
     return init

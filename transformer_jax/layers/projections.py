@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from transformer_jax.layers.parameters import Layer
 from transformer_jax.ops.matmul import matmul
 
 #: Glorot and Bengio 2010; what the Transformer's reference code uses.
 default_kernel_init = nn.initializers.xavier_uniform()
 
 
-class Dense(nn.Module):
+class Dense(Layer):
     """y = x W + b on the last axis.
 
     Attributes:
@@ -34,19 +35,11 @@ class Dense(nn.Module):
     kernel_init: Callable[..., Any] = default_kernel_init
 
     def setup(self) -> None:
-        self.kernel = self.param(
-            "kernel",
-            nn.with_logical_partitioning(self.kernel_init, self.axes),
-            (self.in_features, self.features),
-            self.param_dtype,
-        )
+        shape = (self.in_features, self.features)
+        self.kernel = self.weight("kernel", self.kernel_init, shape, self.axes)
         if self.use_bias:
-            self.bias = self.param(
-                "bias",
-                nn.with_logical_partitioning(nn.initializers.zeros_init(), self.axes[1:]),
-                (self.features,),
-                self.param_dtype,
-            )
+            zeros = nn.initializers.zeros_init()
+            self.bias = self.weight("bias", zeros, shape[1:], self.axes[1:])
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., in_features] -> [..., features]."""

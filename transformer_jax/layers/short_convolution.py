@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.initializers import torch_uniform
+from transformer_jax.layers.parameters import Layer
 from transformer_jax.ops.convolutions import short_convolution, short_convolution_step
 
 
-class ShortConvolution(nn.Module):
+class ShortConvolution(Layer):
     """y_t = bias + sum_w kernel[w] x_{t - width + 1 + w}, each channel on its own."""
 
     features: int
@@ -19,19 +20,9 @@ class ShortConvolution(nn.Module):
     param_dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        named = nn.with_logical_partitioning
-        self.kernel = self.param(
-            "kernel",
-            named(torch_uniform, (None, "mlp")),
-            (self.width, self.features),
-            self.param_dtype,
-        )
-        self.bias = self.param(
-            "bias",
-            named(nn.initializers.zeros_init(), ("mlp",)),
-            (self.features,),
-            self.param_dtype,
-        )
+        shape, zeros = (self.width, self.features), nn.initializers.zeros_init()
+        self.kernel = self.weight("kernel", torch_uniform, shape, (None, "mlp"))
+        self.bias = self.weight("bias", zeros, shape[1:], ("mlp",))
 
     def __call__(self, x_BLE: jax.Array) -> jax.Array:
         """[B, L, E] -> [B, L, E]."""

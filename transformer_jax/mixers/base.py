@@ -1,4 +1,4 @@
-"""What every sequence mixer is: the same projections seen two ways.
+"""The interface of every sequence mixer: one function in two forms.
 
 `__call__` mixes a whole sequence in parallel (training, encoding); `step` takes one
 token and the state of those before it (decoding). The two are equal, and
@@ -22,7 +22,7 @@ from transformer_jax.positions.base import Position, PositionContext
 #: instead (for "cross" only why: the alternatives are the same for all).
 Refusals = dict[str, str]
 
-#: Why a mixer without a `CrossMixer` of its name cannot read the memory, unless it says better.
+#: Why a mixer without an entry in `CROSS_MIXERS` cannot read the memory, by default.
 NOT_CROSS = "it mixes one sequence with itself, and has no queries that read another"
 
 State = Any
@@ -35,7 +35,7 @@ class MixerContext(PositionContext):
     Attributes:
         dtype: of activations.
         matmul_dtype: of the operands of matrix products.
-        layer: its place in the stack, from 0, for constants that differ between layers.
+        layer: index of the layer in its stack, for constants that differ between layers.
     """
 
     dtype: str = "float32"
@@ -79,7 +79,7 @@ class MixerConfig:
         """The Flax module, not yet initialised."""
         raise NotImplementedError
 
-    def refuse_set(self, option: str, why: str) -> None:
+    def refuse_unused(self, option: str, why: str) -> None:
         """Raises UserError if an option that this role does not use is not at its default."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         value = getattr(self, option)
@@ -87,23 +87,36 @@ class MixerConfig:
             raise UserError(f"{option}={value} has no effect here: {why}")
 
 
-class Mixer(Layer):
-    """Self-mixing along the sequence, in the encoder or the decoder.
+class MixerModule(Layer):
+    """What self-mixers and readers of the memory have in common.
 
     Attributes:
         config: the mixer's options.
         context: the model's side of the configuration.
-        position: the stack's position scheme.
     """
 
     config: Any
     context: MixerContext
-    position: Position
 
     @property
     def param_dtype(self) -> str:
         """Of its parameters."""
         return self.context.param_dtype
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether `transformer_jax.viewing.attention` asks for the attention weights."""
+        return self.is_mutable_collection("intermediates") and not self.is_initializing()
+
+
+class Mixer(MixerModule):
+    """Self-mixing along the sequence, in the encoder or the decoder.
+
+    Attributes:
+        position: the stack's position scheme.
+    """
+
+    position: Position
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """Mixes [B, L, D] along L; padding (mask False) changes nothing at real tokens."""
@@ -133,20 +146,12 @@ class CrossMixerConfig:
         raise NotImplementedError
 
 
-class CrossMixer(Layer):
+class CrossMixer(MixerModule):
     """Reads the encoder's memory from the decoder.
 
-    The memory is projected once (`project`); the queries of all beams of a sentence
-    read it side by side on the length axis, so it is never copied per beam.
+    The memory is projected once (`project`). The queries of all beams of a sentence
+    are on the length axis of `read`, so the memory is never copied for a beam.
     """
-
-    config: Any
-    context: MixerContext
-
-    @property
-    def param_dtype(self) -> str:
-        """Of its parameters."""
-        return self.context.param_dtype
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of the memory; every leaf leads with B."""

@@ -10,12 +10,11 @@ blocks (the paper's "internal" construction, section 2 and appendix D), a token 
 O(L C (g + 2w + 1 + r)) time and memory in the encoder. A decoding step reads only the
 tokens of its C (g + w + 1 + r), though the cache keeps those of every token so far.
 
-The draw is a constant of `seed`, the layer's number and `max_length`, not of the data: the
-same token reads the same blocks in every batch, step and run, however far the batch is
-padded. Sequences much shorter than `max_length` therefore have fewer random blocks in the
-encoder. All heads of a layer share one draw, where the authors' code draws for each head;
-and the global blocks are the first g, where the authors also take the last, whose place
-depends on the padding.
+The draw depends on `seed`, the number of the layer and `max_length`, not on the data: the
+same token reads the same blocks in every batch, step and run, whatever the padding. In the
+encoder, sequences much shorter than `max_length` therefore have fewer random blocks. Unlike
+in the authors' code, all heads of a layer share one draw, and only the first g blocks are
+global: the position of the last one, which the authors also take, depends on the padding.
 """
 
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ class BigBird(SparseConfig):
     """As many window blocks as there are blocks is full attention."""
 
     block_size: PositiveInt = 64  #: tokens in a block; at most model.max_length are used
-    window_blocks: NonNegativeInt = 1  #: read on each side (decoder: before) besides one's own
+    window_blocks: NonNegativeInt = 1  #: read on each side (decoder: before) besides its own
     global_blocks: NonNegativeInt = 2  #: this many of the first blocks are read by all
     random_blocks: NonNegativeInt = 3  #: drawn for each block from the others
     seed: NonNegativeInt = 0  #: of the draw

@@ -34,7 +34,7 @@ class BothWaysConfig(MixerConfig):
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         if context.causal:
             for option in ("combine", "share_weights"):
-                self.refuse_set(option, "a decoder reads forwards only; set it in model.encoder")
+                self.refuse_unused(option, "a decoder reads forwards only; set it in model.encoder")
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         """The mixer that reads forwards."""

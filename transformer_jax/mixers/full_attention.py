@@ -13,11 +13,10 @@ maps another way (`HeadProjections`).
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from flax import struct
 from pydantic import PositiveInt
 
@@ -29,10 +28,12 @@ from transformer_jax.mixers.base import (
     Mixer,
     MixerConfig,
     MixerContext,
+    MixerModule,
 )
-from transformer_jax.mixers.heads import HeadProjections
+from transformer_jax.mixers.heads import HeadProjections, bias_of
 from transformer_jax.ops.attention import attention_mask, attention_weights, dot_product_attention
 from transformer_jax.ops.flash_attention import flash_attention
+from transformer_jax.ops.partial_attention import Bias
 from transformer_jax.ops.sequences import write_token
 from transformer_jax.positions.base import Position
 
@@ -120,31 +121,73 @@ class Memory:
     mask: jax.Array
 
 
-class FullAttention(Mixer):
-    """Self-attention over the whole sequence, or over the past in the decoder."""
+class DotProductAttention(MixerModule):
+    """Projections and attention, for self- and cross-attention."""
 
-    config: Full
+    config: FullOptions
 
     def setup(self) -> None:
         self.heads = self.config.heads(self.context)
         self.weight_dropout = Dropout(self.config.dropout_rate)
+
+    def attend(
+        self,
+        q_BTHK: jax.Array,
+        k_BMGK: jax.Array,
+        v_BMGK: jax.Array,
+        key_mask_BM: jax.Array,
+        *,
+        causal: bool = False,
+        bias: Bias | None = None,
+    ) -> jax.Array:
+        """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
+        scale, rate, key = self.heads.scale, self.config.dropout_rate, self.weight_dropout.key()
+        if self.config.implementation == "fused" and not self.is_watched:
+            return flash_attention(
+                q_BTHK,
+                k_BMGK,
+                v_BMGK,
+                key_mask_BM,
+                causal=causal,
+                bias=bias,
+                scale=scale,
+                dropout_rate=rate,
+                dropout_key=key,
+            )
+        mask = attention_mask(key_mask_BM, causal=causal)
+        bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
+        if self.is_watched:
+            weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
+            self.sow("intermediates", "attention_weights", weights_BHTM)
+        return dot_product_attention(
+            q_BTHK,
+            k_BMGK,
+            v_BMGK,
+            mask,
+            bias_HTM,
+            scale=scale,
+            dropout_rate=rate,
+            dropout_key=key,
+        )
+
+
+class FullAttention(DotProductAttention, Mixer):
+    """Self-attention over the whole sequence, or over the past in the decoder."""
+
+    config: Full
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         positions_L = jnp.arange(x_BLD.shape[1])
         q_BLHK = self.heads.queries(x_BLD)
         k_BLGK, v_BLGK = self.heads.keys_values(x_BLD)
         q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, positions_L, positions_L)
-        # The first call, for one pair, tells whether there is a bias; a fused loop asks for
-        # the rest block by block, when it is too late to create the scheme's parameters.
-        has_bias = self.position.bias(positions_L[:1], positions_L[:1]) is not None
-        y_BLHK = _attend(
-            self,
+        y_BLHK = self.attend(
             q_BLHK,
             k_BLGK,
             v_BLGK,
             mask_BL,
             causal=self.context.causal,
-            bias=self.position.bias if has_bias else None,
+            bias=bias_of(self.position),
         )
         return self.heads.join(y_BLHK)
 
@@ -179,14 +222,10 @@ class FullAttention(Mixer):
         return self.heads.join(y_B1HK)[:, 0], cache
 
 
-class FullCrossAttention(CrossMixer):
+class FullCrossAttention(DotProductAttention, CrossMixer):
     """Every target position attends to every real source position."""
 
     config: FullCross
-
-    def setup(self) -> None:
-        self.heads = self.config.heads(self.context)
-        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
@@ -194,47 +233,6 @@ class FullCrossAttention(CrossMixer):
         return Memory(key=key, value=value, mask=mask_BM)
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
-        y_BTHK = _attend(
-            self,
-            self.heads.queries(x_BTD),
-            projected.key,
-            projected.value,
-            projected.mask,
-            causal=False,
-            bias=None,
-        )
+        q_BTHK = self.heads.queries(x_BTD)
+        y_BTHK = self.attend(q_BTHK, projected.key, projected.value, projected.mask)
         return self.heads.join(y_BTHK)
-
-
-def _attend(
-    module: Any,
-    q_BTHK: jax.Array,
-    k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
-    key_mask_BM: jax.Array,
-    *,
-    causal: bool,
-    bias: Any,
-) -> jax.Array:
-    """Attention by the chosen implementation, with the weights shown to whoever looks."""
-    dropping = {
-        "dropout_rate": module.config.dropout_rate,
-        "dropout_key": module.weight_dropout.key(),
-    }
-    scale = module.heads.scale
-    is_watched = _is_watched(module)
-    if module.config.implementation == "fused" and not is_watched:
-        return flash_attention(
-            q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal=causal, bias=bias, scale=scale, **dropping
-        )
-    mask = attention_mask(key_mask_BM, causal=causal)
-    bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
-    if is_watched:
-        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
-        module.sow("intermediates", "attention_weights", weights_BHTM)
-    return dot_product_attention(q_BTHK, k_BMGK, v_BMGK, mask, bias_HTM, scale=scale, **dropping)
-
-
-def _is_watched(module: nn.Module) -> bool:
-    """Whether `transformer_jax.viewing.attention` is looking for the attention weights."""
-    return module.is_mutable_collection("intermediates") and not module.is_initializing()

@@ -6,14 +6,15 @@
     y = W_o (S_t^T q_t)
 
 Linear attention whose sums over the past are two state space models: the shift system
-lets a key be compared with the tokens right before it, the diagonal one remembers the
-pair. The products with v and q are its gates. O(L log L) in time by FFT, with P arrays
-of [B, L, D]; a decoding step is O(1) and keeps the last tokens and N/2 complex numbers
-for each entry of S.
+compares a key with the tokens right before it, and the diagonal one remembers the pair.
+The products with v and q are its gates. O(L log L) time by FFT, with P arrays of
+[B, L, D]; a decoding step is O(1) and keeps the last tokens and N/2 complex numbers for
+each entry of S.
 
-It reads forwards only: in the encoder it runs both ways (`both_ways`). What it keeps does
-not depend on content as Mamba's does. Past `direct_length` positions the FFT's rounding
-(about 1e-7 of the largest term) also reaches earlier outputs; see `ops.convolutions`.
+It reads forwards only; the encoder runs it in both directions (`both_ways`). Unlike Mamba,
+it does not choose by content what to keep. Beyond `direct_length` positions the FFT's
+rounding (about 1e-7 of the largest term) also reaches earlier outputs; see
+`ops.convolutions`.
 """
 
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ class H3Mixer(Mixer):
     def step(
         self, x_BD: jax.Array, state: H3State, position: jax.Array
     ) -> tuple[jax.Array, H3State]:
-        """One turn of both recurrences."""
+        """One step of both recurrences."""
         del position
         k_BD = self.key(x_BD)
         # The filter's taps run back in time, a window forwards.
@@ -140,7 +141,7 @@ class H3Mixer(Mixer):
 def _convolve_pairs(pairs: jax.Array, kernel_LH: jax.Array, direct_length: int) -> jax.Array:
     """Every entry of a head's matrix with that head's filter: [B, L, P, P, H] -> the same."""
     batch, length, p, _, heads = pairs.shape
-    # The entries go beside the rows of the batch, so that they share one filter.
+    # The entries become rows of the batch, because they share one filter.
     rows = jnp.moveaxis(pairs, 1, 3).reshape(-1, length, heads)
     y = long_convolution(rows, kernel_LH, direct_length=direct_length)
     return jnp.moveaxis(y.reshape(batch, p, p, length, heads), 3, 1)

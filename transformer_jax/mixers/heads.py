@@ -1,29 +1,34 @@
 """The linear maps around attention: queries, keys and values in, heads out."""
 
+from typing import cast
+
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import MixerContext
+from transformer_jax.ops.partial_attention import Bias
+from transformer_jax.positions.base import Position
 
 
 class HeadProjections(nn.Module):
     """W_q, W_k, W_v and W_o, with the head axis split out.
 
-    Two other ways of writing the same maps, each of which lets an argument be tested:
+    Two options write the same maps in another way:
 
-    `merged_query_key`: the scores x W_q,h W_k,h^T m^T see the two matrices only as their
-    product, so a head may hold that product itself, W_h of [D, D]: queries are x W_h, and
-    the tokens m are their own keys, shared by all heads. The product is no longer held to
-    rank head_dim, and costs D / (2 head_dim) times the parameters.
+    `merged_query_key`: the scores x W_q,h W_k,h^T m^T depend only on the product of the two
+    matrices, so a head can hold that product itself, W_h of [D, D]. Queries are x W_h, and the
+    tokens m are their own keys, shared by all heads. The product is no longer limited to rank
+    head_dim, and has D / (2 head_dim) times the parameters.
 
     `factored_value`: a head's value map D -> D is W_v,h ("down", to head_dim) times its
     block of W_o ("up"). With this option all heads share one "up": the sum of the heads
-    goes through a single [head_dim, D] matrix, as if the H blocks of W_o were equal.
+    is multiplied by a single [head_dim, D] matrix, as if the H blocks of W_o were equal.
 
     Attributes:
         context: the model's side of the configuration.
-        num_kv_heads: heads of keys and values; None = as many as queries have.
+        num_kv_heads: heads of keys and values; None = num_heads.
         merged_query_key: see above.
         factored_value: see above.
     """
@@ -39,7 +44,7 @@ class HeadProjections(nn.Module):
         kv_width = (self.num_kv_heads or c.num_heads) * c.head_dim
         heads = ("embed", "heads")
         if self.merged_query_key:
-            # As widely spread as the product of two matrices of the default initialisation.
+            # The deviation of the product of two matrices of the default initialisation.
             deviation = c.head_dim**0.5 * 2.0 / (c.d_model + width)
             init = nn.initializers.normal(deviation)
             self.query = Dense(
@@ -57,7 +62,7 @@ class HeadProjections(nn.Module):
 
     @property
     def scale(self) -> float:
-        """Of the query-key product: 1 / sqrt(head_dim), also where the two are merged."""
+        """Factor of the query-key product: 1 / sqrt(head_dim), also if the two are merged."""
         return self.context.head_dim**-0.5
 
     @property
@@ -68,11 +73,11 @@ class HeadProjections(nn.Module):
         return ((1, c.d_model) if self.merged_query_key else values), values
 
     def queries(self, x: jax.Array) -> jax.Array:
-        """[..., D] -> [..., H, K]; where merged, [..., H, D]."""
+        """[..., D] -> [..., H, K]; if merged, [..., H, D]."""
         return self.query.split(x, self.context.num_heads)
 
     def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[..., D] -> twice [..., G, K]; where merged, the keys are [..., 1, D]."""
+        """[..., D] -> keys and values [..., G, K]; if merged, the keys are [..., 1, D]."""
         groups = self.num_kv_heads or self.context.num_heads
         keys = x[..., None, :] if self.merged_query_key else self.key.split(x, groups)
         return keys, self.value.split(x, groups)
@@ -82,3 +87,13 @@ class HeadProjections(nn.Module):
         if self.factored_value:
             return self.out(heads.sum(axis=-2))
         return self.out.join(heads)
+
+
+def bias_of(position: Position) -> Bias | None:
+    """The scheme's bias as a function of query and key positions, or None if it has none.
+
+    Asks for one pair to find out, which also creates the scheme's parameters: inside a loop
+    over blocks it would be too late for that.
+    """
+    first_1 = jnp.zeros(1, jnp.int32)
+    return cast(Bias, position.bias) if position.bias(first_1, first_1) is not None else None

@@ -1,12 +1,12 @@
-"""What `linear` and `performer` share: everything but their feature map.
+"""What `linear` and `performer` share: everything except the feature map.
 
     y_i = sum_j <phi(q_i), phi(k_j)> v_j / sum_j <phi(q_i), phi(k_j)>
 
 computed as Q (K^T V), see `ops.kernel_attention`. A decoder's state is K^T V and the
 sum of the keys' features: its size is the same after one token and after a thousand.
 
-With rotary positions the features are rotated in the numerator and not in the
-normaliser, which stays positive (Su et al. 2021, arXiv:2104.09864, section 3.3).
+With rotary positions the features are rotated in the numerator only, so the
+normaliser stays positive (Su et al. 2021, arXiv:2104.09864, section 3.3).
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from transformer_jax.mixers.base import (
     Mixer,
     MixerConfig,
     MixerContext,
+    MixerModule,
 )
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import MASKED
@@ -67,20 +68,24 @@ class KernelConfig(MixerConfig):
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         del hooks
         if not context.causal:
-            self.refuse_set("chunk", "only a decoder trains in chunks; set it in model.decoder")
+            self.refuse_unused("chunk", "only a decoder trains in chunks; set it in model.decoder")
 
     def build(self, context: MixerContext, position: Position) -> Mixer:
         return KernelAttention(self, context, position)
 
 
-class KernelAttention(Mixer):
-    """Self-attention through a feature map."""
-
-    config: KernelConfig
+class FeatureHeads(MixerModule):
+    """Projections and feature map, for self- and cross-attention."""
 
     def setup(self) -> None:
         self.heads = HeadProjections(self.context)
         self.phi = self.config.feature_map(self.context.head_dim)
+
+
+class KernelAttention(FeatureHeads, Mixer):
+    """Self-attention through a feature map."""
+
+    config: KernelConfig
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
@@ -127,10 +132,10 @@ class KernelAttention(Mixer):
     def _rotated(
         self, q_BLHR: jax.Array, k_BLHR: jax.Array, positions_L: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]:
-        """Features for the numerator, and for the normaliser where those are others."""
+        """Features for the numerator, and for the normaliser if those are different."""
         rotated_q, rotated_k = self.position.rotate(q_BLHR, k_BLHR, positions_L, positions_L)
         if rotated_q is q_BLHR and rotated_k is k_BLHR:
-            return q_BLHR, k_BLHR, None, None  # no rotation: one set of scores serves both
+            return q_BLHR, k_BLHR, None, None  # no rotation: the same scores serve both
         return rotated_q, rotated_k, q_BLHR, k_BLHR
 
 
@@ -146,14 +151,10 @@ class KernelCrossConfig(CrossMixerConfig):
         return KernelCrossAttention(self, context)
 
 
-class KernelCrossAttention(CrossMixer):
+class KernelCrossAttention(FeatureHeads, CrossMixer):
     """Reads the memory through its sums: a query costs the same for any memory length."""
 
     config: KernelCrossConfig
-
-    def setup(self) -> None:
-        self.heads = HeadProjections(self.context)
-        self.phi = self.config.feature_map(self.context.head_dim)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> KernelSums:
         """K^T V of the memory."""

@@ -5,8 +5,7 @@
 O(L) time and memory in training and O(1) in a decoding step, whose state is one
 matrix of head_dim x head_dim per head. It cannot point at one token as sharply as
 softmax does: its weights are not exponential in the scores, and its state holds at
-most head_dim associations without interference. There are no attention weights to
-drop out.
+most head_dim associations without interference.
 """
 
 from dataclasses import dataclass

@@ -3,17 +3,18 @@
     head_h = softmax(Q_h (E_h K_h)^T / sqrt(head_dim)) (F_h V_h)
 
 with learned E, F of [R, max_length] that project the *length* of keys and values down
-to R rows. O(L R) time and memory. A padded token is zero before the projection and so
-is not in it, however much padding there is.
+to R rows. O(L R) time and memory. A padded token is set to zero before the projection, so
+the amount of padding has no effect.
 
-Ours: both begin as position m in row m mod R, with a little noise, and not as two independent
-random matrices. So row r of the keys stands for the same tokens as row r of the values from the
-first step on, and a model learns to look things up in far fewer steps.
+Unlike the paper, E and F start equal up to a little noise: position m is in row m mod R of
+both. So row r of the keys represents the same tokens as row r of the values from the first
+step on, and a model learns to look things up in far fewer steps than with two independent
+random matrices.
 
-It is defined up to max_length, as its parameters are; a position beyond those seen in
-training has columns of E and F that were never trained. All R rows are attended even
-where a short sentence fills them poorly. It cannot be causal: each row of E K mixes
-all positions.
+It is defined up to max_length, as its parameters are. A position beyond those seen in
+training has columns of E and F that were never trained. All R rows are attended to, even
+if a short sentence fills few of them. It cannot be causal: each row of E K mixes all
+positions.
 """
 
 from dataclasses import dataclass
@@ -26,13 +27,13 @@ from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
-from transformer_jax.layers.parameters import Layer
 from transformer_jax.mixers.base import (
     CrossMixer,
     CrossMixerConfig,
     Mixer,
     MixerConfig,
     MixerContext,
+    MixerModule,
     Refusals,
 )
 from transformer_jax.mixers.heads import HeadProjections
@@ -89,16 +90,10 @@ def _folded(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return (fold + 0.1 * max_length**-0.5 * jax.random.normal(key, shape)).astype(dtype)
 
 
-class LengthProjection(Layer):
+class LengthProjection(MixerModule):
     """E and F: keys and values [B, M, H, K] -> [B, R, H, K]."""
 
     config: LinformerOptions
-    context: MixerContext
-
-    @property
-    def param_dtype(self) -> str:
-        """Of E and F."""
-        return self.context.param_dtype
 
     def setup(self) -> None:
         c, sharing = self.context, self.config.sharing
@@ -144,31 +139,43 @@ class LengthProjection(Layer):
         ).astype(x_BMHK.dtype)
 
 
-class LinformerAttention(Mixer):
+class ProjectedAttention(MixerModule):
+    """Projections and attention to R rows, for self- and cross-attention."""
+
+    config: LinformerOptions
+
+    def setup(self) -> None:
+        self.heads = HeadProjections(self.context)
+        self.length_projection = LengthProjection(self.config, self.context)
+        self.weight_dropout = Dropout(self.config.dropout_rate)
+
+    def attend(self, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) -> jax.Array:
+        """[B, T, D]; without a mask, because padding is in none of the R rows."""
+        y_BTHK = dot_product_attention(
+            self.heads.queries(x_BTD),
+            k_BRHK,
+            v_BRHK,
+            jnp.ones((1, 1, 1, 1), bool),
+            dropout_rate=self.config.dropout_rate,
+            dropout_key=self.weight_dropout.key(),
+        )
+        return self.heads.join(y_BTHK)
+
+
+class LinformerAttention(ProjectedAttention, Mixer):
     """Bidirectional self-attention through a projected length."""
 
     config: Linformer
 
-    def setup(self) -> None:
-        self.heads = HeadProjections(self.context)
-        self.length_projection = LengthProjection(self.config, self.context)
-        self.weight_dropout = Dropout(self.config.dropout_rate)
-
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         k_BLHK, v_BLHK = self.heads.keys_values(x_BLD)
-        k_BRHK, v_BRHK = self.length_projection(k_BLHK, v_BLHK, mask_BL)
-        return _attend(self, x_BLD, k_BRHK, v_BRHK)
+        return self.attend(x_BLD, *self.length_projection(k_BLHK, v_BLHK, mask_BL))
 
 
-class LinformerCrossAttention(CrossMixer):
+class LinformerCrossAttention(ProjectedAttention, CrossMixer):
     """Reads R rows of projected memory, whatever the memory's length."""
 
     config: LinformerCross
-
-    def setup(self) -> None:
-        self.heads = HeadProjections(self.context)
-        self.length_projection = LengthProjection(self.config, self.context)
-        self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> ProjectedMemory:
         """E K and F V of the memory."""
@@ -176,17 +183,4 @@ class LinformerCrossAttention(CrossMixer):
         return ProjectedMemory(*self.length_projection(k_BMHK, v_BMHK, mask_BM))
 
     def read(self, x_BTD: jax.Array, projected: ProjectedMemory) -> jax.Array:
-        return _attend(self, x_BTD, projected.key, projected.value)
-
-
-def _attend(mixer: Any, x_BTD: jax.Array, k_BRHK: jax.Array, v_BRHK: jax.Array) -> jax.Array:
-    # No mask: what is padding has no part in any of the R rows.
-    y_BTHK = dot_product_attention(
-        mixer.heads.queries(x_BTD),
-        k_BRHK,
-        v_BRHK,
-        jnp.ones((1, 1, 1, 1), bool),
-        dropout_rate=mixer.config.dropout_rate,
-        dropout_key=mixer.weight_dropout.key(),
-    )
-    return mixer.heads.join(y_BTHK)
+        return self.attend(x_BTD, projected.key, projected.value)

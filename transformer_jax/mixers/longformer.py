@@ -9,9 +9,9 @@ symmetrically so: every token reads them, and they read every token,
 where qg, kg and vg come from projections of their own, as in the paper, or from the same
 ones (`share_projections`). O(L (w + g)) time and memory.
 
-The paper picks the global tokens for each task (a classification token, the words of a
-question); translation has neither, so here they are the first of the source. It is for
-the encoder: a global token reads what follows it.
+The paper chooses the global tokens for each task: a classification token, or the words of
+a question. Translation has neither, so here they are the first tokens of the source. The
+mixer is for the encoder only, because a global token reads what follows it.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class LongformerAttention(SparseAttention):
     def setup(self) -> None:
         super().setup()
         if not self.config.share_projections:
-            # Its output projection is never called, and so has no parameters.
+            # Its output projection is never called, so it has no parameters.
             self.global_heads = HeadProjections(self.context)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:

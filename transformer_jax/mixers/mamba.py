@@ -10,8 +10,8 @@ The step size delta, the input map B and the output map C depend on the token, s
 state keeps or forgets by content. O(L) in time; a decoding step is O(1) and keeps the
 last inputs of the convolution and a state of E x N numbers.
 
-It reads forwards only: in the encoder it runs both ways (`both_ways`). Everything about
-the past must fit the state, so it cannot look up an arbitrary earlier token exactly.
+It reads forwards only; the encoder runs it in both directions (`both_ways`). The state must
+hold everything about the past, so it cannot look up an arbitrary earlier token exactly.
 """
 
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ class MambaMixer(Mixer):
     def step(
         self, x_BD: jax.Array, state: MambaState, position: jax.Array
     ) -> tuple[jax.Array, MambaState]:
-        """One turn of the recurrence."""
+        """One step of the recurrence."""
         del position
         x_BE, window = self.conv.step(self.into(x_BD), state.window)
         x_BE = nn.silu(x_BE)

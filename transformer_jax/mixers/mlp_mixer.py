@@ -5,15 +5,14 @@
               lower triangular
 
 where the matrices act along the length, the same for every channel; the block's
-feed-forward layer mixes the channels. No attention: the weights do not depend on the
-tokens. A padded token is zero before the product and so has no part in it.
+feed-forward layer mixes the channels. There is no attention: the weights do not depend on
+the tokens. A padded token is set to zero before the product, so it has no effect.
 
-The encoder's cost is O(L F), linear in L with F fixed. The decoder is *quadratic*: to
-be causal a hidden unit must stand at a position and see only what is before it, and
-here there is one for each position, so that W1 and W2 take O(L^2) time and parameters;
-a decoding step is O(L) and keeps the inputs and the hidden units so far. Defined up to
-max_length; the rows of positions never seen in training were never trained. There are
-no attention weights to drop out.
+The encoder's cost is O(L F), linear in L with F fixed. The decoder is *quadratic*: to be
+causal, a hidden unit must have a position and see only the tokens up to it. There is one
+for each position, so W1 and W2 take O(L^2) time and parameters. A decoding step is O(L)
+and keeps the inputs and the hidden units so far. Defined up to max_length; the rows of
+positions never seen in training were never trained.
 """
 
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ class MlpMixer(MixerConfig):
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         del hooks
         if context.causal:
-            self.refuse_set(
+            self.refuse_unused(
                 "hidden",
                 "a decoder has model.max_length hidden units; set it in model.encoder",
             )
@@ -55,11 +54,11 @@ class MlpMixer(MixerConfig):
 
 @struct.dataclass
 class MixedSoFar:
-    """What the decoder's tokens so far leave: [B, max_length, D] each.
+    """What the decoder keeps of the tokens so far, [B, max_length, D] each.
 
     Attributes:
         input: the inputs of W1.
-        hidden: the inputs of W2; a position's do not change once they are there.
+        hidden: the inputs of W2, final once they are written.
     """
 
     input: jax.Array
@@ -131,7 +130,7 @@ class TokenMlp(Mixer):
     def _row(
         self, kernel_LL: jax.Array, bias_L: jax.Array, x_BLD: jax.Array, position: jax.Array
     ) -> jax.Array:
-        """Output `position` of a triangular product. The places after it are still zero."""
+        """Output `position` of a triangular product; the inputs after it are still zero."""
         column_L = jax.lax.dynamic_index_in_dim(
             kernel_LL[: x_BLD.shape[1]], position, axis=1, keepdims=False
         )

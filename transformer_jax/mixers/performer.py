@@ -7,13 +7,13 @@ so that <phi(q), phi(k)> / R estimates exp(<q, k> / sqrt(head_dim)) without bias
 more features R the layer tends to softmax attention. The w_r are orthogonal Gaussian
 draws, constants of the seed and the same in every layer and head; they are not redrawn
 during training. O(L R) time and memory, O(R) in a decoding step. It cannot follow
-sharp softmax rows: the variance of the estimate grows exponentially with the length
-of queries and keys. There are no attention weights to drop out.
+sharp softmax rows: the variance of the estimate grows exponentially with the norm of
+queries and keys.
 
-The features stay in float32's range because each query's are divided by their own
-maximum, which cancels, and each key's by theirs, which is carried as a log scale
-(`ops.kernel_attention`). Neither depends on another token, so a step is equal to the
-parallel form and padding is without effect.
+The features stay within the range of float32 because those of each query are divided by
+their maximum, which cancels, and those of each key by theirs, which is carried as a log
+scale (`ops.kernel_attention`). Neither depends on another token, so a step equals the
+parallel form and padding has no effect.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from transformer_jax.ops.random_features import log_positive_features, orthogona
 
 
 class PositiveFeatures(FeatureMap):
-    """exp(<w, x'> - |x'|^2 / 2), over the maximum of each vector's own."""
+    """exp(<w, x'> - |x'|^2 / 2), divided by its maximum over the features."""
 
     def __init__(self, features: int, head_dim: int, seed: int) -> None:
         self.directions_RK = orthogonal_directions(features, head_dim, seed)

@@ -2,19 +2,19 @@
 
     q = x W_qk,   k = q / |q|,   y_i = softmax over {j: h(q_j) = h(q_i)} of q_i k_j, on v_j
 
-A query attends to keys of its own bucket under a random angular hash, in several
-rounds of hashing weighed by their log-sum-exp; see `ops.lsh_attention` for the
-sorting, the chunks and the causal form. Queries and keys are one projection, keys are
-normalised, and a token attends to itself only where it has nothing else.
+A query attends to the keys of its own bucket under a random angular hash, in several
+rounds of hashing weighted by their log-sum-exp; see `ops.lsh_attention` for the sorting,
+the chunks and the causal form. Queries and keys are one projection, keys are normalised,
+and a token attends to itself only if it has nothing else.
 
-O(L log L) time for the sort and O(L C) for the scores, C the chunk. A decoding step is
-O(rounds C) whatever came before; the cache keeps keys and values of all tokens, and
-for each bucket the places of its last C tokens. It misses keys that hash apart from
-their query in every round, and those more than C places back in a crowded bucket: with
-few rounds it is an approximation. Hashing is by argmax, so two roundings of one number
-can, rarely, put a token into two buckets; "step equals parallel" holds up to that.
-Up to max_length <= chunk there is one bucket, and this is full attention with shared
-queries and keys. The paper's reversible residuals are `model.residual`.
+O(L log L) time for the sort and O(L C) for the scores, where C is the chunk. A decoding
+step is O(rounds C) at any position; the cache keeps keys and values of all tokens, and
+for each bucket the positions of its last C tokens. It is an approximation: it misses keys
+that are in another bucket than their query in every round, and keys more than C tokens
+back in a crowded bucket. Hashing is by argmax, so in rare cases two roundings of one
+number put a token into two buckets; "step equals parallel" holds up to that. If
+max_length <= chunk there is one bucket, and this is full attention with shared queries
+and keys. The paper's reversible residuals are `model.residual`.
 """
 
 import math
@@ -54,8 +54,8 @@ class Reformer(MixerConfig):
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
     chunk: PositiveInt = 64
-    #: C, tokens in a block; in the decoder, keys of its bucket that a query sees
-    rounds: PositiveInt = 4  #: hashes; more of them miss less and cost as much each
+    #: C, tokens in a block; in the decoder, keys that a query sees of its bucket
+    rounds: PositiveInt = 4  #: hashes; more of them miss fewer keys, at the same cost each
     buckets: PositiveInt | None = None
     #: 1 or an even number; None = the power of 2 next below 2 max_length / chunk
     seed: NonNegativeInt = 0  #: of the hash, the same in every layer and head
@@ -91,7 +91,7 @@ def bucket_factors(options: Reformer, max_length: int) -> tuple[int, ...]:
 
 @struct.dataclass
 class BucketCache:
-    """What the tokens so far leave.
+    """What decoding keeps of the tokens so far.
 
     Attributes:
         key: [B, max_length, H, K], of length 1.
@@ -140,7 +140,7 @@ class LshAttention(Mixer):
         return self.out.join(y_BLHK.astype(v_BLHK.dtype))
 
     def init_state(self, batch: int, max_length: int) -> BucketCache:
-        """Room for `max_length` tokens, and a ring of places for each bucket."""
+        """Room for `max_length` tokens, and a ring of positions for each bucket."""
         c = self.context
         empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtype)
         rings = (batch, c.num_heads, self.rounds, math.prod(self.factors))

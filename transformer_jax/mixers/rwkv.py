@@ -14,10 +14,10 @@ and then, in each head, with a learned bonus u for the token itself,
 
 O(L) in time, in chunks whose weights are exp of sums of logarithms (`ops.scans`); a
 decoding step is O(1) and keeps the last token and a matrix a head. RWKV's other half,
-channel mixing, is a feed-forward network; here the block's own takes its place.
+channel mixing, is a feed-forward network; the block's own replaces it here.
 
-It reads forwards only: in the encoder it runs both ways (`both_ways`). Everything about
-the past must fit the state, so it cannot look up an arbitrary earlier token exactly.
+It reads forwards only; the encoder runs it in both directions (`both_ways`). The state must
+hold everything about the past, so it cannot look up an arbitrary earlier token exactly.
 """
 
 from dataclasses import dataclass
@@ -160,7 +160,7 @@ class RWKVMixer(Mixer):
     def step(
         self, x_BD: jax.Array, state: RWKVState, position: jax.Array
     ) -> tuple[jax.Array, RWKVState]:
-        """One turn of the recurrence."""
+        """One step of the recurrence."""
         del position
         (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.token)
         y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.matrix)

@@ -9,10 +9,10 @@ with a fixed filter: O(L log L) in time by FFT, and O(1) for a decoding step, wh
 N complex numbers a channel. In the encoder each channel has two filters, one over what
 came before and one over what follows.
 
-It weighs by distance alone, never by content. Past `direct_length` positions the FFT's
-rounding (about 1e-7 of the largest term) also reaches earlier outputs; see
-`ops.convolutions`. XLA's CPU backend computes its transforms at a small fraction of the
-speed of matrix products.
+The weight of a token depends on its distance alone, never on its content. Beyond
+`direct_length` positions the FFT's rounding (about 1e-7 of the largest term) also reaches
+earlier outputs; see `ops.convolutions`. XLA's CPU backend computes FFTs at a small fraction
+of the speed of matrix products.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class S4DMixer(Mixer):
     def step(
         self, x_BD: jax.Array, state: ComplexState, position: jax.Array
     ) -> tuple[jax.Array, ComplexState]:
-        """One turn of the recurrence."""
+        """One step of the recurrence."""
         del position
         y_BD, real, imag = ssm_step(self.systems.system(), x_BD, state.real, state.imag)
         return self._gated(y_BD, x_BD), ComplexState(real=real, imag=imag)

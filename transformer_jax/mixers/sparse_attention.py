@@ -1,12 +1,12 @@
 """What the sparse attention mixers share: projections, position hooks, decoding.
 
-A subclass says who reads whom: in parallel (`attend`), and as the list of cached
-positions that one token reads (`reads`).
+A subclass defines which keys each query reads: in parallel (`attend`), and as the list of
+cached positions that one token reads (`reads`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals
 from transformer_jax.mixers.full_attention import KeyValueCache
-from transformer_jax.mixers.heads import HeadProjections
+from transformer_jax.mixers.heads import HeadProjections, bias_of
 from transformer_jax.ops.attention import dot_product_attention
-from transformer_jax.ops.partial_attention import Bias, Hooks
+from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sequences import write_token
 
 
@@ -25,8 +25,8 @@ class SparseConfig(MixerConfig):
     """What the options of sparse attention mixers have in common."""
 
     refuses: ClassVar[Refusals] = {
-        "cross": "which keys a token reads depends on its place among them, and a target token has "
-        "no place in the source"
+        "cross": "which keys a token reads depends on its position among them, and a target token "
+        "has no position in the source"
     }
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
 
@@ -69,19 +69,11 @@ class SparseAttention(Mixer):
 
     def hooks(self) -> Hooks:
         """The position scheme's bias, if it has one, and the dropout of this call."""
-        here_1 = jnp.zeros(1, jnp.int32)
-        # Asking once out here also makes the scheme create its parameters, which it could
-        # not do inside the loop over blocks.
-        has_bias = self.position.bias(here_1, here_1) is not None
-        return Hooks(
-            cast(Bias, self.position.bias) if has_bias else None,
-            self.config.dropout_rate,
-            self.weight_dropout.key(),
-        )
+        return Hooks(bias_of(self.position), self.config.dropout_rate, self.weight_dropout.key())
 
     def show_weights(self, attend: Callable[[jax.Array], jax.Array], x_BLD: jax.Array) -> None:
         """Stores the L x L weights if `viewing.attention` asks for them."""
-        if self.is_mutable_collection("intermediates") and not self.is_initializing():
+        if self.is_watched:
             batch, length, _ = x_BLD.shape
             # With the identity for values, the output is the weights.
             one_hot = jnp.eye(length)[None, :, None, :]
@@ -107,7 +99,7 @@ class SparseAttention(Mixer):
         position: jax.Array,
         at_M: jax.Array,
     ) -> jax.Array:
-        """One token reads the keys given, which stand at `at_M`: [B, D]."""
+        """One token reads keys and values whose positions are `at_M`: [B, D]."""
         bias_H1M = self.position.bias(position[None], at_M)
         mask_M = exists_M[None, None, None, :]
         y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_M, bias_H1M)
@@ -115,7 +107,7 @@ class SparseAttention(Mixer):
 
 
 class CachedSparseAttention(SparseAttention):
-    """Sparse attention whose tokens may reach far back: a step finds them in a full cache."""
+    """Sparse attention with keys far back: a step selects them from a cache of all tokens."""
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens, of which a step reads only those in `reads`."""
@@ -130,7 +122,7 @@ class CachedSparseAttention(SparseAttention):
     def step(
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
     ) -> tuple[jax.Array, KeyValueCache]:
-        """Writes this token's key and value and attends to the few that it may read."""
+        """Writes this token's key and value, and attends to the few positions that it reads."""
         q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
         cache = KeyValueCache(
             key=write_token(state.key, k_B1HK, position),

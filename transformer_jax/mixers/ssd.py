@@ -8,8 +8,8 @@ Mamba with one decay a head instead of one a channel and state entry. The same m
 masked product (C B^T * decays) x, like attention without softmax, and runs as matrix
 products in chunks: O(L) in time. A decoding step is O(1) and keeps a matrix a head.
 
-It reads forwards only: in the encoder it runs both ways (`both_ways`). Everything about
-the past must fit the state, so it cannot look up an arbitrary earlier token exactly.
+It reads forwards only; the encoder runs it in both directions (`both_ways`). The state must
+hold everything about the past, so it cannot look up an arbitrary earlier token exactly.
 """
 
 from dataclasses import dataclass
@@ -120,7 +120,7 @@ class SSDMixer(Mixer):
     def step(
         self, x_BD: jax.Array, state: SSDState, position: jax.Array
     ) -> tuple[jax.Array, SSDState]:
-        """One turn of the recurrence."""
+        """One step of the recurrence."""
         del position
         mixed_BE, window = self.conv.step(self.into(x_BD), state.window)
         x_BHK, b_BGN, c_BGN = self._split(nn.silu(mixed_BE))

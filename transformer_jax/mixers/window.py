@@ -8,8 +8,8 @@ with window w and dilation d; the softmax is over these alone. O(L w) time and m
 computed in blocks; a decoding step is O(w) and keeps a ring of d (w + 1) keys and values,
 however long the output. One layer sees w d tokens each way, n layers n w d.
 
-It cannot read a token outside the window in one layer, and with d > 1 none between the
-multiples of d: a pattern such as `mixers=("window", "full")` lets one in some layers do so.
+One layer cannot read a token outside the window, nor, with d > 1, one between the multiples
+of d. In a pattern such as `mixers=(Window(), Full())` other layers do so.
 """
 
 from dataclasses import dataclass

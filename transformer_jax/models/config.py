@@ -1,6 +1,7 @@
 """The model's shape: everything that `params` depend on, and nothing about how it is run."""
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -97,7 +98,9 @@ def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
         head_dim=config.head_dim or config.d_model // config.num_heads,
         max_length=config.max_length,
         causal=causal,
-        **layer_dtypes(config),
+        dtype=config.dtype,
+        matmul_dtype=config.matmul_dtype,
+        param_dtype=config.param_dtype,
     )
 
 
@@ -135,7 +138,8 @@ def check_model_config(config: ModelConfig) -> None:
     _check_stack(config, config.encoder, "encoder")
     _check_stack(config, config.decoder, "decoder")
     cross = f"model.cross={to_text(config.cross, CROSS_MIXERS)}"
-    _prefixed(cross, lambda: config.cross.check(mixer_context(config, causal=False)))
+    with _errors_of(cross):
+        config.cross.check(mixer_context(config, causal=False))
     if config.tie_embeddings == "all" and config.source_vocab_size != config.target_vocab_size:
         raise UserError(
             "model.tie_embeddings=all needs one vocabulary for both languages, got "
@@ -168,10 +172,11 @@ def _check_fields(config: ModelConfig) -> None:
             raise UserError(f"model.{name}: in Python, write {getattr(valid, name)!r}")
 
 
-def _prefixed(place: str, check: Callable[[], None]) -> None:
-    """Runs a check of a variant; its error starts with the variant's place in the config."""
+@contextlib.contextmanager
+def _errors_of(place: str) -> Iterator[None]:
+    """Errors of a variant's check begin with the variant's place in the config."""
     try:
-        check()
+        yield
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
 
@@ -183,13 +188,14 @@ def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
         if reason:
             raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {reason}")
     position = f"model.{role}.position={to_text(stack.position, POSITIONS)}"
-    _prefixed(position, lambda: stack.position.check(context))
+    with _errors_of(position):
+        stack.position.check(context)
     hooks = stack.position.build(context).hooks()
     mixers = list(dict.fromkeys(layer_mixers(stack)))
     _check_hooks(stack.position, hooks, mixers, f"model.{role}", context)
     for mixer in mixers:
-        place = f"model.{role}.mixers={to_text(mixer, MIXERS)}"
-        _prefixed(place, lambda mixer=mixer: mixer.check(context, hooks))
+        with _errors_of(f"model.{role}.mixers={to_text(mixer, MIXERS)}"):
+            mixer.check(context, hooks)
 
 
 def _check_hooks(

@@ -2,12 +2,12 @@
 
     score_h(i, j) -= slope_h * |i - j|,        slope_h = 2^(-8 h / H),  h = 1 ... H
 
-Nothing is learned, and every length is defined: the paper's point is quality past the
-trained length. The paper is causal, where |i - j| = i - j; a bidirectional stack gets
-the symmetric form, which knows how far a word is but not on which side: the mirror
-image of a sentence gives the mirror image of its outputs. Where H is no power of two,
-the slopes of the next smaller one are followed by every other slope of the next larger
-one, as in the authors' code.
+Nothing is learned, and every length is defined: the paper's aim is quality beyond the
+trained length. The paper is causal, where |i - j| = i - j. A bidirectional stack gets the
+symmetric form, which depends on how far a token is but not on which side: the mirror image
+of a sentence gives the mirror image of its outputs. If H is not a power of two, the slopes
+of the next smaller power are followed by every other slope of the next larger one, as in
+the authors' code.
 """
 
 from dataclasses import dataclass

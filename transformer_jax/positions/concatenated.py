@@ -1,12 +1,12 @@
-"""The position beside the word instead of added to it.
+"""Positions concatenated to the word embeddings instead of added to them.
 
     x_p = [word_p ; PE(p)],        word_p: D - width features, PE(p): `width` sinusoids
 
 The sinusoids of Vaswani et al. 2017 (see `sinusoidal.py`) in features of their own, so
-that word and place cannot be confused; the residual stream stays D wide, so the words
-give up `width` features. Word embeddings, and a vocabulary projection tied to them, are
-D - width wide: then logits are read from the word features of the last layer alone, as
-if the output table had zeros at the position features. An untied projection
+that word and position cannot be confused. The residual stream stays D wide, so the words
+have `width` features less. Word embeddings, and a vocabulary projection tied to them, are
+D - width wide: logits then depend only on the word features of the last layer, as if the
+output table had zeros at the position features. An untied projection
 (`tie_embeddings=none`) reads all D. Defined for every position.
 """
 
@@ -35,7 +35,7 @@ class Concatenated(PositionConfig):
             )
 
     def build(self, context: PositionContext) -> Position:
-        return SinusoidsBeside(self, context)
+        return ConcatenatedSinusoids(self, context)
 
     def position_width(self, d_model: int) -> int:
         """Features that hold the position."""
@@ -46,13 +46,13 @@ class Concatenated(PositionConfig):
         return d_model - self.position_width(d_model)
 
 
-class SinusoidsBeside(Position):
-    """Writes the sinusoids beside the word embeddings."""
+class ConcatenatedSinusoids(Position):
+    """Concatenates the sinusoids to the word embeddings."""
 
     config: Concatenated
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D - width] and the sinusoids of positions [L] -> [..., L, D]."""
         width = self.config.position_width(self.context.d_model)
-        beside = sinusoids(positions, width).astype(x.dtype)
-        return jnp.concatenate([x, jnp.broadcast_to(beside, (*x.shape[:-1], beside.shape[-1]))], -1)
+        position = sinusoids(positions, width).astype(x.dtype)
+        return jnp.concatenate([x, jnp.broadcast_to(position, (*x.shape[:-1], width))], -1)

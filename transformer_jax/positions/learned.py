@@ -2,9 +2,9 @@
 
     x_p = word_p + sqrt(D) * table[p],        table: [max_length, D]
 
-One vector for each place. Past `max_length` there is none, and none is made up: a
-longer sequence is refused when the model is traced. Places that are rare in training
-(the ends of the longest sentences) are learned badly.
+One vector for each position. There is none beyond `max_length`, so a longer sequence is
+refused when the model is traced. Positions that are rare in training (the ends of the
+longest sentences) are learned badly.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class LearnedPosition(Position):
     """Adds a learned vector for each position to the word embeddings."""
 
     def setup(self) -> None:
-        # As the words: a table of deviation D^-0.5, scaled by sqrt(D) where it is used, so
-        # that an optimizer's steps move both alike.
+        # Like the word embeddings: deviation D^-0.5, scaled by sqrt(D) where it is used, so
+        # that the optimizer's steps have the same effect on both.
         self.table = self.param(
             "table",
             nn.with_logical_partitioning(

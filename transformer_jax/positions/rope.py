@@ -3,8 +3,8 @@
     (x_2i, x_2i+1)  ->  rotated by the angle p * base^(-2i / head_dim)
 
 applied to queries and keys, so that their product depends on the difference of their
-positions alone. Nothing is learned, and every position is defined, but angles that were
-not seen in training follow past the trained length, where quality is known to fall.
+positions alone. Nothing is learned, and every position is defined, but beyond the trained
+length there are angles that were not seen in training, and quality is known to fall.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
-"""The position as one number in [0, 1), the plainest scheme that has an order.
+"""The position as one number in [0, 1), the simplest scheme that gives an order.
 
     x_p = word_p + (p / max_length) * sqrt(D) * w,        w: [D], learned
 
-The number is a feature of its own, which enters the residual stream along one learned
-direction. Neighbours differ by only 1 / max_length, so the model tells them apart with
-difficulty: what Vaswani et al. 2017 chose sinusoids to avoid. The number is a share of
-`max_length` and not of the sentence's length, because a decoder does not know how long
-its sentence will be. Past `max_length` it would leave [0, 1): refused.
+The number enters the residual stream along one learned direction. Neighbours differ by
+only 1 / max_length, so they are hard to tell apart, which is why Vaswani et al. 2017 chose
+sinusoids. The number is a fraction of `max_length` and not of the sentence's length,
+because a decoder does not know how long its sentence will be. Beyond `max_length` it would
+leave [0, 1), so longer sequences are refused.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
     PE(p, 2i) = sin(p / 10000^(2i/D)),    PE(p, 2i+1) = cos(p / 10000^(2i/D))
 
-added to the embeddings. Defined for every position, so no length is out of range,
-though quality past the trained length is not promised.
+added to the embeddings. Defined for every position, but quality beyond the trained length
+is not promised.
 """
 
 from dataclasses import dataclass

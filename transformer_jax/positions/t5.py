@@ -3,10 +3,10 @@
     score_h(i, j) += table[bucket(j - i), h]
 
 Distances fall into buckets: one each for the short ones, logarithmically wider ones up
-to `max_distance`, and the last for all beyond. A bidirectional stack spends half the
-buckets on each direction; a causal one has no use for the future's. All layers of a
-stack share the table, as in T5. Every length is defined, but beyond `max_distance`
-distances are not told apart. Scores keep their 1 / sqrt(head_dim), which T5 leaves out.
+to `max_distance`, and the last for all larger ones. A bidirectional stack uses half of the
+buckets for each direction; a causal one needs none for the future. All layers of a stack
+share the table, as in T5. Every length is defined, but distances beyond `max_distance` are
+not distinguished. Unlike in T5, scores are divided by sqrt(head_dim).
 """
 
 import math
