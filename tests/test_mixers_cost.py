@@ -1,4 +1,4 @@
-"""What each mixer costs as sequences grow: the compiler's account and no clock.
+"""What each mixer costs as sequences grow, as the compiler counts it.
 
 Forward and backward of one mixer of the base model's width, in each role it plays, are
 compiled at five lengths and never run. A mixer that does not call itself `quadratic` there must
@@ -47,7 +47,7 @@ def is_quadratic(name, role):
 
 
 class LearnedBias(Position):
-    """The costliest hook: a bias with parameters, which must not become an L x L array."""
+    """The most expensive hook: a bias with parameters, which must not become an L x L array."""
 
     def setup(self):
         self.table = self.param("table", nn.initializers.normal(), (self.context.num_heads, 32))
@@ -130,7 +130,7 @@ def flops(jaxpr):
 
 
 def shapes(jaxpr):
-    """Of every array in the program, loop bodies included."""
+    """Shapes of every array in the program, loop bodies included."""
     for eqn in jaxpr.eqns:
         yield from (var.aval.shape for var in eqn.outvars if hasattr(var.aval, "shape"))
         for body in inner(eqn):

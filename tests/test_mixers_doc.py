@@ -1,4 +1,4 @@
-"""docs/mixers.md says of every mixer and position what the registries say."""
+"""docs/mixers.md agrees with the registries about every mixer and position."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The benchmark of translation scores leaves nothing out, and compares what its rows say."""
+"""The benchmark of translation scores covers every mixer, and its rows differ as they say."""
 
 import dataclasses
 import importlib.util
@@ -45,7 +45,7 @@ def test_every_mixer_in_every_role_every_position_and_three_hybrids(benchmark):
         assert {kind_of(place, POSITIONS) for place in places} == set(POSITIONS)
     crosses = {kind_of(model.cross, CROSS_MIXERS) for model in alone.values()}
     assert crosses == set(CROSS_MIXERS)
-    assert len(set(models.values())) == len(models) - 1  # sinusoidal positions are the recipe's
+    assert len(set(models.values())) == len(models) - 1  # sinusoidal positions are the recipe's own
 
 
 def test_a_row_differs_from_the_recipe_only_where_it_says(benchmark):

@@ -30,7 +30,7 @@ def build(config: PositionConfig, *, causal: bool) -> tuple[Position, Any]:
 
 
 def with_parameters(schemes: dict[str, type[PositionConfig]]) -> list[str]:
-    """Names of the schemes that learn something; by shapes alone."""
+    """Names of the schemes with parameters; traced only."""
     params = {
         name: jax.eval_shape(lambda cls=cls: build(cls(), causal=False)[1])
         for name, cls in schemes.items()
@@ -49,7 +49,7 @@ def _touch(scheme: Position, positions: jax.Array) -> Any:
 
 
 def _seen(scheme: Position, variables: Any, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two ways in which positions can reach attention: embeddings [L, D], scores [H, L, L]."""
+    """The embeddings [L, D] and the scores [H, L, L], through which positions reach attention."""
     length = len(positions)
     width = scheme.config.word_width(suite.D)
     words = jax.random.normal(jax.random.key(3), (1, length, width))
@@ -62,7 +62,7 @@ def _seen(scheme: Position, variables: Any, positions: jax.Array) -> tuple[jax.A
 
 
 def check_shift_invariance(config: PositionConfig) -> None:
-    """Adding a number to all positions changes nothing, exactly where the scheme says so."""
+    """Adding a number to all positions changes nothing if and only if `shift_invariant`."""
     for causal in (False, True):
         scheme, variables = build(config, causal=causal)
         here = _seen(scheme, variables, jnp.arange(4))
@@ -122,7 +122,7 @@ TARGET = jnp.array([[6, 8, 10, 2]])
 
 
 def order_matters(name: str) -> bool:
-    """Whether the encoder of a model is anything but permutation-equivariant."""
+    """Whether the encoder of a model is not permutation-equivariant."""
     from transformer_jax.models.transformer import Transformer
 
     config = tiny(name)
@@ -138,7 +138,7 @@ def order_matters(name: str) -> bool:
 
 
 def check_model_steps(name: str) -> None:
-    """A model under this scheme: decoding step by step equals teacher forcing, two beams wide."""
+    """A model under this scheme: decoding step by step equals teacher forcing, with two beams."""
     config = tiny(name)
     params = _params(config)
     source_mask, target_mask = jnp.ones(SOURCE.shape, bool), jnp.ones(TARGET.shape, bool)

@@ -17,7 +17,7 @@ from transformer_jax.positions.registry import POSITIONS
 
 D, HEADS, BATCH, LENGTH, MEMORY = 16, 4, 3, 7, 5
 TOLERANCE = 2e-5
-#: The compiled `__call__` of each mixer seen, kept with the mixer so that its id stays its own.
+#: id of a mixer -> (the mixer, kept so that its id is not reused, its compiled `__call__`).
 _PROGRAMS: dict[int, tuple[Mixer, Any]] = {}
 MASK = jnp.arange(LENGTH) < jnp.array([LENGTH, 4, 1])[:, None]
 
@@ -43,7 +43,7 @@ def inputs(seed: int = 0) -> jax.Array:
 def initialised(mixer: Mixer) -> Any:
     init = jax.jit(lambda *args: mixer.init(*args))
     variables = init(jax.random.key(1), inputs(), MASK)
-    # Zero initialisations (biases, gates) would hide what passes through them.
+    # Parameters that start at zero (biases, gates) would hide mistakes.
     leaves, tree = jax.tree.flatten(nn.unbox(variables))
     keys = jax.random.split(jax.random.key(2), len(leaves))
     noisy = [x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
@@ -93,7 +93,7 @@ def influences(mixer: Mixer, variables: Any) -> np.ndarray:
 def check_no_leak(mixer: Mixer, variables: Any) -> None:
     """d y[t] / d x[s] is exactly zero for s > t, and not for all s <= t.
 
-    Not each s <= t: with one key to attend to, a weight is 1 whatever the query is.
+    Not for every s <= t: with a single key to attend to, the weight is 1 for every query.
     """
     influence = influences(mixer, variables)
     assert (influence[np.triu_indices(LENGTH, 1)] == 0).all(), "the future leaks into the past"
@@ -108,7 +108,7 @@ def check_sees_both_ways(mixer: Mixer, variables: Any) -> None:
 
 
 def check_padding_and_batch_mates(mixer: Mixer, variables: Any) -> None:
-    """Neither what stands at padding, how much there is nor the other rows change a real token."""
+    """The values at padding, its amount and the other rows have no effect on a real token."""
     x = inputs()
     plain = parallel(mixer, variables, x)
     garbage = jnp.where(MASK[..., None], x, 1e3)
@@ -157,7 +157,7 @@ def check_gradients(mixer: Mixer, variables: Any) -> None:
 
 
 def check_cross(mixer: CrossMixer) -> None:
-    """Reading is per query, padding in the memory is invisible, projecting is once."""
+    """Each query reads on its own, and padding in the memory has no effect."""
     x = inputs()
     memory = jax.random.normal(jax.random.key(7), (BATCH, MEMORY, D))
     mask = jnp.arange(MEMORY) < jnp.array([MEMORY, 2, 1])[:, None]

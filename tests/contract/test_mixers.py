@@ -1,4 +1,4 @@
-"""Every registered mixer against the suite, in every role it does not refuse.
+"""Every registered mixer must pass the suite in every role that it does not refuse.
 
 With small options (`small_options.py`), so that windows, blocks and chunks end within the
 suite's sequences.

@@ -1,4 +1,4 @@
-"""Every registered position scheme against the suite; and the suite against broken ones."""
+"""Every registered position scheme must pass the suite, and broken ones must not."""
 
 from typing import ClassVar
 
@@ -59,7 +59,7 @@ class TurnsOnlyQueries(RotaryPosition):
 
 
 class CountsFromTheFirstKey(LinearBias):
-    """Takes positions for indices: right in parallel, wrong once a step has one query."""
+    """Uses indices as positions: correct in parallel, wrong in a step with one query."""
 
     def bias(self, q_positions, k_positions):
         return super().bias(jnp.arange(len(q_positions)), jnp.arange(len(k_positions)))

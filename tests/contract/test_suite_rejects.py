@@ -1,4 +1,4 @@
-"""The suite is worth something only if it rejects mixers that are wrong."""
+"""The suite must reject broken mixers."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from transformer_jax.mixers.linear import Linear
 
 
 class Leaks(FullAttention):
-    """Sees the whole sequence while it says it is causal."""
+    """Reads the next token although it is causal."""
 
     def __call__(self, x, mask):
         y = super().__call__(x, mask)
@@ -28,7 +28,7 @@ class Leaks(FullAttention):
 
 
 class IgnoresPadding(Mixer):
-    """A mean over everything, padding and all."""
+    """A mean over all tokens, padding included."""
 
     def __call__(self, x, mask):
         return x + x.mean(axis=1, keepdims=True)
@@ -70,7 +70,7 @@ class HasADeadParameter(FullAttention):
 
 
 class ForgetsEarlierChunks(KernelAttention):
-    """Right as long as one chunk holds the sequence."""
+    """Correct if one chunk holds the whole sequence."""
 
     def __call__(self, x, mask):
         cuts = list(range(self.config.chunk, x.shape[1], self.config.chunk))
@@ -113,7 +113,7 @@ def test_rejected(cls, check):
         check(*build(cls))
 
 
-def test_small_options_show_what_the_default_ones_hide():
+def test_small_options_show_what_the_defaults_hide():
     cls = ForgetsEarlierChunks
     suite.check_step_equals_parallel(*build(cls, Linear()))
     with pytest.raises(AssertionError, match="Not equal"):

@@ -20,7 +20,7 @@ transformers = need("transformers")
 
 BATCH, D, HEADS, BLOCK, BLOCKS, RANDOM = 2, 16, 4, 4, 9, 2
 LENGTH = BLOCK * BLOCKS
-#: their block that stands at each of our places
+#: their block at each of our positions
 ORDER = [0, BLOCKS - 1, *range(1, BLOCKS - 1)]
 
 
@@ -49,7 +49,7 @@ def ours():
 
 
 def drawn(plan):
-    """What our plan draws for their blocks 1 ... N-2, in their numbers."""
+    """Our random blocks for their blocks 1 ... N-2, in their numbering."""
     rows = []
     for n in range(2, BLOCKS):
         fixed = {0, 1, *range(n - 1, min(n + 1, BLOCKS - 1) + 1)}

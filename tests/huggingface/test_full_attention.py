@@ -47,7 +47,7 @@ def dense(linear):
 def projections(query, key, value, out):
     return {
         "query": dense(query),
-        "key": {"kernel": dense(key)["kernel"]},  # a bias there changes no weight
+        "key": {"kernel": dense(key)["kernel"]},  # a bias there has no effect on the weights
         "value": dense(value),
         "out": dense(out),
     }
@@ -124,7 +124,7 @@ def test_rope_and_grouped_heads_of_llama(groups, implementation):
     )[0]
 
     def neighbours(weights):
-        # Llama turns feature i together with i + K/2, the paper and we with its neighbour.
+        # Llama rotates feature i together with i + K/2, the paper and we with its neighbour.
         order = np.arange(K).reshape(2, K // 2).T.reshape(-1)
         features = weights["kernel"].shape[1]
         index = (np.arange(0, features, K)[:, None] + order).reshape(-1)
@@ -173,7 +173,7 @@ def test_buckets_of_t5_at_every_distance(bidirectional):
 
 
 def test_alibi_of_bloom():
-    # Six heads: no power of two, so that the interleaved slopes are tried too.
+    # Six heads are not a power of two, so the interleaved slopes are tested too.
     from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
 
     torch.manual_seed(0)
@@ -203,7 +203,7 @@ def test_sinusoids_of_marian():
 
     theirs = MarianSinusoidalPositionalEmbedding(50, D).create_weight().numpy()
     ours = np.asarray(sinusoids(jnp.arange(50), D))
-    # Marian writes all sines before all cosines; the paper and we take turns.
+    # Marian has all sines before all cosines; the paper and we alternate.
     np.testing.assert_allclose(ours[:, 0::2], theirs[:, : D // 2], atol=ATOL)
     np.testing.assert_allclose(ours[:, 1::2], theirs[:, D // 2 :], atol=ATOL)
 
@@ -213,10 +213,10 @@ def test_learned_positions_of_bart():
 
     torch.manual_seed(0)
     theirs, words = BartLearnedPositionalEmbedding(LENGTH, D), inputs()
-    # Bart's first two rows stand for no position; ours are scaled by sqrt(D) as they are used.
+    # Bart's first two rows are not positions; ours are scaled by sqrt(D) when they are used.
     table = theirs.weight.detach().numpy()[2:] / D**0.5
     ours = Learned().build(context(causal=True))
-    for first in (0, 4):  # a whole sequence, and one that goes on after four tokens
+    for first in (0, 4):  # a whole sequence, and one that continues after four tokens
         x = words[:, first:]
         want = torch.as_tensor(x) + theirs(torch.as_tensor(x), past_key_values_length=first)
         at = jnp.arange(first, LENGTH)

@@ -39,7 +39,7 @@ def ours(config):
 
 
 def copied(module, suffix=""):
-    """Their projections as our parameters; our keys have no bias, and the softmax no use for it."""
+    """Their projections as our parameters; our keys have no bias, which softmax ignores."""
     dense = {}
     for name in ("query", "key", "value"):
         linear = getattr(module, name + suffix)

@@ -20,7 +20,7 @@ BATCH, LENGTH, D = 2, 11, 8
 
 
 def randomised(module):
-    """Every weight drawn at random, so that no zero or equal one hides a mistake."""
+    """Random weights, so that zeros and equal values hide no mistake."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -34,7 +34,7 @@ def array(tensor):
 
 
 def kernel(tensor):
-    """torch keeps [out, in]."""
+    """torch stores [out, in]."""
     return {"kernel": array(tensor).T}
 
 

@@ -1,4 +1,4 @@
-"""Building `linear` and `performer` and what holds for both, for their test files."""
+"""What the tests of `linear` and `performer` share."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from transformer_jax.positions.base import Position, PositionConfig
 
 
 class Turn(Position):
-    """Rotary positions on however many features there are, written plainly."""
+    """Rotary positions on any number of features, written without tricks."""
 
     def rotate(self, q, k, q_positions, k_positions):
         return self.turn(q, q_positions), self.turn(k, k_positions)
@@ -35,7 +35,7 @@ def build(name, *, causal, turned=True, **options):
 
 
 def assert_module_is_the_formula(mixer, variables, features, *, causal):
-    """Projections, features, rotation in the numerator alone, padding; and gradients."""
+    """Outputs and gradients, with rotation in the numerator only, and padding."""
     at = jnp.arange(suite.LENGTH)
     real = suite.MASK[..., None]
 

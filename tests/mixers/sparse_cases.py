@@ -1,6 +1,6 @@
 """Sparse mixers of chosen options, built with a position scheme that uses both hooks.
 
-Everything is jitted: one compilation of a function is faster than one for each operation.
+Everything is jitted: compiling one function is faster than compiling each operation.
 """
 
 import jax
@@ -17,7 +17,7 @@ D, HEADS, BATCH, LENGTH = 8, 2, 2, 37
 
 
 class BothHooks(Position):
-    """Turns queries and keys, and learns a bias that is no function of the distance alone."""
+    """Turns queries and keys, and learns a bias that depends on more than the distance."""
 
     def setup(self):
         shape = (self.context.num_heads, 2 * self.context.max_length)
@@ -108,6 +108,6 @@ def assert_equals_full_attention(name, *, causal, length=LENGTH, **options):
 
 
 def smaller_blocks(monkeypatch):
-    """Makes short sequences have many blocks, and the loop over them several steps."""
+    """Gives short sequences many blocks, and the loop over them several steps."""
     monkeypatch.setitem(block_sparse_attention._STEP_SCORES, "cpu", 500)
     monkeypatch.setattr(sparse_attention, "_SHORTEST_BLOCK", 3)

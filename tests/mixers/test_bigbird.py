@@ -1,4 +1,4 @@
-"""BigBird: the plan is a constant, and a step reads only what it names."""
+"""BigBird: the plan is a constant, and a step reads only the blocks in it."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_step_equals_parallel(monkeypatch):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_token_is_influenced_by_what_the_plan_allows_and_by_nothing_else(causal):
+def test_a_token_depends_on_exactly_what_the_plan_allows(causal):
     mixer = build("bigbird", causal=causal, **BLOCKS)
     sees = influence(mixer, initialised(mixer))
     allowed = naive_bigbird_mask(LENGTH, 3, mixer.plan(LENGTH), 1, causal)
@@ -39,7 +39,7 @@ def test_a_token_is_influenced_by_what_the_plan_allows_and_by_nothing_else(causa
 
 
 def test_a_step_reads_only_the_blocks_of_the_plan():
-    """What the plan does not name may be anything, even not a number."""
+    """Blocks that are not in the plan may hold anything, even NaN."""
     mixer = build("bigbird", causal=True, **BLOCKS)
     variables, x = initialised(mixer), inputs()
     _, state = unrolled(mixer, variables, x)
@@ -55,8 +55,8 @@ def test_a_step_reads_only_the_blocks_of_the_plan():
     np.testing.assert_array_equal(got, want)
 
 
-def test_padding_further_changes_nothing(monkeypatch):
-    """The draw is for max_length: a longer batch gives a sentence no other blocks."""
+def test_more_padding_changes_nothing(monkeypatch):
+    """The draw depends on max_length, so a longer batch does not change a sentence's blocks."""
     smaller_blocks(monkeypatch)
     mixer = build("bigbird", causal=False, length=60, **BLOCKS)
     variables = initialised(mixer, 60)

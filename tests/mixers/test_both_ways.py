@@ -23,17 +23,17 @@ X = jax.random.normal(jax.random.key(0), (3, 5, D))
 
 @dataclass(frozen=True)
 class Sum(BothWaysConfig):
-    """None of its own."""
+    """No options of its own."""
 
     def build_causal(self, context, position):
         return SumSoFar(self, context, position)
 
 
 class SumSoFar(Mixer):
-    """y_t = scale * (x_0 + ... + x_t): easy to do by hand."""
+    """y_t = scale * (x_0 + ... + x_t): simple to compute by hand."""
 
     def setup(self):
-        assert self.context.causal, "it knows no other way"
+        assert self.context.causal, "it only reads forwards"
         self.scale = self.param("scale", nn.initializers.uniform(), (D,))
 
     def __call__(self, x, mask):
@@ -61,7 +61,7 @@ def run(mixer, x=X, mask=MASK):
 
 
 def by_hand(p, row, x):
-    """[n, 2, D]: what each direction says of one row's real tokens."""
+    """[n, 2, D]: the output of each direction at one row's real tokens."""
     n = LENGTHS[row]
     back = p.get("backwards", p["forwards"])["scale"]
     pairs = [

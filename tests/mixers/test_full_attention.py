@@ -149,7 +149,7 @@ def test_fused_creates_the_same_parameters():
 
 
 @pytest.mark.parametrize("name", ["grouped", "multi-query"])
-def test_the_cache_holds_only_the_heads_there_are(name):
+def test_the_cache_holds_only_the_key_value_heads(name):
     mixer, variables = built(FORMS[name], causal=True)
     state = mixer.apply(variables, 2, 5, method="init_state")
     groups = FORMS[name]["num_kv_heads"]
@@ -184,7 +184,7 @@ def test_merged_and_separate_give_the_same_scores(causal):
     )
 
 
-def test_merged_and_separate_scores_start_equally_wide():
+def test_merged_and_separate_scores_start_with_the_same_deviation():
     wide = replace(suite.context(causal=False), d_model=64, head_dim=16)
     x = jax.random.normal(jax.random.key(0), (4, 16, 64))
 
@@ -217,7 +217,7 @@ def test_one_shared_up_is_an_output_map_of_equal_blocks():
     )
 
 
-def test_as_many_groups_as_heads_is_plain():
+def test_num_heads_groups_is_plain_attention():
     plain, variables = built({}, causal=True)
     grouped, _ = built({"num_kv_heads": H}, causal=True)
     x = suite.inputs()

@@ -1,4 +1,4 @@
-"""Linear attention: its formula, its state, its rotation, what it refuses."""
+"""Linear attention: its formula, its state, its rotation."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def test_steps_equal_the_chunked_form_with_rotation():
     suite.check_step_equals_parallel(*build("linear", causal=True, chunk=3))
 
 
-def test_the_state_is_as_large_for_one_token_as_for_a_million():
+def test_the_state_has_the_same_size_for_any_length():
     mixer, variables = build("linear", causal=True)
     small, large = (
         jax.eval_shape(lambda n=n: mixer.apply(variables, 2, n, method="init_state"))

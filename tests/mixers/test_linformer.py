@@ -61,7 +61,7 @@ def test_the_module_is_the_formula(sharing, shapes):
 
 
 def test_projected_by_the_identity_it_is_full_attention():
-    mixer, variables = build(rank=100)  # as many rows as there are positions, no more
+    mixer, variables = build(rank=100)  # limited to one row for each position
     params = variables["params"]
     identity = jax.tree.map(lambda _: jnp.eye(suite.LENGTH)[None], params["length_projection"])
     full = Full().build(mixer.context, mixer.position)
@@ -74,13 +74,13 @@ def test_projected_by_the_identity_it_is_full_attention():
 
 
 def test_it_begins_with_the_same_tokens_in_a_row_of_keys_and_of_values():
-    """At the size that sums of max_length / R keys of their own size would have."""
+    """With the norm of a sum of max_length / R independent keys."""
     mixer, _ = build(max_length=12, rank=4)
     variables = mixer.init(jax.random.key(0), suite.inputs(), suite.MASK)
     for matrix in nn.unbox(variables)["params"]["length_projection"].values():
         np.testing.assert_array_equal(matrix[0].argmax(axis=-1), np.arange(12) % 4)
         np.testing.assert_allclose(np.linalg.norm(matrix[0], axis=0), 1, atol=0.2)
-        assert len(np.unique(matrix[0], axis=0)) == 12  # no two positions look the same
+        assert len(np.unique(matrix[0], axis=0)) == 12  # all positions differ
 
 
 def test_the_length_of_the_padding_is_invisible():

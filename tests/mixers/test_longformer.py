@@ -1,4 +1,4 @@
-"""Longformer's encoder: global tokens beside the window."""
+"""Longformer's encoder: global tokens and a window."""
 
 from functools import partial
 

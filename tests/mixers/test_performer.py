@@ -32,7 +32,7 @@ def test_directions_are_orthogonal_gaussians_of_the_seed():
     directions = orthogonal_directions(4000, 8, 0)
     block = directions[:8] / np.linalg.norm(directions[:8], axis=1, keepdims=True)
     np.testing.assert_allclose(block @ block.T, np.eye(8), atol=1e-6)
-    # First and second moments of N(0, 1), and of a chi-squared length.
+    # First and second moments of N(0, 1), and the variance of a chi-squared norm.
     np.testing.assert_allclose(directions.mean(0), 0, atol=0.05)
     np.testing.assert_allclose(directions.T @ directions / 4000, np.eye(8), atol=0.1)
     np.testing.assert_allclose((directions**2).sum(1).var(), 2 * 8, rtol=0.1)
@@ -69,7 +69,7 @@ def test_it_tends_to_softmax_attention_as_features_grow(role):
         np.mean([against_softmax(features, seed, role=role) for seed in range(2)])
         for features in (32, 2048)
     )
-    # 64 times the features: an eighth of the error, up to chance.
+    # 64 times the features: an eighth of the error, up to noise.
     assert many < few / 4, (few, many)
     assert many < 0.03, many
 

@@ -39,7 +39,7 @@ def build(name, *, causal=True, **options):
 
 
 def noisy_params(mixer):
-    """Initial values moved at random, so that no zero or equal value hides a mistake."""
+    """Initial values plus noise, so that zeros and equal values hide no mistake."""
     init = jax.jit(lambda: mixer.init(jax.random.key(1), X, MASK))
     variables = nn.unbox(init())
     leaves, tree = jax.tree.flatten(variables["params"])
@@ -92,7 +92,7 @@ def as_the_loop_keeps_it(name, state, p):
         return state.window, state.hidden if name == "mamba" else state.matrix
     if name == "rwkv":
         return state.token, state.matrix
-    # Diagonal systems: the loop weighs an input as it enters, the mixer as it is read.
+    # Diagonal systems: the loop scales an input when it enters, the mixer when it is read.
     _, entry, _ = naive.diagonal(p["systems"])
     if name == "s4d":
         return None, entry * (state.real + 1j * state.imag)

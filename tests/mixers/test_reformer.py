@@ -1,4 +1,4 @@
-"""Reformer: the suite with real buckets, its options, its cache, what it refuses."""
+"""Reformer: the suite with real buckets, its options, its cache."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from tests.reference.naive_reformer import naive_lsh_attention
 from transformer_jax.mixers.reformer import Reformer, bucket_factors
 from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
 
-#: Several buckets and blocks within the suite's seven tokens, where the defaults have one.
+#: Several buckets and blocks for the suite's seven tokens; the defaults have one.
 SMALL = Reformer(chunk=3, rounds=6, buckets=4, seed=1)
 
 
@@ -87,10 +87,10 @@ def test_no_matrix_of_length_by_length_is_built():
         (None, 64, 1024, (32,)),
         (None, 64, 16384, (16, 32)),  # 512, hashed at the cost of 48
         (128, 64, 64, (8, 16)),
-        (66, 64, 64, (66,)),  # no power of two
+        (66, 64, 64, (66,)),  # not a power of two
     ],
 )
-def test_as_many_buckets_as_suit_the_length(buckets, chunk, max_length, factors):
+def test_the_number_of_buckets_follows_the_length(buckets, chunk, max_length, factors):
     assert bucket_factors(Reformer(chunk=chunk, buckets=buckets), max_length) == factors
 
 

@@ -22,7 +22,7 @@ def test_step_equals_parallel(stride, monkeypatch):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_token_is_influenced_by_what_the_pattern_allows_and_by_nothing_else(causal):
+def test_a_token_depends_on_exactly_what_the_pattern_allows(causal):
     mixer = build("strided", causal=causal)
     stride = mixer.stride
     assert stride == 7  # the square root of 37, rounded up
@@ -38,7 +38,7 @@ def test_the_limits_are_full_attention(stride):
     assert_equals_full_attention("strided", causal=True, stride=stride)
 
 
-def test_a_step_reads_few_of_the_keys_kept():
+def test_a_step_reads_few_of_the_cached_keys():
     mixer = build("strided", causal=True, stride=8, length=64)
     at, exists = mixer.reads(jnp.int32(50), 64)
     assert sorted(at[exists].tolist()) == [2, 10, 18, 26, 34, *range(42, 51)]

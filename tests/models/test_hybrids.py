@@ -104,7 +104,7 @@ def test_a_hybrid_decodes_as_it_trains(monkeypatch, position):
     ],
 )
 def test_every_mixer_builds_beside_full_attention(name, role):
-    """By shapes alone: parameters, loss and a decoding step."""
+    """Parameters, loss and a decoding step, traced only."""
     one = StackConfig(num_layers=1)
     stacks = {
         "encoder": one,

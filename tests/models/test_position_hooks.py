@@ -99,13 +99,13 @@ def test_a_hook_that_does_not_reach_a_mixer_is_refused(role, position, mixers, w
     [
         ("rope", ("full",)),
         ("rope", ("rotating", "full")),
-        ("alibi", ("recurrent", "full")),  # a hybrid: attention gets it, recurrence needs none
+        ("alibi", ("recurrent", "full")),  # attention applies it, recurrence does not need it
         ("sinusoidal", ("unaware",)),
         ("none", ("recurrent",)),
-        ("none", ("unaware",)),  # a bag of words, which was asked for by name
+        ("none", ("unaware",)),  # a bag of words, as the config says
     ],
 )
-def test_what_reaches_everyone_is_accepted(position, mixers):
+def test_a_hook_that_reaches_every_mixer_is_accepted(position, mixers):
     check_model_config(config(position, *mixers))
 
 

@@ -1,4 +1,4 @@
-"""What a role cannot have is refused with its reason before anything is built."""
+"""Mixers and options that a role cannot use are refused with a reason before anything is built."""
 
 from dataclasses import replace
 

@@ -36,8 +36,8 @@ init = jax.jit(api.init, static_argnums=0)
 
 
 def test_the_gradient_is_that_of_plain_autodiff():
-    # Without a key nothing is dropped and the model is differentiated as it is written; with a key
-    # and nothing to drop, the backward pass reconstructs.
+    # Without a key the model is differentiated as it is written. With a key, and a dropout rate
+    # of 0, the backward pass reconstructs the activations.
     config = replace(ONE_LAYER, dropout_rate=0.0)
     params = init(config, jax.random.key(0))
 
@@ -57,8 +57,8 @@ def test_the_gradient_is_that_of_plain_autodiff():
 
 
 def test_dropout_is_replayed():
-    # Were other elements dropped on the way back than on the way there, the derivative would
-    # not be that of the loss.
+    # If the backward pass dropped other elements than the forward pass, the derivative would not
+    # be that of the loss.
     config = replace(
         ONE_LAYER,
         dropout_rate=0.3,
@@ -101,7 +101,7 @@ def temporary_bytes(residual, layers):
 
 
 def growth_in_streams(residual):
-    """From 1 + 1 to 3 + 3 layers, in arrays [B, L, D]; the ten sublayers more have one each."""
+    """Growth from 1 + 1 to 3 + 3 layers, which adds ten sublayers, in arrays [B, L, D]."""
     return (temporary_bytes(residual, 3) - temporary_bytes(residual, 1)) / (16 * 64 * 16 * 4)
 
 

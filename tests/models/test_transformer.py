@@ -143,7 +143,7 @@ def test_dropout_needs_a_key_and_follows_it():
     ("d_model", "d_ff", "heads", "paper"), [(512, 2048, 8, 65e6), (1024, 4096, 16, 213e6)]
 )
 def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
-    # Table 3 of arXiv:1706.03762, with its 37,000 joint pieces; by shapes alone.
+    # Table 3 of arXiv:1706.03762, with its 37,000 joint pieces; traced only.
     config = ModelConfig(
         source_vocab_size=37_000,
         target_vocab_size=37_000,

@@ -55,7 +55,7 @@ def test_concatenated():
     got = module.apply({}, words, HERE, method="embed")
     np.testing.assert_array_equal(got[..., :5], words)
     np.testing.assert_allclose(got[1, :, 5:], sinusoids(HERE, 3), atol=1e-6)
-    assert Concatenated().word_width(D) == 6  # a quarter is the position's
+    assert Concatenated().word_width(D) == 6  # a quarter of the features holds the position
 
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
@@ -84,7 +84,7 @@ def test_concatenated_in_a_model(tied):
     if tied == "none":
         assert params["projection"]["kernel"].shape == (16, 9)
         return
-    # Tied: as an output table whose position features are zero.
+    # Tied embeddings act as an output table with zeros at the position features.
     untied = replace(config, tie_embeddings="none")
     kernel = jnp.pad(params["target_embedding"]["table"], ((0, 0), (0, 4))).T
     source = params.get("source_embedding", params["target_embedding"])
@@ -111,7 +111,7 @@ def test_rope_is_a_rotation_in_the_complex_plane():
 
 
 def test_t5_buckets_by_hand():
-    # 8 buckets, bidirectional: 4 a side, of which 2 are exact.
+    # 8 buckets, bidirectional: 4 for each direction, of which 2 are exact.
     def sides(distances, **sizes):
         return relative_buckets(jnp.array(distances), **sizes).tolist()
 

@@ -11,5 +11,5 @@ def naive_masked_attention(q, k, v, key_mask, allowed_LL, bias_HLL=None):
     mask = jnp.asarray(allowed_LL)[None, None] & key_mask[:, None, None, :]
     weights = jnp.where(mask, jnp.exp(scores - scores.max(-1, keepdims=True)), 0.0)
     total = weights.sum(-1, keepdims=True)
-    # A query that may read nothing stands at padding; what it gets is of no interest.
+    # A query that may read nothing is padding; its output is not used.
     return jnp.einsum("bhlm,bmhv->blhv", weights / jnp.where(total > 0, total, 1.0), v)

@@ -1,4 +1,4 @@
-"""The recurrences of RWKV-6, Mamba, Mamba-2 and S4D, one position after the other."""
+"""The recurrences of RWKV-6, Mamba, Mamba-2 and S4D, one position at a time."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Mamba, Mamba-2, RWKV-6, S4D and H3 whole, one token after the other.
+"""Complete Mamba, Mamba-2, RWKV-6, S4D and H3, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -106,7 +106,7 @@ def rwkv(p, x, options, context):
 
 
 def diagonal(p, direction=0):
-    """(e^(dt A), what a unit input adds, C) of diagonal systems held constant over steps."""
+    """(e^(dt A), the effect of a unit input, C) of diagonal systems with zero-order hold."""
     a = -jnp.exp(p["log_decay"]) + 1j * p["frequency"]
     power = jnp.exp(a * jnp.exp(p["log_dt"])[:, None])
     c = p["output_map"][direction]

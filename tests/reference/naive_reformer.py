@@ -6,7 +6,7 @@ import numpy as np
 
 
 def naive_lsh_keys(bucket_L, mask_L, chunk, causal):
-    """[L, L], True where a query attends to a key in one round of one head, itself aside."""
+    """[L, L], True where a query attends to a key in one round of one head, except itself."""
     length = len(bucket_L)
     chunk = min(chunk, length)
     keys = np.zeros((length, length), bool)
@@ -33,6 +33,6 @@ def naive_lsh_attention(q, k, v, bucket_BLHJ, mask_BL, chunk, *, causal):
     scores = jnp.where(np.eye(length, dtype=bool), -1e5, scores)
     z = jax.nn.logsumexp(scores, axis=-1)  # [B, H, J, L]
     y = jnp.einsum("bhjlm,bmhv->bhjlv", jnp.exp(scores - z[..., None]), v)
-    # Not exp(z - logsumexp(z)): where all rounds find only the token itself, z is -1e5, and
-    # a sum of exponentials that far out has no room for its logarithm in float32.
+    # Not exp(z - logsumexp(z)): if the token finds only itself in all rounds, z is -1e5, and
+    # float32 cannot represent log(rounds) added to it.
     return jnp.swapaxes((jax.nn.softmax(z, axis=2)[..., None] * y).sum(2), 1, 2)

@@ -78,13 +78,13 @@ def test_where_scores_do_not_depend_on_the_input_effective_attention_is_the_weig
     params["encoder"]["position"]["table"] *= 5.0
     weights = attention_weights(ONE_HEAD, params, SOURCE, TARGET)["encoder.0"][0]
     effective = effective_attention(ONE_HEAD, params, SOURCE, TARGET, ["encoder.0"])["encoder.0"]
-    assert weights.std() > 0.05  # the bias is at work
+    assert weights.std() > 0.05  # the bias has an effect
     np.testing.assert_allclose(effective, weights, atol=1e-5)
 
 
 def test_effective_attention_has_a_row_for_every_output_and_sees_no_future():
     params = api.init(CONFIG, jax.random.key(0))
-    # Compute dtypes are float32 here whatever the model trains in.
+    # Compute dtypes are float32 here, also if the model trains in others.
     low = replace(CONFIG, matmul_dtype="bfloat16", dtype="bfloat16", remat=True)
     maps = effective_attention(low, params, SOURCE, TARGET, ["decoder.0", "cross.0"])
     assert {name: e.shape for name, e in maps.items()} == {"decoder.0": (3, 3), "cross.0": (3, 4)}
@@ -158,7 +158,7 @@ def test_a_mixer_that_runs_both_ways_is_seen_from_both_ends():
 
 
 def influences(name, role, x):
-    """[L, L]: what `effective_attention` asks of a mixer."""
+    """[L, L]: what `effective_attention` computes of a mixer."""
     context, mask = suite.context(causal=role == "decoder"), jnp.ones(x.shape[:2], bool)
     if role == "cross":
         mixer = CROSS_MIXERS[name]().build(context)
@@ -186,7 +186,7 @@ def influences(name, role, x):
     + [(r, n) for r in ("encoder", "decoder") for n, c in MIXERS.items() if r not in c.refuses],
 )
 def test_every_mixer_can_be_differentiated_as_the_map_needs_it(role, name):
-    """By tracing alone, which is where JAX refuses."""
+    """By tracing only, which is where JAX raises."""
     x = jax.ShapeDtypeStruct((1, 5, suite.D), jnp.float32)
     assert jax.eval_shape(partial(influences, name, role), x).shape == (5, 5)
 
