@@ -52,6 +52,7 @@ def comments(cls: type) -> dict[str, str]:
                 )
             if not line.startswith("    ") or line.startswith("    def "):
                 name = ""
+    found = {name: text.replace("None = ", "none = ") for name, text in found.items()}
     return {name: re.sub(r"([*<|])", r"\\\1", text) for name, text in found.items()}
 
 
@@ -91,7 +92,9 @@ def shown(value: Any, family: Mapping[str, type] | None) -> str:
         value = ",".join(value)
     if isinstance(value, bool):
         value = str(value).lower()
-    return f"`{value}`" if value not in ("", None) else ""
+    if value is None:
+        value = "none"
+    return f"`{value}`" if value != "" else ""
 
 
 def table(cls: type, prefix: str, families: Families) -> list[str]:
