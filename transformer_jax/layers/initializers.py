@@ -47,7 +47,6 @@ def along_last_axis(values: Callable[[jax.Array], jax.Array]) -> Initializer:
     """`values(i)` at index i of the last axis, the same at every other index."""
 
     def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        del key
         row = values(jnp.arange(shape[-1], dtype=jnp.float32))
         return jnp.broadcast_to(row, shape).astype(dtype)
 

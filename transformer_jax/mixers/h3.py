@@ -102,7 +102,6 @@ class H3Mixer(Mixer):
 
     def init_state(self, batch: int, max_length: int) -> H3State:
         """An empty past; the same size whatever `max_length`."""
-        del max_length
         c, o = self.context, self.config
         shape = (batch, o.head_dim, o.head_dim, self.num_heads, o.state_size // 2)
         empty = jnp.zeros(shape, jnp.float32)
@@ -113,7 +112,6 @@ class H3Mixer(Mixer):
         self, x_BD: jax.Array, state: H3State, position: jax.Array
     ) -> tuple[jax.Array, H3State]:
         """One step of both recurrences."""
-        del position
         k_BD = self.key(x_BD)
         # The filter's taps run back in time, a window forwards.
         shifted_BD, window = short_convolution_step(k_BD, state.window, self.shift[::-1])

@@ -38,11 +38,13 @@ from transformer_jax.positions.base import Position
 
 
 class FeatureMap:
-    """phi, of queries and of keys, in float32."""
+    """phi, of queries and of keys, in float32.
 
-    def num_features(self, head_dim: int) -> int:
-        """R, for heads of width `head_dim`."""
-        raise NotImplementedError
+    Attributes:
+        num_features: R.
+    """
+
+    num_features: int
 
     def queries(self, q: jax.Array) -> jax.Array:
         """[..., K] -> [..., R], up to a positive factor of each query's own."""
@@ -66,7 +68,6 @@ class KernelConfig(MixerConfig):
         raise NotImplementedError
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        del hooks
         if not context.causal:
             self.refuse_unused("chunk", "only a decoder trains in chunks; set it in model.decoder")
 
@@ -106,9 +107,8 @@ class KernelAttention(FeatureHeads, Mixer):
 
     def init_state(self, batch: int, max_length: int) -> KernelSums:
         """The same size whatever `max_length` is."""
-        del max_length
         c = self.context
-        return empty_sums(batch, c.num_heads, self.phi.num_features(c.head_dim), c.head_dim)
+        return empty_sums(batch, c.num_heads, self.phi.num_features, c.head_dim)
 
     def step(
         self, x_BD: jax.Array, state: KernelSums, position: jax.Array

@@ -19,9 +19,8 @@ from transformer_jax.mixers.kernel_attention import FeatureMap, KernelConfig, Ke
 class EluFeatures(FeatureMap):
     """phi(x) = elu(x) + 1, positive everywhere."""
 
-    def num_features(self, head_dim: int) -> int:
-        """As many as the head is wide."""
-        return head_dim
+    def __init__(self, head_dim: int) -> None:
+        self.num_features = head_dim
 
     def queries(self, q: jax.Array) -> jax.Array:
         """[..., K] -> [..., K]."""
@@ -37,8 +36,7 @@ class Linear(KernelConfig):
     """Options of linear self-attention."""
 
     def feature_map(self, head_dim: int) -> FeatureMap:
-        del head_dim
-        return EluFeatures()
+        return EluFeatures(head_dim)
 
 
 @dataclass(frozen=True)
@@ -46,5 +44,4 @@ class LinearCross(KernelCrossConfig):
     """Reading the memory linearly has no options."""
 
     def feature_map(self, head_dim: int) -> FeatureMap:
-        del head_dim
-        return EluFeatures()
+        return EluFeatures(head_dim)

@@ -84,14 +84,13 @@ class MambaMixer(Mixer):
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        del mask_BL  # padding follows every real token: none of it is read
+        # Without the mask: padding follows every real token, so it is never read.
         x_BLE = nn.silu(self.conv(self.into(x_BLD)))
         y_BLE, _ = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
         return self._gated(y_BLE, x_BLE, self.gate(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> MambaState:
         """An empty past; the same size whatever `max_length`."""
-        del max_length
         o, inner = self.config, self.config.expand * self.context.d_model
         hidden = jnp.zeros((batch, inner, o.state_size), jnp.float32)
         return MambaState(window=self.conv.init_window(batch), hidden=hidden)
@@ -100,7 +99,6 @@ class MambaMixer(Mixer):
         self, x_BD: jax.Array, state: MambaState, position: jax.Array
     ) -> tuple[jax.Array, MambaState]:
         """One step of the recurrence."""
-        del position
         x_BE, window = self.conv.step(self.into(x_BD), state.window)
         x_BE = nn.silu(x_BE)
         y_BE, hidden = selective_step(x_BE, *self._selected(x_BE), state.hidden)

@@ -41,7 +41,6 @@ class MlpMixer(MixerConfig):
     hidden: PositiveInt = 256  #: F, hidden units of the encoder's token MLP; encoder only
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        del hooks
         if context.causal:
             self.refuse_unused(
                 "hidden",

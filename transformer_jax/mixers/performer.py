@@ -32,12 +32,8 @@ class PositiveFeatures(FeatureMap):
     """exp(<w, x'> - |x'|^2 / 2), divided by its maximum over the features."""
 
     def __init__(self, features: int, head_dim: int, seed: int) -> None:
+        self.num_features = features
         self.directions_RK = orthogonal_directions(features, head_dim, seed)
-
-    def num_features(self, head_dim: int) -> int:
-        """R, whatever the head's width."""
-        del head_dim
-        return self.directions_RK.shape[0]
 
     def queries(self, q: jax.Array) -> jax.Array:
         """[..., K] -> [..., R]."""

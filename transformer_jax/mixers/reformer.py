@@ -62,7 +62,6 @@ class Reformer(MixerConfig):
     dropout_rate: DropoutRate = 0.0  #: of the attention weights
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        del context, hooks
         if self.buckets is not None and self.buckets > 1 and self.buckets % 2:
             raise UserError(
                 f"buckets={self.buckets}: the hash has a bucket for each direction and its "

@@ -142,7 +142,7 @@ class RWKVMixer(Mixer):
         self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        del mask_BL  # padding follows every real token: none of it is read
+        # Without the mask: padding follows every real token, so it is never read.
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         inputs, gate_BLE = self._project(x_BLD, previous_BLD)
         y_BLHK, _ = channel_decay_scan(*inputs, self.config.chunk)
@@ -150,7 +150,6 @@ class RWKVMixer(Mixer):
 
     def init_state(self, batch: int, max_length: int) -> RWKVState:
         """An empty past; the same size whatever `max_length`."""
-        del max_length
         c = self.context
         return RWKVState(
             token=jnp.zeros((batch, c.d_model), c.dtype),
@@ -161,7 +160,6 @@ class RWKVMixer(Mixer):
         self, x_BD: jax.Array, state: RWKVState, position: jax.Array
     ) -> tuple[jax.Array, RWKVState]:
         """One step of the recurrence."""
-        del position
         (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.token)
         y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.matrix)
         token = x_BD.astype(state.token.dtype)

@@ -41,7 +41,6 @@ class S4D(DiagonalOptions, MixerConfig):
     knows_order: ClassVar[bool] = True
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        del context, hooks
         self.check_steps()
 
     def build(self, context: MixerContext, position: Position) -> Mixer:
@@ -67,7 +66,6 @@ class S4DMixer(Mixer):
 
     def init_state(self, batch: int, max_length: int) -> ComplexState:
         """An empty past; the same size whatever `max_length`."""
-        del max_length
         empty = jnp.zeros((batch, self.context.d_model, self.config.state_size // 2), jnp.float32)
         return ComplexState(real=empty, imag=empty)
 
@@ -75,7 +73,6 @@ class S4DMixer(Mixer):
         self, x_BD: jax.Array, state: ComplexState, position: jax.Array
     ) -> tuple[jax.Array, ComplexState]:
         """One step of the recurrence."""
-        del position
         y_BD, real, imag = ssm_step(self.systems.system(), x_BD, state.real, state.imag)
         return self._gated(y_BD, x_BD), ComplexState(real=real, imag=imag)
 

@@ -103,7 +103,7 @@ class SSDMixer(Mixer):
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        del mask_BL  # padding follows every real token: none of it is read
+        # Without the mask: padding follows every real token, so it is never read.
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(self.conv(self.into(x_BLD))))
         dt_BLH, log_decay_BLH = self._steps(x_BLD)
         y_BLHK, _ = scalar_decay_scan(
@@ -113,7 +113,6 @@ class SSDMixer(Mixer):
 
     def init_state(self, batch: int, max_length: int) -> SSDState:
         """An empty past; the same size whatever `max_length`."""
-        del max_length
         shape = (batch, self.num_heads, self.config.state_size, self.head_dim)
         return SSDState(window=self.conv.init_window(batch), matrix=jnp.zeros(shape, jnp.float32))
 
@@ -121,7 +120,6 @@ class SSDMixer(Mixer):
         self, x_BD: jax.Array, state: SSDState, position: jax.Array
     ) -> tuple[jax.Array, SSDState]:
         """One step of the recurrence."""
-        del position
         mixed_BE, window = self.conv.step(self.into(x_BD), state.window)
         x_BHK, b_BGN, c_BGN = self._split(nn.silu(mixed_BE))
         dt_BH, log_decay_BH = self._steps(x_BD)

@@ -82,17 +82,14 @@ class Position(nn.Module):
 
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """Marks embeddings x [B, L, word_width], at `positions` [L]; returns [B, L, D]."""
-        del positions
         return x
 
     def rotate(
         self, q: jax.Array, k: jax.Array, q_positions: jax.Array, k_positions: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Turns queries [B, T, H, K] and keys [B, M, H or fewer, K] before their product."""
-        del q_positions, k_positions
         return q, k
 
     def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array | None:
         """[H, T, M] float32 to add to the scores, or None."""
-        del q_positions, k_positions
         return None

@@ -33,7 +33,6 @@ class T5(PositionConfig):
     max_distance: PositiveInt = 128  #: distances from here on share the last bucket
 
     def check(self, context: PositionContext) -> None:
-        del context
         if self.max_distance <= self.num_buckets // 2:
             raise UserError(
                 f"max_distance={self.max_distance}: must be more than half of num_buckets="
