@@ -8,20 +8,21 @@ Hardware:  a laptop's CPU for tens of thousands of pairs, a GPU for a million
 Time:      not yet run
 Score:     not yet run
 
-Files may be gzipped (train.en.gz) and several (a.en,b.en with a.de,b.de). A .tsv file (source
-TAB target) or a .jsonl file (the language codes as keys) holds both sides and is given as
-train_source alone. The direction is read off two endings such as .en and .de; for other names
-set --config.data.source_language=en and --config.data.target_language=de.
+Files may be gzipped (train.en.gz), and there may be several (a.en,b.en with a.de,b.de). A .tsv
+file (source TAB target) or a .jsonl file (the language codes as keys) has both sides and is given
+as train_source alone. The languages are those of the file names' endings, such as .en and .de;
+for other names set --config.data.source_language=en and --config.data.target_language=de.
 
-The last 1000 pairs are held out for validation, unless validation files are given:
+The last 1000 pairs are held out for validation, unless there are validation files:
     --config.data.source.validation_source=dev.en --config.data.source.validation_target=dev.de
-A test set, which eval.py scores by default: data.source.test_source and data.source.test_target.
+Give a test set, which eval.py scores by default, as data.source.test_source and
+data.source.test_target.
 
-With less than about 30,000 pairs take tokenizer.vocab_size=4000 and model.dropout_rate=0.3;
-from some 500,000 on, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops
-when validation BLEU has not risen for five evaluations. `steps` also sets the length of the
-learning rate's fall, so fewer steps are a shorter whole training, not a cut one; with less
-than some 10,000 take a tenth of them for train.schedule.warmup_steps.
+With fewer than about 30,000 pairs use tokenizer.vocab_size=4000 and model.dropout_rate=0.3; with
+more than about 500,000, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops
+when validation BLEU has not risen for five evaluations. The learning rate falls to 0 over
+train.steps, so fewer steps make a shorter training, not an interrupted one. With fewer than about
+10,000 steps, set train.schedule.warmup_steps to a tenth of them.
 """
 
 import transformer_jax as tj

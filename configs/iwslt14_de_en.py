@@ -12,12 +12,12 @@ Hardware:  one GPU
 Time:      not yet run
 Score:     not yet run
 
-TensorFlow Datasets does not have this set (its ted_hrlr_translate has no German), so it comes as
-text files; give raw, cased text. Published scores are often on lowercased, tokenised text, and
-not to be compared with sacreBLEU on cased text.
+TensorFlow Datasets does not have this set (its ted_hrlr_translate has no German), so it comes from
+text files; give raw, cased text. Published scores are often on lowercased, tokenised text, which
+cannot be compared with sacreBLEU on cased text.
 
-The sizes are those known as transformer_iwslt_de_en. Ours are the layer norm before each
-sublayer, one vocabulary for both languages and all three embeddings tied.
+The sizes are those known as transformer_iwslt_de_en. Different from it: layer norm before each
+sublayer, one vocabulary for both languages, and all three embeddings tied.
 """
 
 import transformer_jax as tj

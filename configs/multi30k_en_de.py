@@ -10,14 +10,15 @@ Command:   python train.py --config=configs/multi30k_en_de.py --workdir=runs/mul
            python eval.py --workdir=runs/multi30k --beam_size=5
 Hardware:  2 CPU cores
 Time:      51 minutes in all on two cores of an Intel Xeon with AMX (bfloat16 products), tokenizer,
-           compiling and validation included; another program used what they left over (2026-11-22)
+           compilation and validation included; another program used the idle time (2026-11-22)
 Score:     39.42 BLEU, 61.94 chrF++ on test_2016_flickr
-           (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
-           validation BLEU (greedy, 300 sentences) 38.0 after a third of the steps, 40.2 after
-           half and 42.3 at the end
+Signature: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 
-Cores without AMX or AVX-512 bf16 have float32 products alone and are several times slower. On
-two with AVX2 these options reached 38.26 BLEU, 60.36 chrF++ in 55 minutes (2026-11-21):
+Validation BLEU (greedy, 300 sentences) was 38.0 after a third of the steps, 40.2 after half of
+them and 42.3 at the end.
+
+CPUs without AMX or AVX-512 bf16 have only float32 products and are several times slower. On two
+cores with AVX2 these flags reached 38.26 BLEU, 60.36 chrF++ in 55 minutes (2026-11-21):
     --config.train.steps=5000 --config.train.ema_decay=0.998
     --config.model.dropout_rate=0.2 --config.tokenizer.sampling_alpha=none
 """

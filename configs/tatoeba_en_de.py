@@ -12,9 +12,9 @@ Hardware:  2 CPU cores
 Time:      not yet run
 Score:     not yet run
 
-The text comes as files: the TFDS set "tatoeba" is another one, a small set for testing sentence
-retrieval. Many English sentences stand there with several German ones; split by English
-sentence, or the test set will hold sentences that were trained on.
+The text comes from files: the TFDS set "tatoeba" is a different one, a small set for testing
+sentence retrieval. Many English sentences have several German translations. Split the text by
+English sentence, or the test set will contain sentences of the training set.
 """
 
 import transformer_jax as tj

@@ -6,20 +6,20 @@ Hardware:  not yet run; meant for TPUs or GPUs (the paper: 8 P100 GPUs)
 Time:      not yet run (the paper: 12 hours for 100,000 steps)
 Score:     not yet run (the paper: 27.3 BLEU on tokenised text, which is not sacreBLEU)
 
-Trained on the TFDS set (4.5 M pairs), validated on newstest2013, tested on newstest2014.
+It trains on the TFDS set (4.5 M pairs), validates on newstest2013 and tests on newstest2014.
 
 From the paper: the model's shape, layer norm after each sublayer, tied embeddings, dropout,
 label smoothing, Adam with its schedule, about 25,000 source and target tokens a batch, beam 4
-with alpha 0.6 and an output of at most the input's length + 50, the average of the last 5
-checkpoints. Not from it: SentencePiece BPE in place of its own, bfloat16, sentences over 256
-pieces skipped, an average over steps (every 1,500), not minutes.
-On devices with little memory cut each batch with --config.train.accumulate=4.
+with alpha 0.6, an output of at most the input's length + 50, and the average of the last 5
+checkpoints. Different from the paper: SentencePiece BPE instead of its own, bfloat16, sentences
+over 256 pieces are skipped, and checkpoints are averaged over steps (every 1,500), not minutes.
+On devices with little memory split each batch with --config.train.accumulate=4.
 
 Parameters: 63,073,280 with 37,000 pieces, counting biases and layer norms; the paper says 65 M.
-It does not break that number down and gives the vocabulary only as "about 37,000", so the
-difference (3.0 %) cannot be traced from the paper alone: 1,000 pieces are 0.51 M parameters. It
-is not the vocabulary alone, since no one size gives both 65 M here and 213 M for the big model.
-model.norm_placement=pre ends each stack with one layer norm more: 63,075,328.
+The paper does not break that number down and gives the vocabulary only as "about 37,000", so the
+difference (3.0 %) cannot be traced from the paper alone: 1,000 pieces are 0.51 M parameters. The
+vocabulary alone does not explain it, since no one size gives both 65 M here and 213 M for the big
+model. Layer norm before each sublayer adds one layer norm after each stack: 63,075,328.
 """
 
 import transformer_jax as tj

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import re
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -11,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 
 from transformer_jax.config import Config
+from transformer_jax.field_docs import field_docs
 from transformer_jax.variants import ManyOf, OneOf, to_text
 
 INTRODUCTION = """\
@@ -37,23 +37,8 @@ Families = list[tuple[Mapping[str, type], list[str]]]
 
 
 def comments(cls: type) -> dict[str, str]:
-    """Field name -> its `#:` comment, on its line or on the line below, as Markdown."""
-    bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
-    found: dict[str, str] = {}
-    for base in bases:
-        name = ""
-        for line in textwrap.dedent(inspect.getsource(base)).splitlines():
-            field = re.match(r"    (\w+): (?!.*\bClassVar\b)", line)
-            name = field[1] if field else name
-            comment = re.match(r"    .*?#: (.*)", line)
-            if name and comment:
-                found[name] = (
-                    f"{found[name]} {comment[1]}" if name in found and not field else comment[1]
-                )
-            if not line.startswith("    ") or line.startswith("    def "):
-                name = ""
-    found = {name: text.replace("None = ", "none = ") for name, text in found.items()}
-    return {name: re.sub(r"([*<|])", r"\\\1", text) for name, text in found.items()}
+    """Field name -> its comment, as Markdown."""
+    return {name: re.sub(r"([*<|])", r"\\\1", text) for name, text in field_docs(cls).items()}
 
 
 def metadata(hint: Any) -> list[Any]:

@@ -18,6 +18,7 @@ PACKAGE = ROOT / "transformer_jax"
 FLOORS = {
     "config_types": 0,
     "errors": 0,
+    "field_docs": 0,
     "user_cache": 0,
     "variants": 0,
     "vocabulary": 0,

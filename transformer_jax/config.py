@@ -21,7 +21,7 @@ from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.paths import as_path
-from transformer_jax.variants import OneOf, family_of, reason, split_text
+from transformer_jax.variants import OneOf, mark_of, reason, split_text
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class TrainConfig:
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit
     label_smoothing: Rate = 0.1
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
-    #: decay of a moving average of the parameters, which evaluation uses; none = no average
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
+    #: decay of a moving average of the parameters, which evaluation uses; none = no average
     seed: NonNegativeInt = 0
     log_every: PositiveInt = 50
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
     evaluate_sentences: PositiveInt = 500  #: at most this many sentences of the validation set
-    #: stop after this many evaluations without a better BLEU; none = never
     early_stopping: PositiveInt | None = None
-    #: stop after this many steps in a row whose loss or gradient is not finite
+    #: stop after this many evaluations without a better BLEU; none = never
     max_bad_steps: PositiveInt = 10
+    #: stop after this many steps in a row whose loss or gradient is not finite
     checkpoint_every: PositiveInt = 1000
     keep_checkpoints: PositiveInt = 5  #: the newest N are kept, and the best
 
@@ -136,7 +136,7 @@ def _set(cls: type, tree: dict[str, Any], path: list[str], text: str, prefix: st
             _set(hint, child, rest, text, f"{prefix}{name}.")
         else:
             child[".".join(rest)] = None if text.lower() == "none" else text
-    elif family_of(hint):
+    elif isinstance(mark_of(hint), OneOf):
         kind, options = split_text(text)
         tree[name] = {"kind": kind} | options
     elif text.lower() == "none" and type(None) in getattr(hint, "__args__", ()):

@@ -7,10 +7,13 @@ import re
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.variants import hint
+
+if TYPE_CHECKING:
+    from transformer_jax.config import Config
 
 _PACKAGE = Path(__file__).parent
 #: Where the recipes are: in the installed package, else beside it in a checkout.
@@ -23,7 +26,7 @@ def recipe_files() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.py"))}
 
 
-def load_recipe(name: str | Path) -> Config:
+def load_recipe(name: str | Path) -> "Config":
     """The `config` that a recipe defines, which is executed for it. It is not validated yet.
 
     Args:
@@ -32,6 +35,8 @@ def load_recipe(name: str | Path) -> Config:
     Raises:
         UserError: there is no such recipe, or it is wrong; the message names file and line.
     """
+    from transformer_jax.config import Config
+
     file, known = Path(name), recipe_files()
     if not file.is_file() and str(name) in known:
         file = known[str(name)]

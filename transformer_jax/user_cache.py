@@ -1,10 +1,10 @@
-"""Where things that can be made again are kept between runs."""
+"""The folder of caches: what is in it can be recreated."""
 
 import os
 from pathlib import Path
 
 
 def user_cache() -> Path:
-    """`~/.cache/transformer_jax`, or where XDG_CACHE_HOME says: ids and compiled programs."""
+    """`$XDG_CACHE_HOME/transformer_jax`, by default in `~/.cache`: ids, compiled programs."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "transformer_jax"

@@ -25,7 +25,7 @@ from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneOf:
     """Field annotation: one variant of a family."""
 
@@ -43,7 +43,7 @@ class OneOf:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ManyOf:
     """Field annotation: a tuple of at least one variant of a family."""
 
@@ -61,10 +61,10 @@ class ManyOf:
         )
 
 
-def family_of(annotation: Any) -> Mapping[str, type] | None:
-    """The family in `Annotated[..., OneOf(family)]`; None for any other annotation."""
+def mark_of(annotation: Any) -> OneOf | ManyOf | None:
+    """The `OneOf` or `ManyOf` in `Annotated[..., OneOf(family)]`; None in other annotations."""
     marks = getattr(annotation, "__metadata__", ())
-    return next((mark.family for mark in marks if isinstance(mark, OneOf)), None)
+    return next((mark for mark in marks if isinstance(mark, OneOf | ManyOf)), None)
 
 
 def kind_of(variant: Any, family: Mapping[str, type]) -> str:

@@ -207,7 +207,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (["eval", "--checkpoint=77"], b"", "--checkpoint=77: not kept here; there are steps 5"),
         (["eval", "--checkpoint=average:9"], b"", "only 1 checkpoints are kept"),
         (["eval", "--beam_size=0"], b"", "decode.beam_size=0"),
-        (["eval", "--beam_size=two"], b"", "invalid int value: 'two'"),
+        (["eval", "--beam_size=two"], b"", "--beam_size=two: must be a valid integer"),
         (["eval", "--workdir={text}"], b"", "no run here"),
         (["translate"], b"fine\n\xff\n", "standard input:2: not UTF-8 (byte 0xff at column 1)"),
         (["translate", "--n_best=2"], b"", "greedy decoding finds one"),

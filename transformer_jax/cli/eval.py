@@ -17,18 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from transformer_jax.cli.decode_flags import (
-    add_decode_arguments,
-    add_run_arguments,
-    decode_overrides,
-)
+from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
+from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, make_folder, write_whole
 from transformer_jax.runs.lock import one_at_a_time
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax eval`."""
     add_run_arguments(parser)
     parser.add_argument(
@@ -43,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output, alone"
     )
-    add_decode_arguments(parser)
+    parser.add_config(DecodeConfig, title=DECODING)
     add_process_arguments(parser)
 
 
@@ -108,7 +106,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
     scores_path = as_path(args.workdir) / "scores.json"
     read_scores(scores_path)
     translator, checkpoint = load_named(
-        args.workdir, args.checkpoint, together=True, **decode_overrides(args)
+        args.workdir, args.checkpoint, together=True, **decode_overrides(args.workdir, args.flags)
     )
 
     direction = f"{data.source_language}-{data.target_language}"

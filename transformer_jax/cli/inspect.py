@@ -1,26 +1,27 @@
-"""Draws where every layer and head looks in one sentence pair: encoder, decoder, cross.
+"""Draws where every layer and head attends in one sentence pair: encoder, decoder, cross.
 
     transformer-jax inspect --workdir=DIR "A dog runs." "Ein Hund rennt." --output=heat.png
 
 Without a target, the model's own translation is shown. A layer whose mixer has no attention
-weights shows its effective attention (see transformer_jax.viewing.attention) in one panel. With
---effective, all do.
+weights shows its effective attention (see transformer_jax.viewing.attention) in one panel; with
+--effective, every layer does.
 """
 
 import argparse
 
-from transformer_jax.cli.decode_flags import add_run_arguments
+from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.run_flags import add_run_arguments
 from transformer_jax.errors import UserError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax inspect`."""
     add_run_arguments(parser)
     parser.add_argument("source", help="a source sentence")
     parser.add_argument("target", nargs="?", help="its translation (default: the model's own)")
     parser.add_argument("--output", default="heat.png", metavar="FILE", help="PNG to write")
     parser.add_argument(
-        "--effective", action="store_true", help="effective attention for layers with weights too"
+        "--effective", action="store_true", help="effective attention of every layer"
     )
 
 

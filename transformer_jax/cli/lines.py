@@ -1,4 +1,4 @@
-"""Lines of standard input, in chunks; only LF ends a line."""
+"""Lines of standard input and output; only LF ends a line."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def stdin_lines() -> Iterator[str]:
-    """The lines of standard input, without their line ends (LF or CR LF).
+    """The lines of standard input without their ends, LF or CR LF.
 
     Raises:
       UserError: bytes that are not UTF-8; names the line.

@@ -1,4 +1,4 @@
-"""Flags with which several processes find each other, and how they end together."""
+"""Several processes: the flags by which they find each other, and how one ends early."""
 
 import argparse
 import os
@@ -12,31 +12,31 @@ def add_process_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--distributed",
         action="store_true",
-        help="join the other processes, as TPU, SLURM, Kubernetes or Open MPI says",
+        help="join the other processes of this job on TPU, SLURM, Kubernetes or Open MPI",
     )
-    group.add_argument("--coordinator_address", metavar="HOST:PORT", help="where process 0 listens")
-    group.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
-    group.add_argument("--process_id", type=int, metavar="I", help="which this is, from 0")
+    group.add_argument("--coordinator_address", metavar="HOST:PORT", help="of process 0")
+    group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")
+    group.add_argument("--process_id", type=int, metavar="I", help="of this process, from 0")
 
 
 def start_processes(args: argparse.Namespace) -> None:
-    """Joins the other processes where the flags say that there are some.
+    """Joins the other processes, if the flags name any.
 
     Raises:
-        UserError: they cannot be found.
+        UserError: they cannot be reached.
     """
-    given = (args.coordinator_address, args.num_processes, args.process_id)
-    if args.distributed or any(value is not None for value in given):
+    address = (args.coordinator_address, args.num_processes, args.process_id)
+    if args.distributed or any(value is not None for value in address):
         from transformer_jax.parallel import processes
 
-        processes.start(*given)
+        processes.start(*address)
 
 
 def end_at_once(status: int) -> NoReturn:
-    """Ends this process after an error, without waiting for other processes or its threads.
+    """Ends this process after an error, without waiting for other processes or threads.
 
-    The distributed runtime's own goodbye waits for all processes, and one may be dead;
-    without it they notice by its silence and end too.
+    A normal exit waits in the distributed runtime for all processes, and one may have failed.
+    After this exit the others notice that this one is silent, and end too.
     """
     sys.stdout.flush()
     sys.stderr.flush()

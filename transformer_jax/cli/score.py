@@ -3,29 +3,31 @@
     transformer-jax score --workdir=DIR --source=in.en --target=out.de
     paste in.en out.de | transformer-jax score --workdir=DIR
 
-Without files, standard input holds `source <TAB> target` lines.
+Without files, standard input has lines `source <TAB> target`.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
 
-from transformer_jax.cli.decode_flags import add_run_arguments
+from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import chunks, stdin_lines, write_lines
+from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 
 _CHUNK_LINES = 1024
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax score`."""
     add_run_arguments(parser)
     parser.add_argument("--source", metavar="FILE", help="source sentences, one a line")
     parser.add_argument("--target", metavar="FILE", help="their translations, one a line")
     parser.add_argument(
-        "--per_token", action="store_true", help="divide by the number of pieces, EOS included"
+        "--per_token", action="store_true", help="divide by the number of target pieces and EOS"
     )
-    parser.add_argument("--batch_size", type=int, metavar="N", help="pairs scored together")
+    parser.add_config(DecodeConfig, title=DECODING, only=["batch_size"])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.translation.translator import load
 
     pairs = iter(_file_pairs(args)) if args.source or args.target else _stdin_pairs()
-    overrides = {} if args.batch_size is None else {"batch_size": args.batch_size}
+    overrides = decode_overrides(args.workdir, args.flags)
     translator = load(args.workdir, args.checkpoint, **overrides)
     done = num_cut = 0
     size = 1 if not args.source and sys.stdin.isatty() else _CHUNK_LINES

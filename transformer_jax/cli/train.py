@@ -1,94 +1,82 @@
 r"""Trains a model from a recipe; the same command again continues a run that was stopped.
 
-    transformer-jax train --config=configs/from_files.py --workdir=runs/mine \
+    transformer-jax train --config=quickstart --workdir=runs/quickstart
+    transformer-jax train --config=from_files --workdir=runs/mine \
         --config.data.source.train_source=train.en --config.data.source.train_target=train.de
 
-Any field of the recipe can be set as --config.<part>.<key>=<value>; docs/configuration.md
-lists them all. Ctrl-C and SIGTERM save and stop. Several processes run the same command,
-each with --distributed on a cluster that JAX can detect (TPU, SLURM, Kubernetes, Open MPI),
-or with --coordinator_address=HOST:PORT --num_processes=N --process_id=I.
+--config names a recipe (`transformer-jax recipes` lists them) or a Python file that defines
+`config = Config(...)`. Each key of the recipe has a flag. A mixer, an optimizer or another
+choice is written as its kind with options, 'cosine(learning_rate=1e-3)', and each of its options
+has a flag too: --config.train.schedule.learning_rate=1e-3.
 
-With --plan nothing is trained, read or written: the training step and the decoding are compiled
-for this machine, or for a TPU slice that need not be there (--plan_topology=v5e:2x4), and what
-they need and take is printed. The exit status is 3 where they do not fit.
+Ctrl-C and SIGTERM save and stop. For several processes, run the same command in each, with
+--distributed on a cluster that JAX can detect (TPU, SLURM, Kubernetes, Open MPI), or with
+--coordinator_address=HOST:PORT --num_processes=N --process_id=I.
+
+With --plan nothing is trained, read or written. The training step and the decoding are compiled
+for this machine, or for a TPU slice that need not exist here (--plan_topology=v5e:2x4); their
+memory and time are printed. The exit status is 3 if they do not fit.
 """
 
 import argparse
 import os
-import re
 import signal
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.main import STOPPED
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
+from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
+from transformer_jax.recipes import load_recipe
 
 if TYPE_CHECKING:
-    from transformer_jax.config import Config
     from transformer_jax.runs.log import RunLog
 
-#: Exit status of a run that was told to stop (SIGTERM, Ctrl-C) and saved itself: 128 + 15.
-STOPPED = 143
 #: Exit status of a plan that does not fit.
 DOES_NOT_FIT = 3
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `train`; overrides of config keys are taken from what is left."""
-    parser.add_argument("--config", required=True, metavar="FILE", help="recipe, a Python file")
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax train`."""
+    parser.add_argument(
+        "--config", required=True, metavar="NAME_OR_FILE", help="a recipe, by name or as a file"
+    )
     parser.add_argument("--workdir", metavar="DIR", help="the run folder")
     parser.add_argument("--no_progress", action="store_true", help="no progress bars")
     parser.add_argument(
-        "--plan", action="store_true", help="only say what training would need and take"
+        "--plan", action="store_true", help="only print the memory and time of training"
     )
     parser.add_argument(
-        "--plan_topology",
-        metavar="SLICE",
-        help="for this TPU slice, such as v5e:4x4 (needs libtpu)",
+        "--plan_topology", metavar="SLICE", help="plan for a TPU slice, as v5e:4x4; needs libtpu"
     )
     parser.add_argument(
         "--plan_length",
         type=int,
-        default=0,
         metavar="L",
-        help="for sentences of this many pieces (batch.max_length, the most memory)",
+        help="plan for sentences of this many pieces (batch.max_length, the most memory)",
     )
     parser.add_argument(
-        "--plan_no_search", action="store_true", help="do not look for the largest batch"
+        "--plan_no_search", action="store_true", help="do not search for the largest batch"
     )
     add_process_arguments(parser)
-
-
-OVERRIDE = re.compile(r"--config\.([\w.]+)=(.*)", re.DOTALL)
-
-
-def parse_overrides(words: list[str]) -> dict[str, str]:
-    """`--config.a.b=c` words as {"a.b": "c"}."""
-    found = {}
-    for word in words:
-        match = OVERRIDE.fullmatch(word)
-        if not match:
-            raise UserError(f"{word}: write --config.<part>.<key>=<value> with an equals sign")
-        found[match[1]] = match[2]
-    return found
+    parser.add_config(Config, prefix="config.")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Loads the recipe, applies the overrides and trains."""
-    from transformer_jax.config import override
-    from transformer_jax.recipes import load_recipe
-
-    config = override(load_recipe(args.config), parse_overrides(args.overrides))
+    """Loads the recipe, applies the flags and trains."""
+    config = override(load_recipe(args.config), args.flags)
     if args.plan:
         return plan(config, args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
         if getattr(args, flag):
-            raise UserError(f"--{flag} is for --plan: give both, or neither")
+            raise UserError(f"--{flag} needs --plan: give both, or neither")
     if args.workdir is None:
-        raise UserError("--workdir is missing: where should the run be kept?")
-    as_path(args.workdir)  # whether a bucket answers is known before the others are waited for
+        raise UserError("--workdir is missing: name a folder for the run")
+    as_path(args.workdir)  # a bucket must respond before this waits for other processes
     start_processes(args)
     from transformer_jax.parallel.processes import gather, is_first, several
     from transformer_jax.runs.log import RunLog
@@ -103,20 +91,22 @@ def run(args: argparse.Namespace) -> int:
         return STOPPED
     if is_first():
         _report(args.workdir, log)
-    gather([])  # they end together
+    gather([])  # all processes end together
     return 0
 
 
-def plan(config: "Config", args: argparse.Namespace) -> int:
-    """Prints a plan; the status says whether it fits."""
+def plan(config: Config, args: argparse.Namespace) -> int:
+    """Prints a plan; the exit status says whether it fits."""
     from transformer_jax.plan.plan import make_plan
     from transformer_jax.plan.report import fits, report
     from transformer_jax.plan.topology import this_machine, tpu_slice
 
-    if args.plan_length < 0:
+    if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
     target = tpu_slice(args.plan_topology) if args.plan_topology else this_machine()
-    made = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
+    made = make_plan(
+        config, target, length=args.plan_length or 0, largest_batch=not args.plan_no_search
+    )
     print(report(made))
     return 0 if fits(made) else DOES_NOT_FIT
 
@@ -139,23 +129,23 @@ def _report(workdir: str, log: "RunLog") -> None:
 
 
 class _StopAgreed:
-    """Whether a SIGTERM or Ctrl-C to one of several processes stops them all after this step."""
+    """Stops all processes after the same step when one has received SIGTERM or Ctrl-C."""
 
     def __init__(self) -> None:
         self._calls = 0
-        self.answer = False  # the last one given
+        self.answer = False  # the last answer
         signal.signal(signal.SIGINT, self._as_sigterm)
 
     @staticmethod
     def _as_sigterm(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        os.kill(os.getpid(), signal.SIGTERM)  # what the processes agree upon knows this one alone
+        os.kill(os.getpid(), signal.SIGTERM)  # the only signal that JAX's agreement listens to
 
     def __call__(self) -> bool:
         from transformer_jax.parallel.processes import stop_agreed
 
-        self._calls += 1  # as many in every process
+        self._calls += 1  # the same number in every process
         self.answer = stop_agreed(self._calls)
         return self.answer
 

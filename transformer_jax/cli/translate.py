@@ -2,32 +2,30 @@
 
     transformer-jax translate --workdir=runs/quickstart < in.de > out.en
 
-With --n_best=N, each output line is `line number <TAB> score <TAB> log-probability <TAB>
-translation`, N lines for each input line (fewer where fewer exist), best first.
+With --n_best=N, each input line gives up to N output lines, best first, of the form
+`line number <TAB> score <TAB> log-probability <TAB> translation`.
 """
 
 import argparse
 import sys
 
-from transformer_jax.cli.decode_flags import (
-    add_decode_arguments,
-    add_run_arguments,
-    decode_overrides,
-)
+from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import chunks, stdin_lines, write_lines
+from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 
-#: Lines read before the first are translated: enough to sort them into full batches.
+#: Lines are read in chunks of this many batches, so that they can be sorted by length.
 _BATCHES_PER_CHUNK = 32
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax translate`."""
     add_run_arguments(parser)
     parser.add_argument(
         "--n_best", type=int, default=0, metavar="N", help="print N translations with scores"
     )
-    add_decode_arguments(parser)
+    parser.add_config(DecodeConfig, title=DECODING)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,26 +34,24 @@ def run(args: argparse.Namespace) -> int:
 
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
-    translator = load(args.workdir, args.checkpoint, **decode_overrides(args))
+    translator = load(args.workdir, args.checkpoint, **decode_overrides(args.workdir, args.flags))
     config = translator.decode_config
     if args.n_best > 1 and config.method == "greedy":
         raise UserError(f"--n_best={args.n_best}: greedy decoding finds one; use --method=beam")
     overrides = widened(config, args.n_best)
-    # Somebody who types wants each answer before the next question.
-    typing = sys.stdin.isatty()
-    size = 1 if typing else _BATCHES_PER_CHUNK * config.batch_size
-    if typing:
-        overrides["batch_size"] = 1
+    size = _BATCHES_PER_CHUNK * config.batch_size
+    if sys.stdin.isatty():  # answer each line before the next one is typed
+        size = overrides["batch_size"] = 1
     done = num_cut = 0
     for chunk in chunks(stdin_lines(), size):
         decoded = translator.decode(chunk, first_id=done, **overrides)
         if args.n_best:
             write_lines(
                 [
-                    f"{number}\t{found.score:.6f}\t{found.log_prob:.6f}\t"
-                    + found.text.replace("\t", " ")
+                    f"{number}\t{each.score:.6f}\t{each.log_prob:.6f}\t"
+                    + each.text.replace("\t", " ")
                     for number, translations in enumerate(decoded.translations, start=done + 1)
-                    for found in translations[: args.n_best]
+                    for each in translations[: args.n_best]
                 ]
             )
         else:

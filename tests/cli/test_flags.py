@@ -1,0 +1,137 @@
+"""Flags that come from config classes: how they are listed, parsed and refused."""
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.main import COMMANDS, main
+from transformer_jax.config import Config
+from transformer_jax.config_types import Strings
+from transformer_jax.errors import UserError
+from transformer_jax.field_docs import field_docs
+from transformer_jax.variants import ManyOf, OneOf
+
+
+@dataclass(frozen=True)
+class Window:
+    size: int = 3
+
+
+FAMILY = {"window": Window}
+
+
+@dataclass(frozen=True)
+class Part:
+    number: int | None = None  #: how many; none = all of them
+    text: str = "a"
+    #: a text
+    #: of two lines
+    names: Strings = ()
+    choice: Literal["a", "b"] = "a"
+    one: Annotated[Any, OneOf(FAMILY)] = Window(5)
+    many: Annotated[tuple[Any, ...], ManyOf(FAMILY)] = (Window(), Window(4))
+
+
+@dataclass(frozen=True)
+class Whole:
+    part: Part = field(default_factory=Part)
+    on: bool = True
+
+
+def parser(**kwargs):
+    made = Parser(prog="program")
+    made.add_argument("--workdir")
+    made.add_config(Whole, prefix="config.", **kwargs)
+    return made
+
+
+def test_comments_of_fields_are_their_documentation():
+    assert field_docs(Part) == {
+        "number": "how many; none = all of them",
+        "text": "a text of two lines",
+    }
+
+
+def test_help_lists_every_key_with_its_comment_and_default():
+    text = " ".join(parser().format_help().split())
+    for line in (
+        "--config.part.number INT|none how many; none = all of them; default: none",
+        "--config.part.text TEXT a text of two lines; default: a",
+        "--config.part.names A,B default: none",
+        "--config.part.choice a|b default: a",
+        "--config.part.one KIND kinds: window; default: window(size=5)",
+        "--config.part.many KIND,KIND kinds: window; default: window,window(size=4)",
+        "--config.on true|false default: true",
+    ):
+        assert line in text
+
+
+def test_flags_are_collected_as_text():
+    args = parser().parse(["--config.on=false", "--config.part.one.size=7", "--workdir=w"])
+    assert args.flags == {"on": "false", "part.one.size": "7"}
+    assert args.workdir == "w"
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "--config.prt.text=a",
+            "unknown argument --config.prt.text=a; did you mean '--config.part",
+        ),
+        ("--workdri=a", "unknown argument --workdri=a; did you mean '--workdir'?"),
+        ("--part.text=a", "unknown argument --part.text=a; did you mean '--config.part.text'?"),
+        ("word", "unknown argument word; did you mean '--workdir'? (see program --help)"),
+        ("--config.on", "argument --config.on: expected one argument (see program --help)"),
+    ],
+)
+def test_an_unknown_argument_names_the_nearest(word, message):
+    with pytest.raises(UserError) as error:
+        parser().parse([word])
+    assert message in str(error.value)
+
+
+def test_only_some_keys_without_defaults():
+    made = Parser(prog="program")
+    made.add_config(Whole, title="decoding", only=["on"])
+    assert "decoding:" in made.format_help()
+    assert "default" not in made.format_help() and "part" not in made.format_help()
+    assert made.parse(["--on=true"]).flags == {"on": "true"}
+    with pytest.raises(UserError, match="unknown argument --part.text=a"):
+        made.parse(["--part.text=a"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        main([command, "--help"])
+    assert error.value.code == 0
+    assert f"usage: transformer-jax {command} [flags]" in capsys.readouterr().out
+
+
+def test_train_lists_every_key_of_the_config(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    listed = set(re.findall(r"--config\.([\w.]+)", capsys.readouterr().out))
+
+    def keys(config, prefix):
+        for each in fields(config):
+            value = getattr(config, each.name)
+            yield from keys(value, f"{each.name}.") if not prefix else [prefix + each.name]
+
+    parts = {key for key in keys(Config(), "") if not key.startswith(("model.en", "model.de"))}
+    assert parts <= listed
+
+
+def test_an_unknown_command_is_one_line(capsys):
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err.startswith("error: argument command: invalid choice: 'trian'")
+
+
+def test_recipes_are_listed_with_their_scores(capsys):
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^quickstart: .*\n    97.1 BLEU.*\n    /.*/configs/quickstart.py$", out, re.M)

@@ -1,0 +1,134 @@
+"""Flags for the keys of a config: `--config.train.steps=7`, `--batch_size=16`.
+
+argparse parses and lists the flags; `transformer_jax.config.override` applies and checks them.
+A flag may also go into a variant, as in `--config.train.schedule.warmup_steps=10`. Its options
+depend on its kind, so these flags are not declared: the parser passes on what it does not know,
+and `override` refuses what is wrong. (tyro lists flags as well as this does, but has no flags
+into a variant that is also a value, and prints an error as a box of many lines.)
+"""
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from transformer_jax.config_types import Strings
+from transformer_jax.errors import UserError
+from transformer_jax.field_docs import field_docs
+from transformer_jax.variants import ManyOf, OneOf, hint, mark_of, to_text
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with flags for a config, whose errors are one line."""
+
+    #: What stands before each key in a flag, and the first parts of the keys.
+    _prefix: str = ""
+    _keys: frozenset[str] = frozenset()
+
+    def error(self, message: str) -> NoReturn:
+        """Raises what `main` prints."""
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+    def add_config(
+        self, cls: type, prefix: str = "", *, title: str | None = None, only: Sequence[str] = ()
+    ) -> None:
+        """Adds a flag for each key of a config class and of its parts.
+
+        Args:
+            cls: the config class.
+            prefix: put before each key: `config.` for `--config.train.steps`.
+            title: of the flags in the help, which then shows no defaults; without a title
+                they are grouped by part.
+            only: the keys to add; all where it is empty.
+        """
+        self._prefix = prefix
+        self._keys = frozenset(only or (field.name for field in dataclasses.fields(cls)))
+        for path, part in _parts(cls, prefix):
+            group = self.add_argument_group(title or path.removesuffix("."))
+            hints = get_type_hints(part, include_extras=True)
+            for field in dataclasses.fields(part):
+                if dataclasses.is_dataclass(hints[field.name]) or only and field.name not in only:
+                    continue
+                group.add_argument(
+                    f"--{path}{field.name}",
+                    action=_Flag,
+                    default=argparse.SUPPRESS,
+                    metavar=_metavar(hints[field.name]),
+                    help=_help(part, field, mark_of(hints[field.name]), show_default=not title),
+                )
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """The parsed words; `flags` holds the keys of the config and the text of their values.
+
+        Raises:
+            UserError: an argument is unknown, missing, or has no value.
+        """
+        args, rest = self.parse_known_args(words, argparse.Namespace(flags={}))
+        for word in rest:
+            flag, equals, value = word.partition("=")
+            key = flag.removeprefix(f"--{self._prefix}")
+            if not equals or key == flag or key.partition(".")[0] not in self._keys:
+                known = re.findall(r"--[\w.]+", self.format_help())
+                self.error(f"unknown argument {word}{hint(flag, known)}")
+            args.flags[key] = value
+        return args
+
+
+class _Flag(argparse.Action):
+    """Puts the text of a value into `flags`, under its key."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(parser, Parser) and option_string is not None
+        namespace.flags[option_string.removeprefix(f"--{parser._prefix}")] = values
+
+
+def _parts(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
+    """The class and those of its parts, each with the prefix of its keys."""
+    yield prefix, cls
+    for name, kind in get_type_hints(cls).items():
+        if dataclasses.is_dataclass(kind):
+            yield from _parts(kind, f"{prefix}{name}.")
+
+
+def _metavar(kind: Any) -> str:
+    """What a value looks like: INT, FLOAT, true|false, a|b."""
+    if kind == Strings:
+        return "A,B"
+    if mark := mark_of(kind):
+        return "KIND,KIND" if isinstance(mark, ManyOf) else "KIND"
+    if get_origin(kind) is Annotated:
+        return _metavar(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    if type(None) in get_args(kind):
+        return _metavar(next(each for each in get_args(kind) if each is not type(None))) + "|none"
+    if kind is bool:
+        return "true|false"
+    return {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
+
+
+def _help(
+    cls: type, field: "dataclasses.Field[Any]", mark: OneOf | ManyOf | None, show_default: bool
+) -> str:
+    notes = [field_docs(cls).get(field.name, "")]
+    if mark:
+        notes.append(f"kinds: {', '.join(mark.family)}")
+    if show_default:
+        notes.append(f"default: {_text(field.default, mark)}")
+    return "; ".join(filter(None, notes)).replace("%", "%%")
+
+
+def _text(value: Any, mark: OneOf | ManyOf | None) -> str:
+    """A default as a flag spells it."""
+    if isinstance(value, tuple):
+        return ",".join(_text(each, mark) for each in value) or "none"
+    if mark:
+        return to_text(value, mark.family)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,30 @@
+"""Flags that all commands for a trained model share, and how their decoding flags apply."""
+
+from typing import Any
+
+from transformer_jax.cli.flags import Parser
+from transformer_jax.config import load_config, override
+
+#: Title of the flags for `DecodeConfig`.
+DECODING = "decoding (default: as in the run's config)"
+
+
+def add_run_arguments(parser: Parser) -> None:
+    """Adds --workdir and --checkpoint."""
+    parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder")
+    parser.add_argument(
+        "--checkpoint",
+        default="best",
+        metavar="WHICH",
+        help="best (default), latest, a step, or average:N (mean of the last N)",
+    )
+
+
+def decode_overrides(workdir: str, flags: dict[str, str]) -> dict[str, Any]:
+    """The fields of `DecodeConfig` that the flags change, from the run's own config.
+
+    Raises:
+        UserError: a wrong key or value, or the folder holds no run.
+    """
+    decode = override(load_config(workdir).decode, flags, prefix="--")
+    return {name: getattr(decode, name) for name in {key.partition(".")[0] for key in flags}}
