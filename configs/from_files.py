@@ -49,5 +49,5 @@ config = tj.Config(
         early_stopping=5,
         checkpoint_every=1000,
     ),
-    decode=tj.DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=192),
+    decode=tj.DecodeConfig(method=tj.Beam(beam_size=4, length_penalty=0.6), max_source_length=192),
 )

@@ -41,5 +41,5 @@ config = tj.Config(
         evaluate_every=2000,
         checkpoint_every=2000,
     ),
-    decode=tj.DecodeConfig(beam_size=5, length_penalty=1.0),
+    decode=tj.DecodeConfig(method=tj.Beam(beam_size=5, length_penalty=1.0)),
 )

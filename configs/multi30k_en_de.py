@@ -7,7 +7,7 @@ Command:   python train.py --config=configs/multi30k_en_de.py --workdir=runs/mul
                --config.data.source.validation_target=val.de.gz \
                --config.data.source.test_source=test_2016_flickr.en.gz \
                --config.data.source.test_target=test_2016_flickr.de.gz
-           python eval.py --workdir=runs/multi30k --beam_size=5
+           python eval.py --workdir=runs/multi30k --method.beam_size=5
 Hardware:  2 CPU cores
 Time:      51 minutes in all on two cores of an Intel Xeon with AMX (bfloat16 products), tokenizer,
            compilation and validation included; another program used the idle time (2026-11-22)
@@ -47,5 +47,5 @@ config = tj.Config(
         evaluate_sentences=300,
         checkpoint_every=1250,
     ),
-    decode=tj.DecodeConfig(beam_size=5, length_penalty=0.6, max_source_length=96),
+    decode=tj.DecodeConfig(method=tj.Beam(beam_size=5, length_penalty=0.6), max_source_length=96),
 )

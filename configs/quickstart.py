@@ -36,5 +36,5 @@ config = tj.Config(
         checkpoint_every=225,
         log_every=25,
     ),
-    decode=tj.DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=64),
+    decode=tj.DecodeConfig(method=tj.Beam(beam_size=4, length_penalty=0.6), max_source_length=64),
 )

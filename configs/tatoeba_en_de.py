@@ -40,5 +40,5 @@ config = tj.Config(
         evaluate_every=1000,
         checkpoint_every=1000,
     ),
-    decode=tj.DecodeConfig(beam_size=4, length_penalty=0.6, max_source_length=96),
+    decode=tj.DecodeConfig(method=tj.Beam(beam_size=4, length_penalty=0.6), max_source_length=96),
 )

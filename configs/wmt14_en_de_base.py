@@ -50,6 +50,8 @@ config = tj.Config(
         keep_checkpoints=5,
     ),
     decode=tj.DecodeConfig(
-        beam_size=4, length_penalty=0.6, max_length_factor=1.0, max_length_offset=50
+        method=tj.Beam(beam_size=4, length_penalty=0.6),
+        max_length_factor=1.0,
+        max_length_offset=50,
     ),
 )

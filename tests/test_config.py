@@ -13,6 +13,7 @@ from transformer_jax.config import (
     override,
     to_json,
 )
+from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.optimizers.schedules import CosineSchedule, RsqrtSchedule
@@ -29,12 +30,15 @@ def test_overrides_are_typed_and_leave_the_original_alone():
             "model.encoder.mixers": "full,full",
             "tokenizer.joint": "false",
             "data.source.train_source": "a.txt,b.txt",
+            "decode.method": "sample(top_k=5)",
+            "decode.method.top_p": "0.5",
         },
     )
     assert changed.train.steps == 7
     assert changed.train.schedule.learning_rate == 1e-3
     assert changed.model.encoder.mixers == (Full(), Full())
     assert changed.tokenizer.joint is False
+    assert changed.decode.method == Sample(top_k=5, top_p=0.5)
     assert changed.data.source.train_source == ("a.txt", "b.txt")
     assert config == Config()
 
@@ -65,7 +69,10 @@ def test_none_is_a_value():
         ("train.schedule.learning_rate", "-1", "rsqrt(learning_rate='-1'): must be greater than 0"),
         ("train", "7", "is a group of keys"),
         ("train.steps.more", "7", "train.steps is a value"),
-        ("decode.beam_size", "0", "beam_size"),
+        ("decode.batch_size", "0", "--config.decode.batch_size=0: must be greater than 0"),
+        ("decode.method", "best", "use beam, greedy, sample"),
+        ("decode.method.beam_sise", "3", "did you mean 'beam_size'?"),
+        ("decode.method.beam_size", "0", "must be greater than 0"),
         ("batch.num_buckets", "0", "--config.batch.num_buckets=0: must be greater than 0"),
         ("batch.tokens", "0", "--config.batch.tokens=0: must be greater than 0"),
         ("batch.seed", "-1", "--config.batch.seed=-1: must be greater than or equal to 0"),
@@ -148,8 +155,8 @@ def test_differences_name_keys_and_both_values():
             r"recipe.py:3: Config has no key trian; did you mean 'train'\?",
         ),
         (
-            "from transformer_jax import DecodeConfig\nDecodeConfig(beam_size=0)",
-            r"recipe.py:2: decode.beam_size=0: must be at least 1",
+            "from transformer_jax import DecodeConfig\nDecodeConfig(beam_size=8)",
+            r"recipe.py:2: DecodeConfig has no key beam_size; did you mean 'batch_size'\?",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from transformer_jax.data.batching import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.id_cache import IdCorpus
 from transformer_jax.data.pipeline import batches
-from transformer_jax.decoding.beam import beam_search
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.runs.restore import restore_params
 from transformer_jax.config import Config, to_json
 
@@ -34,10 +34,10 @@ state = tj.fit(toy.MODEL, train, lambda position: batches(corpus, plan, position
 params, _ = restore_params(workdir, "latest")
 source = jnp.array([[4, 5, 2]]); mask = jnp.ones((1, 3), bool)
 sentence, beams = tj.encode(toy.MODEL, params, source, mask, max_length=5, beam_size=2)
-found = beam_search(
+found = Beam(beam_size=2).search(
     lambda tokens, position, state: tj.decode_step(
         toy.MODEL, params, tokens, position, state, sentence),
-    beams, jnp.array([5]), max_length=5, beam_size=2)
+    beams, jnp.array([5]), jnp.array([0]), jax.random.key(0), max_length=5)
 assert found.tokens.shape == (1, 2, 5), found.tokens.shape
 assert not [n for n, module in sys.modules.items() if module and n.startswith("tensorflow")]
 print("done at step", int(state.step))

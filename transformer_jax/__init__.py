@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from transformer_jax.data.sources.files import Files
     from transformer_jax.data.sources.grammar import Grammar
     from transformer_jax.data.sources.tfds import Tfds
+    from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig
+    from transformer_jax.decoding.greedy import Greedy
+    from transformer_jax.decoding.sample import Sample
     from transformer_jax.errors import UserError
     from transformer_jax.models.api import apply, decode_step, encode, init, loss
     from transformer_jax.models.config import ModelConfig, StackConfig
@@ -44,7 +47,10 @@ _EXPORTS = {
     "data.sources.files": ("Files",),
     "data.sources.grammar": ("Grammar",),
     "data.sources.tfds": ("Tfds",),
+    "decoding.beam": ("Beam",),
     "decoding.config": ("DecodeConfig",),
+    "decoding.greedy": ("Greedy",),
+    "decoding.sample": ("Sample",),
     "errors": ("UserError",),
     "models.api": ("apply", "decode_step", "encode", "init", "loss"),
     "models.config": ("ModelConfig", "StackConfig"),

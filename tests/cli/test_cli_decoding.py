@@ -23,6 +23,7 @@ from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer import prepare_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.runs.checkpoints import Checkpoints
@@ -68,7 +69,7 @@ def run_folder(tmp_path_factory):
             max_length=32,
         ),
         train=TrainConfig(keep_checkpoints=3),
-        decode=DecodeConfig(method="greedy", batch_size=4, max_length_factor=1.0),
+        decode=DecodeConfig(method=Greedy(), batch_size=4, max_length_factor=1.0),
     )
     (folder / "config.json").write_text(to_json(config), encoding="utf-8")
     params = api.init(config.model, jax.random.key(0))
@@ -165,11 +166,11 @@ def test_translate_n_best_and_sampling(run_folder, command):
     scores = [float(row[1]) for row in rows[:3]]
     assert scores == sorted(scores, reverse=True)
 
-    sample = ["translate", f"--workdir={folder}", "--method=sample", "--top_k=5"]
+    sample = ["translate", f"--workdir={folder}", "--method=sample(top_k=5)"]
     stdin = "\n".join(sentences(4, 6)).encode()
-    first = command(*sample, "--seed=1", stdin=stdin)
-    assert command(*sample, "--seed=1", "--batch_size=1", stdin=stdin) == first
-    assert command(*sample, "--seed=2", stdin=stdin) != first
+    first = command(*sample, "--method.seed=1", stdin=stdin)
+    assert command(*sample, "--method.seed=1", "--batch_size=1", stdin=stdin) == first
+    assert command(*sample, "--method.seed=2", stdin=stdin) != first
 
 
 def test_score_agrees_with_translate(run_folder, command, tmp_path):
@@ -206,18 +207,21 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (["eval", "--split=validation"], b"", "no validation set"),
         (["eval", "--checkpoint=77"], b"", "--checkpoint=77: not kept here; there are steps 5"),
         (["eval", "--checkpoint=average:9"], b"", "only 1 checkpoints are kept"),
-        (["eval", "--beam_size=0"], b"", "decode.beam_size=0"),
-        (["eval", "--beam_size=two"], b"", "--beam_size=two: must be a valid integer"),
+        (
+            ["eval", "--method=beam(beam_size=0)"],
+            b"",
+            "beam(beam_size=0): must be greater than 0",
+        ),
+        (["eval", "--batch_size=two"], b"", "--batch_size=two: must be a valid integer"),
         (["eval", "--workdir={text}"], b"", "no run here"),
         (["translate"], b"fine\n\xff\n", "standard input:2: not UTF-8 (byte 0xff at column 1)"),
         (["translate", "--n_best=2"], b"", "greedy decoding finds one"),
-        (["translate", "--temperature=0"], b"", "decode.temperature=0.0"),
-        (["eval", "--beam_size=3"], b"", "decode.beam_size=3 has no effect with method=greedy"),
         (
-            ["translate", "--method=beam", "--seed=1"],
+            ["eval", "--method.beam_size=3"],
             b"",
-            "decode.seed=1 has no effect with method=beam: leave it out, or use method=sample",
+            "greedy has no option 'beam_size'; its options are length_penalty",
         ),
+        (["eval", "--method=best"], b"", "'best' is unknown"),
         (["score"], b"a\tb\nno tab\n", "standard input:2: expected `source <TAB> target`"),
         (["score", "--source={text}/test.en"], b"", "--source and --target belong together"),
         (

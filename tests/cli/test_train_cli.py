@@ -20,6 +20,7 @@ from transformer_jax.training.reporter import Reporter
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.config import Config, TrainConfig
@@ -32,7 +33,7 @@ config = Config(
                       decoder=StackConfig(num_layers=1), max_length=64),
     train=TrainConfig(steps=8, evaluate_every=4, evaluate_sentences=8, checkpoint_every=4,
                       log_every=2),
-    decode=DecodeConfig(beam_size=2, max_length_factor=0.5, max_length_offset=4),
+    decode=DecodeConfig(method=Beam(beam_size=2), max_length_factor=0.5, max_length_offset=4),
 )
 """
 

@@ -5,36 +5,35 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import greedy
+from tests.decoding.toy import ToyDecoder
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.rollout import first_argmax
-from transformer_jax.decoding.sampling import sample, truncate
-from transformer_jax.decoding.search import decode
-from transformer_jax.errors import UserError
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.decoding.sample import Sample, truncate
+from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 
 @functools.cache
-def jitted_sample(toy, **settings):
-    return jax.jit(functools.partial(sample, toy.step, **settings))
+def compiled(method, toy, max_length):
+    return jax.jit(functools.partial(method.search, toy.step, max_length=max_length))
 
 
-def draw(toy, sentences, limits, *, num_samples, seed=0, max_length=8, ids=None, **settings):
-    run = jitted_sample(toy, max_length=max_length, num_samples=num_samples, **settings)
-    return run(
-        toy.state(sentences, num_samples),
+def draw(toy, sentences, limits, *, num_samples=1, max_length=8, ids=None, seed=0, **options):
+    method = Sample(num_samples=num_samples, **options)
+    return search(method, toy, sentences, limits, max_length=max_length, ids=ids, seed=seed)
+
+
+def search(method, toy, sentences, limits, *, max_length, ids=None, seed=0):
+    return compiled(method, toy, max_length)(
+        toy.state(sentences, method.num_hypotheses),
         jnp.asarray(limits, jnp.int32),
         jnp.asarray(sentences if ids is None else ids, jnp.int32),
         jax.random.key(seed),
     )
 
 
-def test_greedy_takes_the_best_piece_until_eos(toy_decoder):
-    toy = toy_decoder(seed=1)
-    limits = jnp.asarray([10] * 20)
-    found = jax.jit(functools.partial(greedy, toy.step, max_length=10))(
-        toy.state(range(20), 1), limits
-    )
+def test_greedy_takes_the_best_piece_until_eos():
+    toy = ToyDecoder(seed=1)
+    found = search(Greedy(), toy, range(20), [10] * 20, max_length=10)
     for row in range(20):
         tokens = toy.tokens_of(found, row, 0)
         assert found.log_probs[row, 0] == pytest.approx(toy.log_prob(row, tokens), rel=1e-5)
@@ -48,19 +47,9 @@ def test_greedy_takes_the_best_piece_until_eos(toy_decoder):
             assert max(options, key=options.get) == tokens[position]
 
 
-def test_greedy_is_forced_to_end_at_the_limit(toy_decoder):
-    toy = toy_decoder(seed=1, eos_bias=-50.0)
-    found = greedy(toy.step, toy.state([1, 2], 1), jnp.asarray([3, 5]), max_length=6)
-    assert found.lengths[:, 0].tolist() == [3, 5]
-    for row, sentence in enumerate([1, 2]):
-        tokens = toy.tokens_of(found, row, 0)
-        assert tokens[-1] == EOS_ID
-        assert found.log_probs[row, 0] == pytest.approx(toy.log_prob(sentence, tokens), rel=1e-5)
-
-
-def test_samples_follow_the_models_distribution(toy_decoder):
+def test_samples_follow_the_models_distribution():
     """Chi-square over all sequences; PAD and BOS, which are never drawn, are renormalised away."""
-    toy = toy_decoder(seed=2, scale=1.0)
+    toy = ToyDecoder(seed=2, scale=1.0)
     toy.table[:, [PAD_ID, BOS_ID]] = -30.0
     num_samples, max_length, temperature = 4000, 3, 1.0
     found = draw(
@@ -88,10 +77,10 @@ def test_samples_follow_the_models_distribution(toy_decoder):
     assert statistic < 32.9  # the 0.1 % point of chi-square with 12 degrees of freedom
 
 
-def test_temperature_sharpens(toy_decoder):
-    toy = toy_decoder(seed=3)
-    limits = jnp.asarray([8] * 6)
-    best = greedy(toy.step, toy.state(range(6), 1), limits, max_length=8)
+def test_temperature_sharpens():
+    toy = ToyDecoder(seed=3)
+    limits = [8] * 6
+    best = search(Greedy(), toy, range(6), limits, max_length=8)
     cold = draw(toy, range(6), limits, num_samples=3, temperature=1e-4)
     for place in range(3):
         np.testing.assert_array_equal(cold.tokens[:, place], best.tokens[:, 0])
@@ -126,29 +115,16 @@ def test_top_k_and_top_p_keep_the_right_pieces(settings, allowed):
     )
 
 
-def test_top_k_limits_what_is_drawn(toy_decoder):
-    toy = toy_decoder(seed=4, scale=0.5)
+def test_top_k_limits_what_is_drawn():
+    toy = ToyDecoder(seed=4, scale=0.5)
     found = draw(toy, [3], [2], num_samples=300, top_k=2, max_length=2)
     drawn = {toy.tokens_of(found, 0, place)[0] for place in range(300)}
     options = [token for token in range(toy.vocab_size) if token not in (PAD_ID, BOS_ID)]
     assert drawn == set(sorted(options, key=lambda token: -toy.log_prob(3, (token,)))[:2])
 
 
-def test_a_sample_does_not_depend_on_its_batch_mates(toy_decoder):
-    toy = toy_decoder(seed=5, scale=0.5)
-    sentences = np.arange(8)
-    limits = sentences + 1
-    together = draw(toy, sentences, limits, num_samples=2)
-    assert (jnp.diff(together.scores, axis=1) <= 0).all()
-    order = np.random.default_rng(0).permutation(8)
-    shuffled = draw(toy, sentences[order], limits[order], num_samples=2)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[order], b), together, shuffled)
-    alone = draw(toy, [6], [7], num_samples=2)
-    np.testing.assert_array_equal(alone.tokens[0], together.tokens[6])
-
-
-def test_sentences_samples_and_seeds_differ(toy_decoder):
-    toy = toy_decoder(seed=5, scale=0.1, eos_bias=-2.0)
+def test_sentences_samples_and_seeds_differ():
+    toy = ToyDecoder(seed=5, scale=0.1, eos_bias=-2.0)
     first = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1])
     again = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1])
     other = draw(toy, [7, 7], [8, 8], num_samples=2, ids=[0, 1], seed=1)
@@ -165,47 +141,3 @@ def test_sentences_samples_and_seeds_differ(toy_decoder):
 def test_first_argmax_takes_the_first_of_equal_ones():
     values = jnp.asarray([[1.0, 3.0, 3.0], [-jnp.inf, -jnp.inf, -2.0], [0.0, 0.0, 0.0]])
     assert first_argmax(values).tolist() == [1, 2, 0]
-
-
-@pytest.mark.parametrize(
-    ("config", "num_hypotheses"),
-    [
-        (DecodeConfig(beam_size=3), 3),
-        (DecodeConfig(method="greedy"), 1),
-        (DecodeConfig(method="sample", num_samples=2, top_k=2, top_p=0.9), 2),
-    ],
-)
-def test_decode_follows_its_config(toy_decoder, config, num_hypotheses):
-    toy = toy_decoder(seed=8)
-    assert config.num_hypotheses == num_hypotheses
-    limits = jnp.asarray([3, 5])
-    found = jax.jit(functools.partial(decode, config, toy.step, max_length=5))(
-        toy.state([1, 2], num_hypotheses), limits, jnp.asarray([0, 1]), jax.random.key(0)
-    )
-    assert found.tokens.shape == (2, num_hypotheses, 5)
-    assert (found.lengths <= limits[:, None]).all()
-    assert (jnp.diff(found.scores, axis=1) <= 0).all()
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"method": "best"},
-        {"beam_size": 0},
-        {"temperature": 0.0},
-        {"top_p": 0.0},
-        {"top_p": 1.5},
-        {"top_k": -1},
-        {"length_penalty": float("nan")},
-        {"num_samples": 0},
-        {"batch_size": 0},
-        {"max_length_offset": 0},
-    ],
-)
-def test_a_value_out_of_range_is_named(bad):
-    with pytest.raises(UserError, match=f"decode.{next(iter(bad))}="):
-        DecodeConfig(**bad)
-
-
-def test_max_target_length():
-    assert DecodeConfig(max_length_factor=1.5, max_length_offset=10).max_target_length(7) == 21

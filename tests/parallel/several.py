@@ -21,6 +21,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     from tests.training import toy
     from transformer_jax.cli.main import end_at_once
     from transformer_jax.config import Config, to_json
+    from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share, replicated
     from transformer_jax.runs.restore import restore_params
@@ -32,7 +33,9 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     share, shares = process_share(devices)
     made = []
     tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
-    decode = DecodeConfig(batch_size=2, beam_size=2, max_length_factor=1.0, max_length_offset=2)
+    decode = DecodeConfig(
+        batch_size=2, method=Beam(beam_size=2), max_length_factor=1.0, max_length_offset=2
+    )
     translator = Translator(toy.MODEL, None, tokenizers, decode, mesh=devices)
     evaluated = []
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.config import Config, TrainConfig
@@ -33,7 +34,7 @@ config = Config(
                       decoder=StackConfig(num_layers=1), max_length=64, dropout_rate=0.1),
     train=TrainConfig(steps=12, evaluate_every=6, evaluate_sentences=9, checkpoint_every=5,
                       log_every=1),
-    decode=DecodeConfig(beam_size=2, max_length_factor=0.5, max_length_offset=4),
+    decode=DecodeConfig(method=Beam(beam_size=2), max_length_factor=0.5, max_length_offset=4),
 )
 """
 

@@ -13,6 +13,7 @@ from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.sentencepiece_training import train_model
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, StackConfig
@@ -34,7 +35,7 @@ CONFIG = Config(
         d_model=16, d_ff=32, num_heads=4, encoder=STACK, decoder=STACK, max_length=32
     ),
     train=TrainConfig(steps=10, schedule=RsqrtSchedule(learning_rate=1e-3)),
-    decode=DecodeConfig(batch_size=3, beam_size=2, max_source_length=16),
+    decode=DecodeConfig(batch_size=3, method=Beam(beam_size=2), max_source_length=16),
 )
 
 
@@ -182,7 +183,7 @@ def test_a_search_that_does_not_fit_has_advice_of_its_own(made):
     assert text.count("DOES NOT FIT") == 1 and not fits(plan)
     helpful = text.split("what would help:\n")[1]
     assert "about --config.decode.batch_size=20," in helpful
-    assert "--config.decode.beam_size" in helpful and "batch.tokens" not in helpful
+    assert "--config.decode.method.beam_size" in helpful and "batch.tokens" not in helpful
     one_each = dataclasses.replace(plan, mesh={"data": 32, "fsdp": 1, "tensor": 1})
     assert "decode.batch_size" not in report(one_each) and "beam_size" in report(one_each)
 

@@ -178,6 +178,7 @@ RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.config import Config, TrainConfig
 
@@ -191,7 +192,7 @@ config = Config(
                       decoder=StackConfig(num_layers=1), max_length=32),
     train=TrainConfig(steps=4, evaluate_every=4, evaluate_sentences=4, checkpoint_every=4,
                       log_every=2),
-    decode=DecodeConfig(method="greedy", max_length_factor=0.0, max_length_offset=4),
+    decode=DecodeConfig(method=Greedy(), max_length_factor=0.0, max_length_offset=4),
 )
 """
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from tests.training import toy
 from transformer_jax.config import Config, to_json
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models import api
+from transformer_jax.decoding.sample import Sample
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.plan.collectives import by_kind
@@ -27,7 +28,7 @@ from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.restore import restore_params
 from transformer_jax.training.state import init_state, state_shardings
 from transformer_jax.training.step import make_train_step
-from transformer_jax.translation.model_calls import decode_batch
+from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
 
 MESHES = {
@@ -63,9 +64,9 @@ def bytes_per_device(tree):
     return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
 
 
-def translations(params, mesh, **settings):
+def translations(params, mesh, method):
     tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
-    decode = DecodeConfig(batch_size=3, max_length_factor=1.0, max_length_offset=2, **settings)
+    decode = DecodeConfig(batch_size=3, max_length_factor=1.0, max_length_offset=2, method=method)
     translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
     found = [best for best, *_ in translator.decode(SOURCES).translations]
     scored = translator.score(SOURCES, [best.text for best in found])
@@ -78,14 +79,10 @@ def decode_collectives(params, mesh):
     one = jax.device_put(np.ones(8, np.int32), batch_sharding(mesh))
     lowered = decode_batch.lower(
         params,
-        rows,
-        rows > 0,
-        one,
-        one,
+        Sources(rows, rows > 0, one, one),
         jax.random.key(0),
-        model=api,
         model_config=MODEL,
-        config=DecodeConfig(beam_size=2),
+        method=Beam(beam_size=2),
         max_length=6,
         mesh=mesh,
     )
@@ -135,12 +132,14 @@ def main(folder):
             "restored_bytes": most_bytes_on_a_device(params),
             "optimizer_bytes": bytes_per_device(state.opt_state),
             "average_bytes": bytes_per_device(state.ema),
-            "beam": translations(params, mesh, beam_size=3),
-            "sample": translations(params, mesh, method="sample"),
+            "beam": translations(params, mesh, Beam(Beam(beam_size=3))),
+            "sample": translations(params, mesh, Sample()),
             "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
     seen["by_default"] = restored_by_default(folder)
-    alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, beam_size=3)
+    alone = translations(
+        jax.tree.map(jax.numpy.asarray, found_on_one), None, Beam(Beam(beam_size=3))
+    )
     print(json.dumps(seen | {"no mesh": {"beam": alone}}))
 
 

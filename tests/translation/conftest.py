@@ -1,5 +1,6 @@
 """A translator small enough to predict: it copies its source, letter by letter."""
 
+import itertools
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -8,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.translation import model_calls
 from transformer_jax.translation.translator import Translator
-from transformer_jax.vocabulary import EOS_ID, PAD_ID
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz \n"
 VOCAB_SIZE = 4 + len(LETTERS)
@@ -25,11 +29,12 @@ class LetterTokenizer:
 
 @dataclass(frozen=True)
 class CopyConfig:
-    max_length: int = 64
+    number: int  # of the fixture's translators: programs of one are not reused by the next
+    max_length: int
 
 
 class CopyModel:
-    """Prefers the source's next piece by `sharpness`, over noise that hangs on the last token."""
+    """Prefers the source's next piece by `sharpness`, over noise that depends on the last token."""
 
     def __init__(self) -> None:
         noise = np.random.default_rng(0).normal(size=(VOCAB_SIZE, VOCAB_SIZE))
@@ -52,6 +57,9 @@ class CopyModel:
         copied = sentence["source"][:, position][:, None]
         return self._logits(params, tokens, copied), {"last": tokens}
 
+    def shift_right(self, target):
+        return jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
+
     def apply(self, config, params, source, source_mask, target_in, target_mask):
         self.shapes.append(target_in.shape)
         padded = jnp.where(source_mask, source, EOS_ID)
@@ -60,19 +68,28 @@ class CopyModel:
         return self._logits(params, target_in, padded[:, : target_in.shape[1]])
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
-def make_translator():
-    """make_translator(sharpness, max_length, **decode) -> Translator over a fresh CopyModel."""
-    from transformer_jax.decoding.config import DecodeConfig
+def copy_model(monkeypatch) -> CopyModel:
+    """The model that translators call in this test."""
+    model = CopyModel()
+    monkeypatch.setattr(model_calls, "api", model)
+    return model
+
+
+@pytest.fixture
+def make_translator(copy_model):
+    """make_translator(sharpness, max_length, **decode) -> Translator over the CopyModel."""
 
     def make(sharpness: float = 30.0, max_length: int = 64, **decode) -> Translator:
         tokenizer = LetterTokenizer()
         return Translator(
-            CopyConfig(max_length),
+            CopyConfig(next(_numbers), max_length),
             {"sharpness": jnp.float32(sharpness)},
             SimpleNamespace(source=tokenizer, target=tokenizer),
-            DecodeConfig(**({"batch_size": 4, "beam_size": 2} | decode)),
-            model=CopyModel(),
+            DecodeConfig(**({"batch_size": 4, "method": Beam(beam_size=2)} | decode)),
         )
 
     return make

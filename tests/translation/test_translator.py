@@ -1,9 +1,15 @@
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.translation.conftest import LetterTokenizer
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
@@ -47,12 +53,12 @@ def test_long_input_is_cut_and_counted_but_never_dropped(make_translator):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"method": "beam", "beam_size": 3}, {"method": "greedy"}, {"method": "sample", "seed": 3}],
-    ids=lambda settings: settings["method"],
+    "method",
+    [Beam(beam_size=3), Greedy(), Sample(seed=3)],
+    ids=lambda method: type(method).__name__,
 )
-def test_neither_batch_size_nor_order_changes_a_translation(make_translator, settings):
-    translator = make_translator(sharpness=3.0, **settings)
+def test_neither_batch_size_nor_order_changes_a_translation(make_translator, method):
+    translator = make_translator(sharpness=3.0, method=method)
     sources = texts(1, 11, longest=20)
     whole = translator.decode(sources)
     for batch_size in (1, 7):
@@ -60,7 +66,7 @@ def test_neither_batch_size_nor_order_changes_a_translation(make_translator, set
         for one, two in zip(whole.translations, other.translations, strict=True):
             assert [t.tokens for t in one] == [t.tokens for t in two]
             assert [t.score for t in one] == pytest.approx([t.score for t in two], rel=1e-5)
-    if settings["method"] != "sample":
+    if not isinstance(method, Sample):
         backwards = translator.decode(sources[::-1])
         assert [t[0].tokens for t in backwards.translations[::-1]] == [
             t[0].tokens for t in whole.translations
@@ -68,17 +74,14 @@ def test_neither_batch_size_nor_order_changes_a_translation(make_translator, set
 
 
 def test_samples_are_drawn_by_sentence_number(make_translator):
-    translator = make_translator(sharpness=2.0, method="sample")
+    translator = make_translator(sharpness=2.0, method=Sample())
     sources = texts(2, 6, longest=15)
     whole = translator.translate(sources)
     first = translator.decode(sources[:2]).translations
     rest = translator.decode(sources[2:], first_id=2).translations
     assert [found[0].text for found in first + rest] == whole
-    assert translator.translate(sources, seed=1) != whole
-    assert (
-        translator.translate(["abcdefgh"] * 5, seed=1)
-        != [translator.translate(["abcdefgh"], seed=1)[0]] * 5
-    )
+    assert translator.translate(sources, method=Sample(seed=1)) != whole
+    assert len(set(translator.translate(["abcdefgh"] * 5))) > 1
 
 
 def test_n_best(make_translator):
@@ -89,28 +92,21 @@ def test_n_best(make_translator):
     assert scores == sorted(scores, reverse=True)
     assert len(translator.n_best(["hello"], 1)[0]) == 1
     assert translator.n_best([""], 3)[0][0].text == ""
-    with pytest.raises(UserError, match="greedy"):
-        translator.n_best(["hello"], 2, method="greedy")
+    with pytest.raises(UserError, match="greedy decoding finds one translation, not 2"):
+        translator.n_best(["hello"], 2, method=Greedy())
     with pytest.raises(UserError, match="n_best=0"):
         translator.n_best(["hello"], 0)
 
 
-@pytest.mark.parametrize(
-    ("method", "ignored"),
-    [
-        ("beam", {"temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1, "num_samples": 2}),
-        ("greedy", {"beam_size": 2, "temperature": 0.5}),
-        ("sample", {"beam_size": 2}),
-    ],
-)
-def test_a_setting_that_the_method_does_not_read_is_refused(make_translator, method, ignored):
-    translator = make_translator()
-    for key, value in ignored.items():
-        with pytest.raises(UserError, match=f"decode.{key}={value} has no effect .*={method}"):
-            translator.n_best(["hello"], 1, method=method, **{key: value})
-    # Those of the run's own config are defaults for whoever reads them.
-    configured = make_translator(method=method, **ignored)
-    assert len(configured.n_best(["hello"], 1)) == 1
+def test_a_call_can_choose_another_method(make_translator):
+    translator = make_translator(sharpness=3.0)
+    decoded = translator.decode(["hello"], method=Beam(beam_size=3))
+    assert [len(found) for found in decoded.translations] == [3]
+    assert translator.decode(["hello"], method="beam(beam_size=3)").translations == (
+        decoded.translations
+    )
+    with pytest.raises(UserError, match="beam_size=3: no such key; it is an option of a method"):
+        translator.translate(["hello"], beam_size=3)
 
 
 def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
@@ -122,7 +118,7 @@ def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
             iter(rows),
             lambda batch: order.append(f"start {batch[0].number}"),
             lambda batch, result: order.append(f"finish {batch[0].number}"),
-            "settings",
+            lambda batch: batch[0].length,
         )
 
     translator = make_translator()
@@ -133,7 +129,7 @@ def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator):
     assert order == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
 
 
-def test_a_real_models_translation_depends_on_its_sentence_alone(make_translator, monkeypatch):
+def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):
     stack = StackConfig(num_layers=1)
     model = ModelConfig(
         source_vocab_size=32,
@@ -147,8 +143,9 @@ def test_a_real_models_translation_depends_on_its_sentence_alone(make_translator
     )
     # Larger than they start, so that the model is sure of something.
     params = jax.tree.map(lambda x: 3 * x, api.init(model, jax.random.key(0)))
-    decode = DecodeConfig(beam_size=3, batch_size=5, max_length_factor=0.5)
-    translator = Translator(model, params, make_translator().tokenizers, decode)
+    decode = DecodeConfig(method=Beam(beam_size=3), batch_size=5, max_length_factor=0.5)
+    tokenizers = SimpleNamespace(source=LetterTokenizer(), target=LetterTokenizer())
+    translator = Translator(model, params, tokenizers, decode)
     sources = texts(6, 5, longest=15)
     alone = [translator.decode([source], batch_size=1).translations[0] for source in sources]
     monkeypatch.setattr(
@@ -179,22 +176,31 @@ def test_one_line_in_one_line_out(make_translator):
     assert make_translator().translate(["ab\ncd"]) == ["ab cd"]
 
 
-def test_few_shapes_are_compiled_and_only_once(make_translator):
-    translator = make_translator(batch_size=8, method="greedy")
+def test_few_shapes_are_compiled_and_only_once(make_translator, copy_model):
+    translator = make_translator(batch_size=8, method=Greedy())
     sources = texts(4, 100, longest=60)
     progress: list[int] = []
     first = translator.decode([*sources, ""], progress=progress.append)
     assert sum(progress) == 101
-    num_shapes = len(translator._model.shapes)
+    num_shapes = len(copy_model.shapes)
     assert num_shapes <= len({16, 24, 32, 48, 64})
     assert first.compile_seconds > 0
     other = translator.with_params({"sharpness": jnp.float32(29.0)})
     assert other.decode(sources, batch_size=8).compile_seconds == 0
-    assert len(translator._model.shapes) == num_shapes
-    translator.decode(sources[:3], method="sample")
-    num_shapes = len(translator._model.shapes)
-    translator.decode(sources[:3], method="sample", seed=5)
-    assert len(translator._model.shapes) == num_shapes
+    assert len(copy_model.shapes) == num_shapes
+
+
+@pytest.mark.parametrize(
+    "changed", [{"method": Sample(seed=5)}, {"max_source_length": 40}, {"batch_size": 8}]
+)
+def test_settings_that_do_not_change_the_program_do_not_compile_again(
+    make_translator, copy_model, changed
+):
+    translator = make_translator(batch_size=8, method=Sample())
+    translator.decode(["hello"])
+    num_shapes = len(copy_model.shapes)
+    assert translator.decode(["hello"], **changed).compile_seconds == 0
+    assert len(copy_model.shapes) == num_shapes
 
 
 def test_padded_lengths():

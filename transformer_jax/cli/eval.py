@@ -85,9 +85,11 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
     Raises:
       UserError: see the message.
     """
+    from pydantic import TypeAdapter
     from tqdm import tqdm
 
     from transformer_jax.config import load_config
+    from transformer_jax.decoding.config import DecodeConfig
     from transformer_jax.parallel.processes import is_first
     from transformer_jax.translation.scores import compare, corpus_scores, make_metrics
     from transformer_jax.translation.translator import load_named
@@ -136,7 +138,7 @@ def evaluate(args: argparse.Namespace) -> dict[str, Any] | None:
         "seconds": round(decoded.seconds, 3),
         "compile_seconds": round(decoded.compile_seconds, 3),
         "sentences_per_second": round(len(sources) / decode_seconds, 2),
-        "decode": dataclasses.asdict(translator.decode_config),
+        "decode": TypeAdapter(DecodeConfig).dump_python(translator.decode_config, mode="json"),
         "scores": {
             key: dataclasses.asdict(score)
             for key, score in corpus_scores(translations, references, **options).items()

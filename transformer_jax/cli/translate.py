@@ -8,6 +8,7 @@ With --n_best=N, each input line gives up to N output lines, best first, of the 
 
 import argparse
 import sys
+from typing import Any
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import chunks, stdin_lines, write_lines
@@ -30,15 +31,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Translates standard input to standard output."""
-    from transformer_jax.translation.translator import load, widened
+    from transformer_jax.translation.translator import load
 
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
     translator = load(args.workdir, args.checkpoint, **decode_overrides(args.workdir, args.flags))
     config = translator.decode_config
-    if args.n_best > 1 and config.method == "greedy":
-        raise UserError(f"--n_best={args.n_best}: greedy decoding finds one; use --method=beam")
-    overrides = widened(config, args.n_best)
+    overrides: dict[str, Any] = {"method": config.method.with_hypotheses(max(1, args.n_best))}
     size = _BATCHES_PER_CHUNK * config.batch_size
     if sys.stdin.isatty():  # answer each line before the next one is typed
         size = overrides["batch_size"] = 1

@@ -3,34 +3,36 @@
     score(y) = log p(y | x) / ((5 + |y|) / 6) ** alpha           (|y| counts EOS)
 
 Wu et al. 2016, arXiv:1609.08144, section 7. Each step extends the Z live hypotheses
-and looks at the best 2Z extensions: since each live hypothesis has one EOS extension,
-at least Z of them are not EOS and live on. Those that are EOS compete for the Z kept
-finished places, so a finished hypothesis never takes a live one's place.
+and keeps the best 2Z extensions. Each live hypothesis has one EOS extension, so at least
+Z of the 2Z are not EOS and stay live. Those that are EOS compete for Z places of their own,
+so a finished hypothesis never takes a live one's place.
 
 * Stop. A live hypothesis of log-probability l <= 0 can only lose probability, and can
   end at any length n from the next one to its sentence's limit, so no score it will ever
   reach exceeds max over n of l / lp(n). lp is monotone in n (rising for alpha > 0, falling
   for alpha < 0), so the maximum lies at one of the two ends. A sentence is done when this
-  bound, for its best live hypothesis, is not above its worst kept finished score; further
-  steps, taken because its batch-mates are not done, then change nothing.
-* Limit. The last place a sentence's limit allows takes only EOS, at the log-probability the
-  model gives it there, so a hypothesis that was cut is comparable with the others.
-* PAD and BOS are never generated; the normaliser is the whole vocabulary's, so a
-  log-probability here is the one that scoring the translation gives.
+  bound, for its best live hypothesis, is not above its worst finished score. Further steps,
+  taken because its batch-mates are not done, then change nothing.
+* Limit. The last position that a sentence's limit allows takes only EOS, at the model's
+  log-probability there, so a hypothesis that was cut is comparable with the others.
+* PAD and BOS are never generated. The normaliser is the whole vocabulary's, so a
+  log-probability here equals the one that scoring the translation gives.
 
-Cost of a step beside the model's: one top-(2Z + 2) over V for each live hypothesis
+A step costs, beside the model's own time, one top-(2Z + 2) over V for each live hypothesis
 (not over Z * V), and the gather of `state` by parents. Token histories are not gathered:
-each step writes its tokens and parents, and the kept hypotheses are traced back at the end.
+each step writes its tokens and parents, and the finished hypotheses are traced back at the end.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from pydantic import FiniteFloat, PositiveInt
 
-from transformer_jax.decoding.greedy import greedy
-from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, length_penalties
+from transformer_jax.decoding.base import Hypotheses, Method, State, Step, length_penalties
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.ops.sharding import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -55,44 +57,78 @@ class _Search(NamedTuple):
     state: State
 
 
-def beam_search(
-    step: Step,
-    state: State,
-    max_lengths_B: jax.Array,
-    *,
-    max_length: int,
-    beam_size: int,
-    length_penalty: float = 0.6,
-    early_stop: bool = True,
-) -> Hypotheses:
+@dataclass(frozen=True)
+class Beam(Method):
     """The `beam_size` best hypotheses that beam search finds for each sentence.
 
     `beam_size` 1 is greedy decoding: its one hypothesis ends where EOS is the best extension.
-
-    Args:
-      step: see `Step`; called with tokens [B, beam_size].
-      state: the decoder's state before position 0, every leaf [B, beam_size, ...].
-      max_lengths_B: int32, each sentence's longest target, EOS included, at most
-        `max_length`; a sentence with 0 (a row that only fills up a batch) yields nothing.
-      max_length: T, the length of the result.
-      beam_size: Z.
-      length_penalty: alpha above.
-      early_stop: False takes all `max_length` steps; the result is the same.
-
-    Returns:
-      Hypotheses [B, beam_size], best first.
     """
-    if beam_size == 1:
-        return greedy(
-            step, state, max_lengths_B, max_length=max_length, length_penalty=length_penalty
-        )
-    num_sentences = max_lengths_B.shape[0]
-    shape_BZ = (num_sentences, beam_size)
-    penalties_T = jnp.asarray(length_penalties(max_length, length_penalty))
-    max_lengths_B = jnp.minimum(max_lengths_B, max_length)
-    longest_penalty_B = penalties_T[max_lengths_B]
 
-    def body(search: _Search) -> _Search:
+    beam_size: PositiveInt = 4  #: Z, hypotheses kept for each sentence
+    length_penalty: FiniteFloat = 0.6  #: alpha; larger favours longer translations
+
+    @property
+    def num_hypotheses(self) -> int:
+        return self.beam_size
+
+    def with_hypotheses(self, n: int) -> Self:
+        return replace(self, beam_size=max(n, self.beam_size))
+
+    def search(
+        self,
+        step: Step,
+        state: State,
+        max_lengths_B: jax.Array,
+        sentence_ids_B: jax.Array,
+        key: jax.Array,
+        *,
+        max_length: int,
+    ) -> Hypotheses:
+        if self.beam_size == 1:
+            greedy = Greedy(length_penalty=self.length_penalty)
+            return greedy.search(
+                step, state, max_lengths_B, sentence_ids_B, key, max_length=max_length
+            )
+        shape_BZ = (max_lengths_B.shape[0], self.beam_size)
+        penalties_T = jnp.asarray(length_penalties(max_length, self.length_penalty))
+        max_lengths_B = jnp.minimum(max_lengths_B, max_length)
+
+        def unfinished(search: _Search) -> jax.Array:
+            return (search.position < max_length) & ~jnp.all(search.done_B)
+
+        def body(search: _Search) -> _Search:
+            return self._extend(step, search, max_lengths_B, penalties_T)
+
+        nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
+        zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
+        starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(self.beam_size) == 0)
+        search = lax.while_loop(
+            unfinished,
+            body,
+            _Search(
+                position=jnp.zeros((), jnp.int32),
+                last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
+                # All beams start alike, so only the first one counts.
+                live_log_probs_BZ=jnp.where(starts_BZ, 0.0, nothing_BZ),
+                tokens_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
+                parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
+                finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
+                done_B=max_lengths_B <= 0,
+                state=state,
+            ),
+        )
+        finished = search.finished
+        return Hypotheses(
+            tokens=_trace_back(search.tokens_TBZ, search.parents_TBZ, finished),
+            lengths=finished.lengths,
+            scores=finished.scores,
+            log_probs=finished.log_probs,
+        )
+
+    def _extend(
+        self, step: Step, search: _Search, max_lengths_B: jax.Array, penalties_T: jax.Array
+    ) -> _Search:
+        """One step: every live hypothesis grows by a token or ends."""
         position = search.position
         logits_BZV, state = step(search.last_tokens_BZ, position, search.state)
         at_limit_B = position + 1 >= max_lengths_B
@@ -109,14 +145,13 @@ def beam_search(
             parents_BC,
         )
         live_log_probs_BZ, chosen_BZ = top_k_of_rows(
-            jnp.where(ends_BC, -jnp.inf, log_probs_BC), beam_size
+            jnp.where(ends_BC, -jnp.inf, log_probs_BC), self.beam_size
         )
         parents_BZ = jnp.take_along_axis(parents_BC, chosen_BZ, axis=1)
         tokens_BZ = jnp.take_along_axis(tokens_BC, chosen_BZ, axis=1)
 
-        best_live_B = live_log_probs_BZ[:, 0]
-        next_penalty = penalties_T[jnp.minimum(position + 2, max_length)]
-        bound_B = jnp.maximum(best_live_B / next_penalty, best_live_B / longest_penalty_B)
+        next_penalty = penalties_T[jnp.minimum(position + 2, len(penalties_T) - 1)]
+        longest_penalty_B = penalties_T[max_lengths_B]
         return _Search(
             position=position + 1,
             last_tokens_BZ=tokens_BZ,
@@ -126,39 +161,20 @@ def beam_search(
                 search.parents_TBZ, parents_BZ, position, 0
             ),
             finished=finished,
-            done_B=~(bound_B > finished.scores[:, -1]),
+            done_B=_is_done(live_log_probs_BZ[:, 0], finished, next_penalty, longest_penalty_B),
             state=_select_beams(state, parents_BZ),
         )
 
-    def unfinished(search: _Search) -> jax.Array:
-        more = search.position < max_length
-        return more & ~jnp.all(search.done_B) if early_stop else more
 
-    nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
-    zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
-    starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(beam_size) == 0)
-    search = lax.while_loop(
-        unfinished,
-        body,
-        _Search(
-            position=jnp.zeros((), jnp.int32),
-            last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
-            # All beams start alike, so only the first one counts.
-            live_log_probs_BZ=jnp.where(starts_BZ, 0.0, nothing_BZ),
-            tokens_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
-            parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
-            finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
-            done_B=max_lengths_B <= 0,
-            state=state,
-        ),
-    )
-    finished = search.finished
-    return Hypotheses(
-        tokens=_trace_back(search.tokens_TBZ, search.parents_TBZ, finished),
-        lengths=finished.lengths,
-        scores=finished.scores,
-        log_probs=finished.log_probs,
-    )
+def _is_done(
+    best_live_B: jax.Array,
+    finished: _Finished,
+    next_penalty: jax.Array,
+    longest_penalty_B: jax.Array,
+) -> jax.Array:
+    """Whether no live hypothesis can still displace a finished one; see the proof above."""
+    bound_B = jnp.maximum(best_live_B / next_penalty, best_live_B / longest_penalty_B)
+    return ~(bound_B > finished.scores[:, -1])
 
 
 def _candidates(

@@ -1,29 +1,49 @@
-"""Greedy decoding: the most probable piece at each step, until that is EOS."""
+"""Greedy decoding: the most probable token at each step, until that is EOS."""
+
+from dataclasses import dataclass
+from typing import Self
 
 import jax
+from pydantic import FiniteFloat
 
-from transformer_jax.decoding.hypotheses import Hypotheses, State, Step
+from transformer_jax.decoding.base import Hypotheses, Method, State, Step
 from transformer_jax.decoding.rollout import first_argmax, rollout
+from transformer_jax.errors import UserError
 
 
-def greedy(
-    step: Step,
-    state: State,
-    max_lengths_B: jax.Array,
-    *,
-    max_length: int,
-    length_penalty: float = 0.6,
-) -> Hypotheses:
-    """One hypothesis a sentence, Hypotheses [B, 1]; arguments as `beam_search`'s.
+@dataclass(frozen=True)
+class Greedy(Method):
+    """One hypothesis a sentence; the fastest method."""
 
-    `length_penalty` changes the reported score only.
-    """
-    return rollout(
-        step,
-        lambda logits_BZV, position: first_argmax(logits_BZV),
-        state,
-        max_lengths_B,
-        max_length=max_length,
-        num_hypotheses=1,
-        length_penalty=length_penalty,
-    )
+    length_penalty: FiniteFloat = 0.6  #: changes the reported score only
+
+    @property
+    def num_hypotheses(self) -> int:
+        return 1
+
+    def with_hypotheses(self, n: int) -> Self:
+        if n > 1:
+            raise UserError(
+                f"greedy decoding finds one translation, not {n}: use method=beam or method=sample"
+            )
+        return self
+
+    def search(
+        self,
+        step: Step,
+        state: State,
+        max_lengths_B: jax.Array,
+        sentence_ids_B: jax.Array,
+        key: jax.Array,
+        *,
+        max_length: int,
+    ) -> Hypotheses:
+        return rollout(
+            step,
+            lambda logits_BZV, position: first_argmax(logits_BZV),
+            state,
+            max_lengths_B,
+            max_length=max_length,
+            num_hypotheses=1,
+            length_penalty=self.length_penalty,
+        )

@@ -1,4 +1,4 @@
-"""One token after another, without looking back: what greedy decoding and sampling share."""
+"""Left-to-right generation without backtracking, which greedy decoding and sampling share."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.decoding.hypotheses import Hypotheses, State, Step, length_penalties
+from transformer_jax.decoding.base import Hypotheses, State, Step, length_penalties
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position) -> tokens_BZ`; in the logits PAD and BOS are -inf.
@@ -19,7 +19,7 @@ class _Rollout(NamedTuple):
     last_tokens_BZ: jax.Array
     tokens_TBZ: jax.Array
     log_probs_BZ: jax.Array
-    lengths_BZ: jax.Array  #: 0 while it is still growing
+    lengths_BZ: jax.Array  #: 0 until the hypothesis ends
     state: State
 
 
@@ -36,15 +36,15 @@ def rollout(
     """Extends each of the [B, num_hypotheses] hypotheses by `choose` until EOS.
 
     At a sentence's limit (`max_lengths_B`, EOS included) the token is EOS, whatever
-    `choose` says. Log-probabilities are the model's own, over the whole vocabulary.
-    The hypotheses come in the order they were grown in, not sorted.
+    `choose` returns. Log-probabilities are the model's own, over the whole vocabulary.
+    The hypotheses are not sorted. The other arguments are those of `Method.search`.
     """
     shape_BZ = (max_lengths_B.shape[0], num_hypotheses)
     max_lengths_B1 = jnp.minimum(max_lengths_B, max_length)[:, None]
-    fills_up_B1 = max_lengths_B1 <= 0  # rows that only fill up the batch
+    is_padding_B1 = max_lengths_B1 <= 0
 
     def growing(search: _Rollout) -> jax.Array:
-        return (search.lengths_BZ == 0) & ~fills_up_B1
+        return (search.lengths_BZ == 0) & ~is_padding_B1
 
     def body(search: _Rollout) -> _Rollout:
         position = search.position
@@ -81,7 +81,7 @@ def rollout(
             state=state,
         ),
     )
-    log_probs_BZ = jnp.where(fills_up_B1, -jnp.inf, search.log_probs_BZ)
+    log_probs_BZ = jnp.where(is_padding_B1, -jnp.inf, search.log_probs_BZ)
     penalties_T = jnp.asarray(length_penalties(max_length, length_penalty))
     return Hypotheses(
         tokens=jnp.moveaxis(search.tokens_TBZ, 0, 2),
@@ -95,7 +95,7 @@ def first_argmax(values: jax.Array) -> jax.Array:
     """`jnp.argmax(values, axis=-1)` (the first of equal ones), int32.
 
     XLA's argmax reduces value-index pairs, which it does not vectorise on CPUs: over
-    [160, 8000] it takes some 50 ms there, and these two plain reductions about 2 ms.
+    [160, 8000] it takes about 50 ms there, and these two plain reductions about 2 ms.
     """
     size = values.shape[-1]
     is_largest = values == jnp.max(values, axis=-1, keepdims=True)

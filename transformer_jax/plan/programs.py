@@ -33,7 +33,7 @@ from transformer_jax.parallel.mesh import (
 from transformer_jax.plan.topology import Target
 from transformer_jax.training.state import TrainState, abstract_state, state_shardings
 from transformer_jax.training.step import make_train_step
-from transformer_jax.translation.model_calls import decode_batch
+from transformer_jax.translation.model_calls import Sources, decode_batch
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,15 @@ class Planner:
         key = jax.eval_shape(lambda: jax.random.key(0))
         lowered = decode_batch.lower(
             self.state.eval_params,
-            self._array((rows, length), jnp.int32),
-            self._array((rows, length), jnp.bool_),
-            self._array((rows,), jnp.int32),
-            self._array((rows,), jnp.int32),
+            Sources(
+                self._array((rows, length), jnp.int32),
+                self._array((rows, length), jnp.bool_),
+                self._array((rows,), jnp.int32),
+                self._array((rows,), jnp.int32),
+            ),
             jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere),
-            model=api,
             model_config=model,
-            config=config,
+            method=config.method.static,
             max_length=min(config.max_target_length(length), model.max_length),
             mesh=self.mesh,
         )

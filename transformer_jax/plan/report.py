@@ -139,7 +139,9 @@ def _advice(plan: Plan) -> list[str]:
 
 
 def _decoding_advice(plan: Plan) -> str:
-    beam = "a smaller --config.decode.beam_size, or a smaller --config.decode.max_source_length"
+    beam = (
+        "a smaller --config.decode.method.beam_size, or a smaller --config.decode.max_source_length"
+    )
     devices = plan.mesh.get("data", 1) * plan.mesh.get("fsdp", 1)
     limit = plan.decode.limit or plan.memory
     if limit is None or limit <= plan.param_bytes or plan.decode.rows <= devices:

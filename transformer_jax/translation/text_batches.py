@@ -13,7 +13,7 @@ from transformer_jax.vocabulary import PAD_ID
 
 
 class Row(NamedTuple):
-    """A sentence on its way through the model."""
+    """A sentence, or a sentence pair, to be batched."""
 
     number: int  #: its place in the input
     source: list[int]
@@ -30,8 +30,8 @@ def padded_length(length: int, limit: int) -> int:
 
 
 def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Row]]:
-    """Batches of rows of one padded length, longest first, neighbours of like length."""
-    # Longest first: what does not fit into memory fails at once.
+    """Batches of rows of one padded length, longest first, neighbours of similar length."""
+    # Longest first, so that a batch that does not fit into memory fails at once.
     ordered = sorted(rows, key=lambda row: (-row.length, -len(row.source), -len(row.target)))
     start = 0
     while start < len(ordered):
@@ -48,7 +48,7 @@ def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Ro
 
 
 def pad(sentences: list[list[int]], num_rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids [num_rows, length] int32 and their mask; rows past the last one are all False."""
+    """Ids [num_rows, length] int32 and their mask; the rows of padding are all False."""
     ids = np.full((num_rows, length), PAD_ID, np.int32)
     mask = np.zeros((num_rows, length), bool)
     for row, sentence in enumerate(sentences):

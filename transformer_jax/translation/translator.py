@@ -1,11 +1,10 @@
 """Text in, translations out: tokenise, sort into few static shapes, search, restore the order.
 
-Each sentence is padded to a length that depends on the sentence alone, and batches hold
-sentences of one padded length, so neither the order of the input nor the batch size changes
+Each sentence is padded to a length that depends on the sentence alone, and a batch holds
+sentences of one padded length. So neither the order of the input nor the batch size changes
 what is computed for a sentence.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig, overridden
-from transformer_jax.decoding.hypotheses import Hypotheses
 from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
     batch_sharding,
     decoding_mesh,
@@ -28,7 +29,7 @@ from transformer_jax.parallel.mesh import (
     param_shardings,
     replicated,
 )
-from transformer_jax.translation.model_calls import Model, decode_batch, score_batch
+from transformer_jax.translation.model_calls import Pairs, Sources, decode_batch, score_batch
 from transformer_jax.translation.text_batches import Row, batches, pad, padded_length
 from transformer_jax.vocabulary import EOS_ID
 
@@ -53,12 +54,12 @@ class Translation:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The translations of a text, and how it went."""
+    """The translations of a text, with counts and times."""
 
-    translations: list[list[Translation]]  #: one list a sentence, in order, best first
+    translations: list[list[Translation]]  #: one list a sentence, in input order, best first
     num_cut: int  #: sentences whose end was cut off to fit the limit
     seconds: float  #: wall time, compilation included
-    compile_seconds: float  #: of these, tracing and compiling
+    compile_seconds: float  #: the part of `seconds` that was tracing and compiling
 
 
 @dataclass(frozen=True)
@@ -74,48 +75,36 @@ class Translator:
     """Translates and scores text with a trained model.
 
     Args:
-      model_config: static and hashable; its `max_length`, where it has one, bounds both sides.
-      params: the model's parameters.
+      model_config: its `max_length` bounds both sides.
+      params: the model's parameters; None for a translator that is only used `with_params`.
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
       decode_config: the defaults, which each call can override by keyword.
-      model: the model's functions; the package's own by default.
-      mesh: devices to share the sentences among; `params` are laid out on them as in training,
-        and batches rounded up to a multiple of their number. None: one device, that of `params`.
-        Where they belong to several processes, each of these makes the same calls with the same
-        text, and gets all the translations.
+      mesh: devices to share the sentences among. `params` are laid out on them as in training,
+        and batches are rounded up to a multiple of their number. None: one device, that of
+        `params`. If the devices belong to several processes, each process makes the same calls
+        with the same text, and gets all the translations.
     """
 
     def __init__(
         self,
-        model_config: Any,
+        model_config: ModelConfig,
         params: Any,
         tokenizers: Any,
         decode_config: DecodeConfig | None = None,
         *,
-        model: Model | None = None,
         mesh: Mesh | None = None,
     ) -> None:
-        if model is None:
-            from transformer_jax.models import api
-
-            model = api
         self.model_config = model_config
         self.params = params if mesh is None else _laid_out(model_config, params, mesh)
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
-        self._model = model
         self._mesh = mesh
         self._compiled: set[Any] = set()
 
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
         other = Translator(
-            self.model_config,
-            params,
-            self.tokenizers,
-            self.decode_config,
-            model=self._model,
-            mesh=self._mesh,
+            self.model_config, params, self.tokenizers, self.decode_config, mesh=self._mesh
         )
         other._compiled = self._compiled
         return other
@@ -123,19 +112,23 @@ class Translator:
     def translate(self, sources: Sequence[str], **overrides: Any) -> list[str]:
         """The best translation of each sentence; an empty line stays empty.
 
-        `overrides` are fields of `DecodeConfig`, such as `beam_size=8`.
+        `overrides` are fields of `DecodeConfig`, such as `method=Beam(beam_size=8)`.
         """
         decoded = self.decode(sources, **overrides)
         return [translations[0].text for translations in decoded.translations]
 
     def n_best(self, sources: Sequence[str], n: int, **overrides: Any) -> list[list[Translation]]:
-        """At most `n` translations of each sentence, best first; widens the beam if need be."""
-        config = overridden(self.decode_config, overrides)
+        """At most `n` translations of each sentence, best first.
+
+        The method is given more hypotheses if it has fewer than `n`.
+
+        Raises:
+          UserError: as `decode`; or the method cannot find `n` translations.
+        """
         if n < 1:
             raise UserError(f"n_best={n}: must be at least 1")
-        if config.method == "greedy" and n > 1:
-            raise UserError(f"n_best={n}: greedy decoding finds one; use method=beam or sample")
-        decoded = self.decode(sources, **(overrides | widened(config, n)))
+        method = overridden(self.decode_config, overrides).method.with_hypotheses(n)
+        decoded = self.decode(sources, **(overrides | {"method": method}))
         return [translations[:n] for translations in decoded.translations]
 
     def decode(
@@ -150,12 +143,12 @@ class Translator:
 
         Args:
           sources: one sentence each.
-          first_id: the number of the first sentence; sampling draws by these numbers.
+          first_id: the number of the first sentence; samples depend on these numbers.
           progress: called as sentences are finished.
           **overrides: fields of `DecodeConfig`.
 
         Raises:
-          UserError: a value is out of its range, or the method does not read that field.
+          UserError: an unknown field, or a value out of its range.
         """
         began = time.perf_counter()
         config = overridden(self.decode_config, overrides)
@@ -168,49 +161,50 @@ class Translator:
                 source = [*ids[: limit - 1], EOS_ID]
                 rows.append(Row(index, source, [], padded_length(len(source), limit)))
         empty = Translation("", 0.0, 0.0, ())
-        found: list[list[Translation]] = [[empty] for _ in sources]
+        translations: list[list[Translation]] = [[empty] for _ in sources]
         if progress and len(rows) < len(sources):
             progress(len(sources) - len(rows))
 
         num_rows = self._rows(config.batch_size)
-        key = jax.random.key(config.seed)
+        key = jax.random.key(config.method.seed)
         if self._mesh is not None:
             key = lay_out(key, replicated(self._mesh))
-        # What is passed as an array, or not at all, must not make jit compile again.
-        static = dataclasses.replace(config, seed=0, batch_size=1, max_source_length=2)
+
+        def max_length(batch: list[Row]) -> int:
+            longest = config.max_target_length(batch[0].length)
+            return min(longest, self.model_config.max_length)
 
         def start(batch: list[Row]) -> Hypotheses:
             source_BS, source_mask_BS = pad(
                 [row.source for row in batch], num_rows, batch[0].length
             )
-            ids_B = np.zeros(num_rows, np.int32)
-            ids_B[: len(batch)] = [first_id + row.number for row in batch]
-            max_lengths_B = np.zeros(num_rows, np.int32)
-            max_lengths_B[: len(batch)] = [
-                config.max_target_length(len(row.source)) for row in batch
-            ]
+            limits_B, numbers_B = np.zeros((2, num_rows), np.int32)
+            limits_B[: len(batch)] = [config.max_target_length(len(row.source)) for row in batch]
+            numbers_B[: len(batch)] = [first_id + row.number for row in batch]
             hypotheses = decode_batch(
                 self.params,
-                *self._split(source_BS, source_mask_BS, max_lengths_B, ids_B),
+                self._split(Sources(source_BS, source_mask_BS, limits_B, numbers_B)),
                 key,
-                model=self._model,
                 model_config=self.model_config,
+                method=config.method.static,
+                max_length=max_length(batch),
                 mesh=self._mesh,
-                config=static,
-                max_length=min(config.max_target_length(batch[0].length), self._model_limit()),
             )
-            return self._for_all(hypotheses)
+            return self._on_all_processes(hypotheses)
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
             on_host = jax.tree.map(np.asarray, hypotheses)
             for place, row in enumerate(batch):
-                found[row.number] = self._texts(on_host, place)
+                translations[row.number] = self._texts(on_host, place)
             if progress:
                 progress(len(batch))
 
+        def program(batch: list[Row]) -> Any:
+            return config.method.static, num_rows, batch[0].length, max_length(batch)
+
         in_batches = batches(rows, lambda length: num_rows)
-        compile_seconds = self._run(in_batches, start, finish, (static, num_rows))
-        return Decoded(found, num_cut, time.perf_counter() - began, compile_seconds)
+        compile_seconds = self._run(in_batches, start, finish, program)
+        return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
         """Log p(target | source) in nats, EOS included, of each pair: float32 [N]."""
@@ -220,7 +214,7 @@ class Translator:
         """As `score`, with the lengths and the number of pairs that had to be cut."""
         if len(sources) != len(targets):
             raise UserError(
-                f"{len(sources)} source and {len(targets)} target sentences; expected as many"
+                f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
             )
         limit = self._limit(self.decode_config)
         rows, num_cut = [], 0
@@ -238,61 +232,71 @@ class Translator:
             return self._rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
 
         def start(batch: list[Row]) -> jax.Array:
-            length = batch[0].length
-            source_BS, source_mask_BS = pad([row.source for row in batch], num_rows(length), length)
-            target_BT, target_mask_BT = pad([row.target for row in batch], num_rows(length), length)
+            shape = num_rows(batch[0].length), batch[0].length
+            source = pad([row.source for row in batch], *shape)
+            target = pad([row.target for row in batch], *shape)
             log_probs_B = score_batch(
                 self.params,
-                *self._split(source_BS, source_mask_BS, target_BT, target_mask_BT),
-                model=self._model,
+                self._split(Pairs(*source, *target)),
                 model_config=self.model_config,
                 mesh=self._mesh,
             )
-            return self._for_all(log_probs_B)
+            return self._on_all_processes(log_probs_B)
 
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
             num_tokens[indices] = [len(row.target) for row in batch]
 
-        self._run(batches(rows, num_rows), start, finish, "score")
+        self._run(batches(rows, num_rows), start, finish, lambda batch: ("score", batch[0].length))
         return Scored(log_probs, num_tokens, num_cut)
 
     def _rows(self, wanted: int) -> int:
         return max(1, wanted) if self._mesh is None else decoding_rows(wanted, self._mesh)
 
-    def _split(self, *arrays: np.ndarray) -> Sequence[Any]:
-        """The arrays, with their rows shared among the devices."""
+    def _split(self, arrays: Any) -> Any:
+        """A tree of arrays, with their rows shared among the devices."""
         if self._mesh is None:
             return arrays
-        return [lay_out(array, batch_sharding(self._mesh)) for array in arrays]
+        sharding = batch_sharding(self._mesh)
+        return jax.tree.map(lambda array: lay_out(array, sharding), arrays)
 
-    def _for_all(self, found: Any) -> Any:
-        """What was found, so that every process can read all of it."""
+    def _on_all_processes(self, results: Any) -> Any:
+        """The results, laid out so that every process can read all of them."""
         if self._mesh is None or num_processes(self._mesh) == 1:
-            return found
-        return jax.device_put(found, replicated(self._mesh))
+            return results
+        return jax.device_put(results, replicated(self._mesh))
 
     def _run(
         self,
         in_batches: Iterator[list[Row]],
         start: Callable[[list[Row]], Any],
         finish: Callable[[list[Row], Any], None],
-        settings: Any,
+        program: Callable[[list[Row]], Any],
     ) -> float:
-        """Runs the batches, one ahead of the host's own work; seconds spent in compiling."""
+        """Runs the batches, the device one batch ahead of the host.
+
+        Args:
+          in_batches: the batches.
+          start: runs a batch; returns once its program is compiled and under way.
+          finish: reads the results of a batch.
+          program: what decides which program a batch runs.
+
+        Returns:
+          Seconds spent in compiling.
+        """
         compile_seconds = 0.0
         pending: tuple[list[Row], Any] | None = None
         for batch in in_batches:
-            shape = (settings, batch[0].length)
-            if pending and shape not in self._compiled:
-                # The seconds of compiling are not those of a batch that runs meanwhile.
+            is_new = program(batch) not in self._compiled
+            if pending and is_new:
+                # Otherwise a batch that runs meanwhile would be timed as compiling.
                 finish(*pending)
                 pending = None
             began = time.perf_counter()
-            result = start(batch)  # returns once it is compiled and under way
-            if shape not in self._compiled:
-                self._compiled.add(shape)
+            result = start(batch)
+            if is_new:
+                self._compiled.add(program(batch))
                 compile_seconds += time.perf_counter() - began
             if pending:
                 finish(*pending)
@@ -308,28 +312,17 @@ class Translator:
         ):
             if length:
                 ids = tokens[:length].tolist()
-                # Byte pieces can spell a line end, and one line in must be one line out.
+                # Byte pieces can spell a line end, but a translation is one line.
                 text = self.tokenizers.target.decode(ids).translate(_LINE_ENDS)
                 translations.append(Translation(text, float(score), float(log_prob), tuple(ids)))
         return translations
 
-    def _model_limit(self) -> int:
-        return int(getattr(self.model_config, "max_length", 0)) or 1 << 30
-
     def _limit(self, config: DecodeConfig) -> int:
-        return min(config.max_source_length, self._model_limit())
+        return min(config.max_source_length, self.model_config.max_length)
 
 
-def widened(config: DecodeConfig, n: int) -> dict[str, Any]:
-    """What to override so that at least `n` translations of a sentence are looked for."""
-    key = {"beam": "beam_size", "sample": "num_samples"}.get(config.method)
-    return {key: max(n, getattr(config, key))} if key else {}
-
-
-def _laid_out(model_config: Any, params: Any, mesh: Mesh) -> Any:
-    """`params` on the mesh, as training lays them; those that are there stay as they are."""
-    from transformer_jax.models import api
-
+def _laid_out(model_config: ModelConfig, params: Any, mesh: Mesh) -> Any:
+    """`params` on the mesh, laid out as in training; unchanged if they are on it already."""
     devices = set(mesh.devices.flat)
     leaves = jax.tree.leaves(params)
     if all(isinstance(x, jax.Array) and x.sharding.device_set == devices for x in leaves):

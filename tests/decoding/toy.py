@@ -1,10 +1,9 @@
-"""A decoder small enough to enumerate: its logits hang on the whole history, through a hash."""
+"""A decoder small enough to enumerate: its logits depend on the whole history, through a hash."""
 
 import itertools
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -18,7 +17,7 @@ def _next_hash(old, token, position):
 
 
 class ToyDecoder:
-    """Logits are a random table's row, chosen by a hash of the sentence and all tokens so far."""
+    """Logits are rows of a random table, chosen by a hash of the sentence and its tokens so far."""
 
     vocab_size = VOCAB_SIZE
 
@@ -30,16 +29,16 @@ class ToyDecoder:
     def state(self, sentences, num_hypotheses: int):
         """The state before position 0 for sentences with these numbers."""
         hashes = jnp.asarray(sentences, jnp.int32)[:, None] * jnp.ones(num_hypotheses, jnp.int32)
-        # A second leaf, of higher rank, that must be reordered along with the first.
+        # A second leaf, of higher rank, that must be reordered with the first.
         return {"hash": hashes, "copy": jnp.tile(hashes[:, :, None, None], (1, 1, 2, 3))}
 
     def step(self, tokens_BZ, position, state):
         hashes = _next_hash(state["hash"], tokens_BZ, position)
         copies = _next_hash(state["copy"], tokens_BZ[:, :, None, None], position)
         logits = jnp.asarray(self.table)[hashes]
-        # A copy that went another way than its hash spoils the logits.
-        strayed = (copies[:, :, 1, 2] != hashes)[:, :, None]
-        logits = jnp.where(strayed, -1000.0 * jnp.arange(VOCAB_SIZE), logits)
+        # If the copy was reordered differently from the hash, the logits are wrong.
+        differs = (copies[:, :, 1, 2] != hashes)[:, :, None]
+        logits = jnp.where(differs, -1000.0 * jnp.arange(VOCAB_SIZE), logits)
         return logits, {"hash": hashes, "copy": copies}
 
     def log_prob(self, sentence: int, tokens) -> float:
@@ -54,13 +53,13 @@ class ToyDecoder:
 
     def all_hypotheses(self, sentence: int, max_length: int, alpha: float):
         """Every sequence of at most `max_length` tokens: [(score, tokens)], best first."""
-        found = []
+        hypotheses = []
         for length in range(1, max_length + 1):
             for pieces in itertools.product(PIECES, repeat=length - 1):
                 tokens = (*pieces, EOS_ID)
                 score = self.log_prob(sentence, tokens) / ((5 + length) / 6) ** alpha
-                found.append((score, tokens))
-        return sorted(found, reverse=True)
+                hypotheses.append((score, tokens))
+        return sorted(hypotheses, reverse=True)
 
     @staticmethod
     def tokens_of(hypotheses, sentence: int, place: int) -> tuple[int, ...]:
@@ -69,8 +68,3 @@ class ToyDecoder:
         tokens = np.asarray(hypotheses.tokens[sentence, place])
         assert (tokens[length:] == PAD_ID).all()
         return tuple(int(token) for token in tokens[:length])
-
-
-@pytest.fixture
-def toy_decoder() -> type[ToyDecoder]:
-    return ToyDecoder

@@ -1,0 +1,54 @@
+"""`DecodeConfig`: ranges, overrides by keyword, and the limit on length."""
+
+import pytest
+
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig, overridden, while_training
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"method": "best"}, "decode.method: 'best' is unknown; use beam, greedy, sample"),
+        ({"method": Beam(beam_size=0)}, r"decode.method: beam\(beam_size=0\)"),
+        ({"method": "beam(length_penalty=nan)"}, "length_penalty"),
+        ({"method": "greedy(beam_size=2)"}, "greedy has no option 'beam_size'"),
+        ({"method": Sample(temperature=0.0)}, r"sample\(temperature=0.0\): .* greater than 0"),
+        ({"method": Sample(top_p=0.0)}, "top_p"),
+        ({"method": Sample(top_p=1.5)}, "top_p"),
+        ({"method": Sample(top_k=0)}, "top_k"),
+        ({"method": Sample(num_samples=0)}, "num_samples"),
+        ({"method": Sample(seed=2**32)}, "seed"),
+        ({"batch_size": 0}, "decode.batch_size=0: .* greater than 0"),
+        ({"max_length_offset": 0}, "decode.max_length_offset=0"),
+        ({"max_length_factor": -1.0}, "decode.max_length_factor=-1.0"),
+        ({"max_source_length": 1}, "decode.max_source_length=1"),
+        ({"batch_sise": 3}, r"decode.batch_sise=3: no such key; did you mean batch_size\?"),
+        ({"beam_size": 8}, r"an option of a method: method='beam\(beam_size=8\)'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(given, message):
+    with pytest.raises(UserError, match=message) as error:
+        overridden(DecodeConfig(), given)
+    assert "\n" not in str(error.value)
+
+
+def test_overrides_replace_fields():
+    config = DecodeConfig(method=Beam(beam_size=5, length_penalty=1.0), batch_size=7)
+    assert overridden(config, {}) == config
+    assert overridden(config, {"method": "greedy"}) == DecodeConfig(method=Greedy(), batch_size=7)
+    assert overridden(config, {"method": Sample(top_k=3)}).method == Sample(top_k=3)
+    assert overridden(config, {"batch_size": 1}).method == config.method
+
+
+def test_training_evaluates_greedily():
+    assert while_training(DecodeConfig(max_length_factor=2.0)) == DecodeConfig(
+        method=Greedy(), max_length_factor=2.0, batch_size=64
+    )
+
+
+def test_max_target_length():
+    assert DecodeConfig(max_length_factor=1.5, max_length_offset=10).max_target_length(7) == 21

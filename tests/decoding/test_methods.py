@@ -1,0 +1,183 @@
+"""Every registered decoding method passes the suite, and the suite rejects broken ones."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.decoding import suite
+from transformer_jax.decoding.base import best_first
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig, overridden
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.registry import METHODS
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.variants import parse, to_dict, to_text
+
+#: Each method with its default options, and some with others.
+CASES = {kind: cls() for kind, cls in METHODS.items()} | {
+    "beam of one": Beam(beam_size=1),
+    "cut samples": Sample(num_samples=3, temperature=0.7, top_k=3, top_p=0.9, seed=5),
+}
+
+
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", CASES)
+def test_a_registered_method_passes(name, check):
+    check(CASES[name])
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_a_method_can_be_written_in_a_flag_and_in_json(kind):
+    method = METHODS[kind]()
+    for spelling in (kind, to_text(method, METHODS), to_dict(method, METHODS)):
+        assert parse(spelling, METHODS) == method
+    assert overridden(DecodeConfig(), {"method": kind}).method == method
+
+
+# --- the suite rejects methods that break one promise each
+
+
+class DependsOnTheRow(Sample):
+    """Draws by the row of the batch, not by the sentence."""
+
+    def search(self, step, state, max_lengths_B, sentence_ids_B, key, **rest):
+        rows_B = jnp.arange(len(sentence_ids_B))
+        return super().search(step, state, max_lengths_B, rows_B, key, **rest)
+
+
+class DependsOnBatchMates(Greedy):
+    """Prefers what all sentences together prefer."""
+
+    def search(self, step, *args, **rest):
+        def averaged(tokens_BZ, position, state):
+            logits_BZV, state = step(tokens_BZ, position, state)
+            return logits_BZV + logits_BZV.mean(axis=0, keepdims=True), state
+
+        return super().search(averaged, *args, **rest)
+
+
+class TranslatesPadding(Greedy):
+    """Gives rows of padding a translation."""
+
+    def search(self, step, state, max_lengths_B, *args, **rest):
+        return super().search(step, state, jnp.maximum(max_lengths_B, 1), *args, **rest)
+
+
+class IgnoresTheLimit(Greedy):
+    """Uses the length of the result as every sentence's limit."""
+
+    def search(self, step, state, max_lengths_B, *args, max_length):
+        limits_B = jnp.where(max_lengths_B > 0, max_length, 0)
+        return super().search(step, state, limits_B, *args, max_length=max_length)
+
+
+class StopsAtTheLimitWithoutEos(Greedy):
+    """Replaces the EOS of a hypothesis that reached its limit."""
+
+    def search(self, step, state, max_lengths_B, *args, **rest):
+        found = super().search(step, state, max_lengths_B, *args, **rest)
+        last_B1T = jnp.arange(found.tokens.shape[2]) == (max_lengths_B - 1)[:, None, None]
+        at_limit_B11 = found.lengths[:, :, None] == max_lengths_B[:, None, None]
+        return found._replace(tokens=jnp.where(last_B1T & at_limit_B11, 4, found.tokens))
+
+
+class ReportsCutProbabilities(Sample):
+    """Reports log-probabilities at its temperature."""
+
+    def search(self, step, *args, **rest):
+        def hot(tokens_BZ, position, state):
+            logits_BZV, state = step(tokens_BZ, position, state)
+            return logits_BZV / 2.0, state
+
+        return super().search(hot, *args, **rest)
+
+
+class IsNotSorted(Beam):
+    """Returns the worst hypothesis first."""
+
+    def search(self, *args, **rest):
+        return jax.tree.map(lambda leaf: leaf[:, ::-1], super().search(*args, **rest))
+
+
+class IgnoresThePenalty(Beam):
+    """Reports the log-probability as the score."""
+
+    def search(self, *args, **rest):
+        found = super().search(*args, **rest)
+        return best_first(found._replace(scores=found.log_probs))
+
+
+class ReordersPartOfTheState(Beam):
+    """Gives each hypothesis a part of another one's state."""
+
+    def search(self, step, *args, **rest):
+        def mixed(tokens_BZ, position, state):
+            return step(tokens_BZ, position, state | {"copy": jnp.roll(state["copy"], 1, axis=1)})
+
+        return super().search(mixed, *args, **rest)
+
+
+class CompilesForEverySeed(Sample):
+    """Passes its seed to jit."""
+
+    @property
+    def static(self):
+        return self
+
+
+class UnrollsTheSteps(Greedy):
+    """A Python loop over positions."""
+
+    def search(self, step, state, max_lengths_B, *args, max_length):
+        for position in range(3):
+            tokens_BZ = jnp.zeros((len(max_lengths_B), 1), jnp.int32)
+            step(tokens_BZ, jnp.asarray(position), state)
+        return super().search(step, state, max_lengths_B, *args, max_length=max_length)
+
+
+class CannotWiden(Sample):
+    """Promises more hypotheses than it has."""
+
+    def with_hypotheses(self, n):
+        return self
+
+
+class Narrows(Beam):
+    """Gives up hypotheses that it was configured with."""
+
+    def with_hypotheses(self, n):
+        return replace(self, beam_size=n)
+
+
+class ReturnsOneTooFew(Sample):
+    """Drops a hypothesis."""
+
+    def search(self, *args, **rest):
+        return jax.tree.map(lambda leaf: leaf[:, 1:], super().search(*args, **rest))
+
+
+@pytest.mark.parametrize(
+    ("method", "check"),
+    [
+        (DependsOnTheRow(num_samples=2), suite.check_batch_mates_and_padding),
+        (DependsOnBatchMates(), suite.check_batch_mates_and_padding),
+        (TranslatesPadding(), suite.check_batch_mates_and_padding),
+        (IgnoresTheLimit(), suite.check_ends),
+        (StopsAtTheLimitWithoutEos(), suite.check_ends),
+        (ReportsCutProbabilities(), suite.check_log_probs_and_scores),
+        (IsNotSorted(), suite.check_log_probs_and_scores),
+        (IgnoresThePenalty(), suite.check_log_probs_and_scores),
+        (ReordersPartOfTheState(beam_size=3), suite.check_log_probs_and_scores),
+        (CompilesForEverySeed(), suite.check_compiles_once),
+        (UnrollsTheSteps(), suite.check_compiles_once),
+        (CannotWiden(), suite.check_num_hypotheses),
+        (Narrows(), suite.check_num_hypotheses),
+        (ReturnsOneTooFew(num_samples=2), suite.check_num_hypotheses),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_the_suite_rejects_a_broken_method(method, check):
+    with pytest.raises(AssertionError):
+        check(method)

@@ -1,0 +1,114 @@
+"""The interface of a decoding method, and what every method returns.
+
+Axes in this package: B sentences, Z hypotheses of a sentence, V vocabulary, T target length.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.ops.sharding import top_k_of_rows
+
+#: A decoder state: a pytree in which every leaf leads with [B, Z].
+State = Any
+
+#: `step(tokens_BZ, position, state) -> (logits_BZV, state)`: reads the token *before*
+#: `position` (BOS at position 0) and returns the logits of the token *at* `position`.
+Step = Callable[[jax.Array, jax.Array, State], tuple[jax.Array, State]]
+
+
+class Hypotheses(NamedTuple):
+    """Translations of B sentences, Z each, best first.
+
+    A place that no hypothesis fills (fewer than Z exist) has length 0 and score -inf.
+    """
+
+    tokens: jax.Array  #: [B, Z, T] int32, ends with EOS, then PAD
+    lengths: jax.Array  #: [B, Z] int32, EOS included
+    scores: jax.Array  #: [B, Z] float32, log_probs / length_penalty(lengths)
+    log_probs: jax.Array  #: [B, Z] float32, the model's, EOS included
+
+
+class Method(abc.ABC):
+    """A decoding method: a frozen dataclass whose fields are the method's options.
+
+    A method sees a model only through its step function. `tests/decoding/suite.py` says what
+    every registered method must satisfy.
+    """
+
+    length_penalty: float = 0.6
+    seed: int = 0  #: a method that draws random numbers makes this an option
+
+    @property
+    @abc.abstractmethod
+    def num_hypotheses(self) -> int:
+        """Z: hypotheses that the method keeps, and returns, for each sentence."""
+
+    @abc.abstractmethod
+    def with_hypotheses(self, n: int) -> Self:
+        """This method with at least `n` hypotheses.
+
+        Raises:
+          UserError: the method cannot find so many.
+        """
+
+    @abc.abstractmethod
+    def search(
+        self,
+        step: Step,
+        state: State,
+        max_lengths_B: jax.Array,
+        sentence_ids_B: jax.Array,
+        key: jax.Array,
+        *,
+        max_length: int,
+    ) -> Hypotheses:
+        """Translates B sentences; a pure function, to be called under jit.
+
+        Args:
+          step: the model, see `Step`; called with tokens [B, Z].
+          state: the decoder's state before position 0.
+          max_lengths_B: int32, each sentence's longest target, EOS included, at most
+            `max_length`. A row with 0 is padding and yields nothing.
+          sentence_ids_B: int32, a number for each sentence, such as its line in the input.
+            Random numbers depend on it and not on the row.
+          key: a JAX random key.
+          max_length: T, the length of the result.
+
+        Returns:
+          Hypotheses [B, Z], best first.
+        """
+
+    @property
+    def static(self) -> Self:
+        """This method with seed 0, for use as a static argument of jit.
+
+        The seed reaches `search` as `key`, so methods that differ only in it share a program.
+        """
+        return dataclasses.replace(self, seed=0) if self.seed else self  # type: ignore[type-var]
+
+
+def length_penalties(max_length: int, alpha: float) -> np.ndarray:
+    """Divisors of the log-probability for lengths 0..max_length, float32 [max_length + 1].
+
+    lp(n) = ((5 + n) / 6) ** alpha, from Wu et al. 2016, arXiv:1609.08144, eq. 14.
+    alpha = 0 ranks by log-probability; larger values favour longer translations.
+    """
+    lengths = np.arange(max_length + 1, dtype=np.float64)
+    return (((5.0 + lengths) / 6.0) ** alpha).astype(np.float32)
+
+
+def best_first(hypotheses: Hypotheses) -> Hypotheses:
+    """The same hypotheses, each sentence's sorted by falling score."""
+    scores_BZ, order_BZ = top_k_of_rows(hypotheses.scores, hypotheses.scores.shape[1])
+    return Hypotheses(
+        tokens=jnp.take_along_axis(hypotheses.tokens, order_BZ[:, :, None], axis=1),
+        lengths=jnp.take_along_axis(hypotheses.lengths, order_BZ, axis=1),
+        scores=scores_BZ,
+        log_probs=jnp.take_along_axis(hypotheses.log_probs, order_BZ, axis=1),
+    )

@@ -1,0 +1,121 @@
+"""Sampling translations: temperature, top-k (Fan et al. 2018, arXiv:1805.04833) and
+top-p or nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751).
+
+The logits are divided by the temperature, cut to the k most probable tokens, then to
+the smallest set of those whose renormalised probability reaches p, and one token is drawn
+from the rest. The random key of a draw depends only on the seed, the sentence's own
+number, the sample and the position, so a sample does not depend on the sentence's
+batch-mates or its row. Reported log-probabilities are the model's own, not those of the
+cut distribution.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
+
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import FiniteFloat, PositiveInt
+
+from transformer_jax.decoding.base import Hypotheses, Method, State, Step, best_first
+from transformer_jax.decoding.rollout import first_argmax, rollout
+from transformer_jax.ops.sharding import top_k_of_rows
+
+
+@dataclass(frozen=True)
+class Sample(Method):
+    """Independent samples from the model's distribution, sorted by score."""
+
+    num_samples: PositiveInt = 1  #: translations drawn for each sentence
+    temperature: Annotated[FiniteFloat, Gt(0)] = 1.0  #: logits are divided by it; below 1 sharpens
+    top_k: PositiveInt | None = None  #: draw only from the k most probable tokens; none = all
+    top_p: Annotated[float, Gt(0), Le(1)] = (
+        1.0  #: draw only from the smallest set of tokens of this probability
+    )
+    seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: the same seed gives the same translations
+    length_penalty: FiniteFloat = 0.6  #: changes the reported score, and so the order, only
+
+    @property
+    def num_hypotheses(self) -> int:
+        return self.num_samples
+
+    def with_hypotheses(self, n: int) -> Self:
+        return replace(self, num_samples=max(n, self.num_samples))
+
+    def search(
+        self,
+        step: Step,
+        state: State,
+        max_lengths_B: jax.Array,
+        sentence_ids_B: jax.Array,
+        key: jax.Array,
+        *,
+        max_length: int,
+    ) -> Hypotheses:
+        keys_BZ = sample_keys(key, sentence_ids_B, self.num_samples)
+
+        def choose(logits_BZV: jax.Array, position: jax.Array) -> jax.Array:
+            logits_BZk, tokens_BZk = truncate(
+                logits_BZV / self.temperature, top_k=self.top_k, top_p=self.top_p
+            )
+            drawn_BZ = draw(keys_BZ, position, logits_BZk)
+            if tokens_BZk is None:
+                return drawn_BZ
+            return jnp.take_along_axis(tokens_BZk, drawn_BZ[:, :, None], axis=2)[:, :, 0]
+
+        return best_first(
+            rollout(
+                step,
+                choose,
+                state,
+                max_lengths_B,
+                max_length=max_length,
+                num_hypotheses=self.num_samples,
+                length_penalty=self.length_penalty,
+            )
+        )
+
+
+def sample_keys(key: jax.Array, sentence_ids_B: jax.Array, num_samples: int) -> jax.Array:
+    """Random keys [B, num_samples] that depend on a sentence's number and not on its row."""
+
+    def one(sentence_id: jax.Array, number: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.fold_in(key, sentence_id), number)
+
+    return jax.vmap(lambda i: jax.vmap(lambda z: one(i, z))(jnp.arange(num_samples)))(
+        sentence_ids_B
+    )
+
+
+def draw(keys_BZ: jax.Array, position: jax.Array, logits_BZV: jax.Array) -> jax.Array:
+    """A draw from softmax(logits) for each hypothesis: indices [B, Z], int32."""
+    size = logits_BZV.shape[-1]
+
+    def noise(key: jax.Array) -> jax.Array:
+        return jax.random.gumbel(jax.random.fold_in(key, position), (size,))
+
+    # The Gumbel-max trick: the argmax is a draw from softmax(logits).
+    return first_argmax(logits_BZV + jax.vmap(jax.vmap(noise))(keys_BZ))
+
+
+def truncate(
+    logits: jax.Array, *, top_k: int | None = None, top_p: float = 1.0
+) -> tuple[jax.Array, jax.Array | None]:
+    """What top-k and top-p leave of `logits` [..., V].
+
+    Returns:
+      (logits [..., k], tokens [..., k] int32), sorted by falling logit, with -inf for
+      what top-p removes; tokens is None where nothing was sorted and k = V.
+    """
+    vocab_size = logits.shape[-1]
+    k = min(top_k or vocab_size, vocab_size)
+    if k == vocab_size and top_p >= 1.0:
+        return logits, None
+    kept, tokens = top_k_of_rows(logits, k)
+    if top_p < 1.0:
+        probabilities = jax.nn.softmax(kept, axis=-1)
+        before = jnp.cumsum(probabilities, axis=-1) - probabilities
+        # The first token always stays, even where rounding makes `before` not quite 0.
+        outside = (before >= top_p) & (jnp.arange(kept.shape[-1]) > 0)
+        kept = jnp.where(outside, -jnp.inf, kept)
+    return kept, tokens
