@@ -1,0 +1,69 @@
+"""docs/adding_a_decoding_method.md, followed in a copy of the repository."""
+
+import jax.numpy as jnp
+import pytest
+
+from tests import followed_page
+
+PAGE = "adding_a_decoding_method.md"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    with followed_page.followed(PAGE, tmp_path_factory.mktemp("followed")) as tree:
+        yield tree
+
+
+def copied(tree, name):
+    return followed_page.copied(tree, name)
+
+
+def test_no_line_is_longer_than_the_linter_allows():
+    assert followed_page.longest_line(PAGE) <= 100
+
+
+@pytest.mark.parametrize("check", range(5))
+def test_the_suite_runs_over_the_method_of_the_page(tree, check):
+    checks = copied(tree, "tests.decoding.suite").CHECKS
+    assert len(checks) == 5
+    copied(tree, "tests.decoding.test_methods").test_a_registered_method_passes(
+        "min_p", checks[check]
+    )
+
+
+CASES = [(0.05, 4), (0.2, 3), (0.5, 2), (0.7, 1), (1.0, 1)]
+
+
+@pytest.mark.parametrize(("min_p", "drawn"), CASES)
+def test_the_test_of_the_page(tree, min_p, drawn):
+    test = copied(tree, "tests.decoding.test_min_p")
+    test.test_tokens_far_below_the_most_probable_one_are_not_drawn(min_p, drawn)
+
+
+def test_the_test_of_the_page_can_fail(tree, monkeypatch):
+    module = copied(tree, "transformer_jax.decoding.min_p")
+    draw = module.draw
+    monkeypatch.setattr(
+        module, "draw", lambda keys, at, logits: draw(keys, at, jnp.zeros_like(logits))
+    )
+    test = copied(tree, "tests.decoding.test_min_p")
+    with pytest.raises(AssertionError):
+        test.test_tokens_far_below_the_most_probable_one_are_not_drawn(0.5, 2)
+
+
+def test_flags_and_json_know_it(tree):
+    config = copied(tree, "transformer_jax.config")
+    MinP = copied(tree, "transformer_jax.decoding.min_p").MinP
+    flags = {"decode.method": "min_p(num_samples=2)", "decode.method.min_p": "0.05"}
+    changed = config.override(config.Config(), flags)
+    assert changed.decode.method == MinP(num_samples=2, min_p=0.05)
+    assert config.from_json(config.to_json(changed), "config.json") == changed
+
+
+def test_the_page_of_options_knows_it(tree):
+    page = copied(tree, "tests.test_configuration_doc")
+    with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
+        page.test_the_page_is_what_the_config_classes_say()
+    followed_page.run_commands(PAGE, tree)
+    page.test_the_page_is_what_the_config_classes_say()
+    assert "### min_p" in (tree / "docs" / "configuration.md").read_text(encoding="utf-8")
