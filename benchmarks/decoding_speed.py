@@ -9,8 +9,8 @@ the time of the first, with compilation, is printed too.
 import argparse
 
 import transformer_jax as tj
+from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.data.sources.files import read_lines
-from transformer_jax.parallel.host_memory import keep_freed_memory
 
 METHODS = {
     "greedy": tj.Greedy(),
@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     keep_freed_memory()
     lines = list(read_lines(arguments.source))
-    translator = tj.load(arguments.workdir, batch_size=arguments.batch_size)
+    translator = tj.open_run(arguments.workdir).translator(batch_size=arguments.batch_size)
     print(f"{len(lines)} sentences, batches of {arguments.batch_size}")
     print("| search | sentences/s | first time, with compilation, s |")
     print("| --- | --- | --- |")

@@ -2,7 +2,7 @@
 
     python benchmarks/matmul_forms.py
 
-The reason for `ops/matmul.py` and `parallel/host_memory.py`. Milliseconds, best of 10.
+The reason for `ops/matmul.py` and `cli/host_memory.py`. Milliseconds, best of 10.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.ops.matmul import product, transposed
-from transformer_jax.parallel.host_memory import keep_freed_memory
 
 SIZES = [(2048, 256, 256), (2048, 256, 1024), (2048, 1024, 256), (1904, 256, 8000)]
 

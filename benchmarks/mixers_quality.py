@@ -26,10 +26,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from transformer_jax.config import load_config
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.api import num_params
 from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[1]
@@ -103,7 +103,7 @@ def measure(folder: Path, recipe: list[str], keys: dict[str, str]) -> dict[str, 
     overrides = [f"--config.{key}={value}" for key, value in keys.items()]
     call("train.py", [*recipe, *overrides, f"--workdir={folder}", "--no_progress"], log)
     report = json.loads(call("eval.py", [f"--workdir={folder}", "--json"], log))
-    config = load_config(folder)
+    config = open_run(folder).config
     return {
         "keys": keys,
         "bleu": report["scores"]["bleu"]["score"],

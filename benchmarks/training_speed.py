@@ -71,10 +71,10 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
     """A function that makes one pass over the batches and returns (seconds, tokens)."""
     import jax
 
+    from transformer_jax.cli.host_memory import keep_freed_memory
     from transformer_jax.config import TrainConfig
     from transformer_jax.models.config import ModelConfig, StackConfig
     from transformer_jax.optimizers.optimizers import make_optimizer
-    from transformer_jax.parallel.host_memory import keep_freed_memory
     from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
     from transformer_jax.training.state import init_state, state_shardings
     from transformer_jax.training.step import make_train_step

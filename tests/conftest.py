@@ -1,6 +1,7 @@
 """What several test files share."""
 
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -48,6 +49,31 @@ def release_compiled_programs():
 
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def silent_package():
+    """After a test, the package is silent again: a command it ran logs to the console."""
+    yield
+    package = logging.getLogger("transformer_jax")
+    package.setLevel(logging.NOTSET)
+    for handler in package.handlers[:]:
+        if not isinstance(handler, logging.NullHandler):
+            package.removeHandler(handler)
+
+
+@pytest.fixture
+def logged(caplog):
+    """`logged()` -> the package's messages so far, and forgets them."""
+    caplog.set_level(logging.INFO, "transformer_jax")
+
+    def take() -> list[str]:
+        ours = [r for r in caplog.records if r.name.startswith("transformer_jax")]
+        messages = [record.getMessage() for record in ours]
+        caplog.clear()
+        return messages
+
+    return take
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from transformer_jax.config import (
     Config,
     differences,
     from_json,
-    load_config,
     override,
     to_json,
 )
@@ -18,6 +17,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.optimizers.schedules import CosineSchedule, RsqrtSchedule
 from transformer_jax.recipes import load_recipe
+from transformer_jax.runs.folder import open_run
 
 
 def test_overrides_are_typed_and_leave_the_original_alone():
@@ -90,7 +90,7 @@ def test_json_round_trip(tmp_path):
     flags = {"data.source.train_source": "a,b", "train.ema_decay": "0.5", "train.optimizer": "sgd"}
     config = override(Config(), flags)
     (tmp_path / "config.json").write_text(to_json(config))
-    assert load_config(tmp_path) == config
+    assert open_run(tmp_path).config == config
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_damaged_config_json_names_the_file_and_the_key(tmp_path, change, word
     change(raw)
     (tmp_path / "config.json").write_text(json.dumps(raw))
     with pytest.raises(UserError, match="config.json") as error:
-        load_config(tmp_path)
+        open_run(tmp_path)
     assert words in str(error.value)
 
 
@@ -117,7 +117,7 @@ def test_a_config_of_an_older_version_is_refused_with_one_line(tmp_path):
     raw["train"]["optimizer"] = {"name": "adam", "schedule": "rsqrt"}
     (tmp_path / "config.json").write_text(json.dumps(raw))
     with pytest.raises(UserError, match=r"config.json: written by a version .* before 0.2; .*$"):
-        load_config(tmp_path)
+        open_run(tmp_path)
 
 
 def test_text_that_is_not_json_names_the_line():

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "transformer_jax"
 
-# A floor imports only the floors below it and its own folder. Folders that share a number are
-# neighbours: they do not know each other, except where NEIGHBOURS says so.
+# A floor imports only the floors below it and its own folder. Folders with the same number do not
+# import each other.
 FLOORS = {
     "config_types": 0,
     "errors": 0,
@@ -41,7 +41,6 @@ FLOORS = {
     "viewing": 10,
     "cli": 11,
 }
-NEIGHBOURS = {("translation", "runs"), ("runs", "training"), ("training", "viewing")}
 
 HEAVY = ("tensorflow", "tensorflow_datasets", "matplotlib", "sentencepiece", "sacrebleu")
 
@@ -86,8 +85,7 @@ def floor_violations(package_dir: Path) -> list[str]:
                 continue
             there = names[1] if len(names) > 1 else ""
             floor_there = floor_of(names[1:])
-            is_home = there == here
-            if is_home or (here, there) in NEIGHBOURS:
+            if there == here:
                 continue
             where = f"{'/'.join(parts)}.py:{line}"
             if floor_there is None:

@@ -19,7 +19,6 @@ from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.id_cache import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.runs.restore import restore_params
 from transformer_jax.config import Config, to_json
 
 workdir = pathlib.Path(sys.argv[1])
@@ -29,9 +28,9 @@ plan = BatchPlan(corpus.source_lengths, corpus.target_lengths,
                  BatchConfig(tokens=48, max_length=toy.LENGTH, num_buckets=1))
 train = dataclasses.replace(toy.TRAIN, steps=4, checkpoint_every=2)
 state = tj.fit(toy.MODEL, train, lambda position: batches(corpus, plan, position),
-               workdir=workdir, progress=False)
+               workdir=workdir)
 (workdir / "config.json").write_text(to_json(Config(model=toy.MODEL, train=train)))
-params, _ = restore_params(workdir, "latest")
+params = tj.open_run(workdir).params("latest")
 source = jnp.array([[4, 5, 2]]); mask = jnp.ones((1, 3), bool)
 sentence, beams = tj.encode(toy.MODEL, params, source, mask, max_length=5, beam_size=2)
 found = Beam(beam_size=2).search(

@@ -2,7 +2,7 @@
 
     import transformer_jax as tj
 
-    translator = tj.load("runs/multi30k")
+    translator = tj.open_run("runs/multi30k").translator()
     translator.translate(["A dog runs."])
 
 The model is a set of pure functions of (config, params, arrays): `init`, `apply`, `loss`,
@@ -11,6 +11,7 @@ first use, so importing this package reads no file, starts no device and imports
 """
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,8 +36,13 @@ if TYPE_CHECKING:
     )
     from transformer_jax.parallel.mesh import MeshConfig
     from transformer_jax.recipes import load_recipe
+    from transformer_jax.runs.evaluation import Report, evaluate
+    from transformer_jax.runs.folder import Run, open_run
     from transformer_jax.training.loop import fit
-    from transformer_jax.translation.translator import Translator, load
+    from transformer_jax.translation.translator import Translator
+
+# Silent unless the caller configures logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"
 
@@ -63,8 +69,10 @@ _EXPORTS = {
     ),
     "parallel.mesh": ("MeshConfig",),
     "recipes": ("load_recipe",),
+    "runs.evaluation": ("Report", "evaluate"),
+    "runs.folder": ("Run", "open_run"),
     "training.loop": ("fit",),
-    "translation.translator": ("Translator", "load"),
+    "translation.translator": ("Translator",),
 }
 
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -6,7 +6,6 @@ import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from annotated_types import Gt, Lt
@@ -20,7 +19,6 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
-from transformer_jax.paths import as_path
 from transformer_jax.variants import OneOf, mark_of, reason, split_text
 
 
@@ -214,25 +212,3 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
             yield from _differences(getattr(old, each.name), getattr(new, each.name), path)
     elif old != new:
         yield f"{key}: {old} -> {new}"
-
-
-def load_config(workdir: str | Path) -> Config:
-    """The resolved config of a run folder.
-
-    Raises:
-        UserError: the folder holds no run.
-    """
-    folder = as_path(workdir)
-    path = folder / "config.json"
-    if not path.is_file():
-        hint = ""
-        if (folder / "checkpoints").is_dir():
-            hint = "; its checkpoints are of tj.fit alone: call that again to get its state"
-        raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    return from_json(text, str(path))

@@ -9,16 +9,14 @@ import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.cli import eval as evaluation
 from transformer_jax.cli.main import main
-from transformer_jax.config import Config, TrainConfig, load_config, to_json
+from transformer_jax.config import Config, TrainConfig, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer import prepare_tokenizers
@@ -26,7 +24,10 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.paths import as_path
+from transformer_jax.runs import evaluation
 from transformer_jax.runs.checkpoints import Checkpoints
+from transformer_jax.runs.folder import Run, open_run
 from transformer_jax.training.state import TrainState
 
 TEXT = "the dog sees a cat and the old man reads his long book here today"
@@ -74,8 +75,8 @@ def run_folder(tmp_path_factory):
     (folder / "config.json").write_text(to_json(config), encoding="utf-8")
     params = api.init(config.model, jax.random.key(0))
     state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
-    checkpoints = Checkpoints(folder, keep=3)
-    checkpoints.save(5, state, {}, best=True)
+    checkpoints = Checkpoints(as_path(folder), keep=3)
+    checkpoints.save(5, state.to_items(), {}, best=True)
     checkpoints.close()
     return folder, text
 
@@ -128,7 +129,7 @@ def test_eval_prints_one_json_object_alone(run_folder, command):
     kept = json.loads((folder / "scores.json").read_text())
     assert set(kept) == {"test.best", "test.en.5"}
     assert kept["test.en.5"]["scores"]["bleu"] == report["scores"]["bleu"]
-    baseline = kept["test.en.5"]["baseline"]["scores"]["bleu"]
+    baseline = kept["test.en.5"]["baseline"]["bleu"]
     assert baseline["baseline_score"] == report["scores"]["bleu"]["score"]
 
 
@@ -202,7 +203,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
             b"",
             "has 12 lines and --reference={text}/short has 2",
         ),
-        (["eval", "--baseline={text}/short"], b"", "has 2 lines, but --split=test has 12"),
+        (["eval", "--baseline={text}/short"], b"", "has 2 lines, but test has 12"),
         (["eval", "--source={text}/none", "--reference={text}/none"], b"", "no such file"),
         (["eval", "--split=validation"], b"", "no validation set"),
         (["eval", "--checkpoint=77"], b"", "--checkpoint=77: not kept here; there are steps 5"),
@@ -288,7 +289,7 @@ def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command,
     def full(self, *args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(type(as_path(folder)), "write_bytes", full)
     status, _, error = command("eval", f"--workdir={folder}")
     assert status == 2
     assert error.strip().splitlines()[-1].startswith("error: cannot write ")
@@ -305,10 +306,11 @@ def test_scores_of_evals_that_end_together_are_all_kept(tmp_path, monkeypatch):
         write(path, content)
 
     monkeypatch.setattr(evaluation, "write_whole", write_slowly)
-    path, names = tmp_path / "scores.json", ["one", "two", "three"]
+    names = ["one", "two", "three"]
+    run = Run(as_path(tmp_path), Config())
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda name: evaluation.add_to_scores(path, name, {}), names))
-    assert set(json.loads(path.read_text())) == set(names)
+        list(pool.map(lambda name: evaluation.add_to_scores(run, name, {}), names))
+    assert set(run.scores()) == set(names)
 
 
 def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_path):
@@ -318,13 +320,12 @@ def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_p
     model = (copy / "tokenizer" / "joint.model").read_bytes()
     # As training does: each checkpoint carries the tokenizer.
     shutil.rmtree(copy / "checkpoints")
-    shutil.rmtree(copy / "best")
     (copy / "last_checkpoint.json").unlink()
-    config = load_config(copy)
+    config = open_run(copy).config
     params = api.init(config.model, jax.random.key(0))
-    checkpoints = Checkpoints(copy, 3, files={"tokenizer/joint.model": model})
+    checkpoints = Checkpoints(as_path(copy), 3, files={"tokenizer/joint.model": model})
     state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
-    checkpoints.save(5, state, {}, best=False)
+    checkpoints.save(5, state.to_items(), {}, best=False)
     checkpoints.close()
     expected = command("translate", f"--workdir={copy}", stdin=b"the dog sees\n")[1]
     shutil.rmtree(copy / "tokenizer")
@@ -333,14 +334,13 @@ def test_a_lost_tokenizer_is_read_from_the_checkpoint(run_folder, command, tmp_p
     assert "using the copy in" in error
 
 
-def test_only_the_best_checkpoint_is_left(run_folder, command, tmp_path):
+def test_a_damaged_checkpoint_is_one_line(run_folder, command, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(run_folder[0], copy)
-    shutil.rmtree(copy / "checkpoints")
     for which in ("best", "latest", "average:1", "5"):
         arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")
         assert command(*arguments, stdin=b"the dog\n")[0] == 0
-    largest = max((copy / "best").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
+    largest = max((copy / "checkpoints").rglob("*"), key=lambda p: p.stat().st_size * p.is_file())
     largest.write_bytes(largest.read_bytes()[:-1])
     for which in ("best", "latest", "average:1", "5"):
         arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")

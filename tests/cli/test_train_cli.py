@@ -14,8 +14,9 @@ from tests.train_command import train_command
 from transformer_jax.cli.main import main
 from transformer_jax.data.tokenizer import load_tokenizers
 from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path
+from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
-from transformer_jax.runs.restore import restore_params
 from transformer_jax.training.reporter import Reporter
 
 RECIPE = """
@@ -115,7 +116,7 @@ def test_a_run_that_ends_within_its_warm_up_is_told_so(place, trained, tmp_path,
 
 
 def test_a_second_run_in_the_folder_is_refused(place, trained, capsys):
-    with only_run(trained):
+    with only_run(as_path(trained)):
         # Without this test's context: what another process would see.
         status = contextvars.Context().run(main, train_command(place, trained))
     assert status == 2
@@ -255,5 +256,5 @@ def test_sigterm_saves_and_the_same_command_continues(place, trained, tmp_path, 
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-    continued, undisturbed = (restore_params(at, "8")[0] for at in (tmp_path / "run", trained))
+    continued, undisturbed = (open_run(at).params("8") for at in (tmp_path / "run", trained))
     jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)

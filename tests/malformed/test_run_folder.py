@@ -1,9 +1,6 @@
-"""Run folders with a file that is not what it should be: one line, status 2, left as they were."""
+"""Run folders with one damaged file: one line, exit status 2, and nothing is changed."""
 
-import contextlib
-import io
 import json
-import shutil
 
 import pytest
 from hypothesis import given
@@ -22,6 +19,7 @@ from tests.malformed.harness import (
     training,
 )
 from transformer_jax.config import Config, to_json
+from transformer_jax.paths import as_path
 from transformer_jax.runs.damage import find_damage, write_manifest
 from transformer_jax.runs.metrics import read_metrics
 
@@ -66,6 +64,7 @@ def test_a_broken_config_json_names_the_file(place, copy_of, content, name):
 @given(content=ANY_JSON)
 def test_manifests_and_metrics_of_any_content(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("run")
+    folder = as_path(folder)
     (folder / "manifest.json").write_bytes(content)
     (folder / "metrics.jsonl").write_bytes(content)
     damage = find_damage(folder)
@@ -74,7 +73,7 @@ def test_manifests_and_metrics_of_any_content(tmp_path_factory, content):
 
 
 def checkpoint(run):
-    (folder,) = (run / "checkpoints").iterdir()
+    (folder,) = (as_path(run) / "checkpoints").iterdir()
     return folder
 
 
@@ -83,11 +82,10 @@ def checkpoint(run):
 def test_tokenizers_that_are_none_are_named(place, copy_of, content):
     run = copy_of()
     (run / "tokenizer" / "joint.model").write_bytes(content)
-    shutil.rmtree(checkpoint(run) / "tokenizer")
+    (checkpoint(run) / "tokenizer").rmtree()
     line = is_refused(run, "score", f"--workdir={run}", stdin=b"a\ta\n")
     assert str(run / "tokenizer" / "joint.model") in line
-    # Only a checkpoint with its tokenizer is whole: training says of the file what it says
-    # of any that is missing.
+    # Only a checkpoint with its tokenizer is whole.
     assert "joint.model" in is_refused(run, *training(place, run))
 
 
@@ -133,7 +131,7 @@ def test_a_checkpoint_whose_meta_does_not_fit_is_named(place, copy_of, meta):
 @pytest.mark.parametrize("item", ["params", "trainer"])
 def test_flipped_bytes_of_a_payload_are_named(place, copy_of, item):
     run = copy_of()
-    path = max((checkpoint(run) / item / "d").iterdir(), key=lambda path: path.stat().st_size)
+    path = max((checkpoint(run) / item / "d").iterdir(), key=lambda path: path.stat().length)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -159,23 +157,24 @@ def test_scores_that_are_none_are_named_before_anything_is_translated(copy_of, c
         JSON | st.sampled_from([10**400, 1, "1", float("nan"), float("inf")]),
     )
 )
-def test_metrics_of_any_content_do_not_end_a_run_in_a_traceback(copy_of, record):
+def test_metrics_of_any_content_do_not_end_a_run_in_a_traceback(copy_of, caplog, record):
     """What cannot be read of them is left out of the picture, with a line that names the file."""
+    from transformer_jax.runs.folder import open_run
     from transformer_jax.viewing.plots import plot_training
 
     run = copy_of()
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 2, **record}) + "\n")
         file.write(json.dumps({"step": 3, "loss": 1.0}) + "\n")
-    before, said = contents(run), io.StringIO()
-    with contextlib.redirect_stderr(said):
-        assert plot_training(run) is not None
+    before = contents(run)
+    caplog.clear()
+    assert plot_training(open_run(run)) is not None
     after = contents(run)
     assert {name: after[name] for name in before if name != "plots/training.png"} == {
         name: before[name] for name in before if name != "plots/training.png"
     }
-    lines = said.getvalue().splitlines()
-    assert all(line.startswith(f"note: {run / 'metrics.jsonl'}: ") for line in lines)
+    lines = caplog.messages
+    assert all(line.startswith(f"{run / 'metrics.jsonl'}: ") for line in lines)
     assert any("step 3 has no number under loss and nll" in line for line in lines)
 
 

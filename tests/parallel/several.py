@@ -24,7 +24,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share, replicated
-    from transformer_jax.runs.restore import restore_params
+    from transformer_jax.runs.folder import open_run
     from transformer_jax.training.loop import fit
     from transformer_jax.translation.translator import Translator
 
@@ -39,9 +39,9 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     translator = Translator(toy.MODEL, None, tokenizers, decode, mesh=devices)
     evaluated = []
 
-    def learn() -> bytes:
+    def learn() -> str:
         made.append(1)
-        return b"a tokenizer" * 200_000  # several pieces of a message
+        return "a tokenizer" * 200_000  # several pieces of a message
 
     learned = processes.from_first(learn)
 
@@ -70,10 +70,9 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
             train,
             batches,
             workdir=folder,
-            mesh=mesh,
+            mesh=devices,
             evaluate=evaluate,
-            files={"tokenizer/joint.model": learned[:100]},
-            progress=False,
+            files={"tokenizer/joint.model": learned[:100].encode()},
         )
     except Exception as error:
         print(type(error).__name__, str(error).splitlines()[0], file=sys.stderr)
@@ -81,7 +80,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     if processes.is_first():
         Path(folder, "config.json").write_text(to_json(Config(model=toy.MODEL, train=train)))
     processes.gather([])
-    restored, _ = restore_params(folder, "latest", devices)
+    restored = open_run(folder).params("latest", devices)
     for one, other in zip(*map(jax.tree.leaves, (restored, state.ema)), strict=True):
         assert one.sharding == other.sharding
         np.testing.assert_array_equal(one.addressable_data(0), other.addressable_data(0))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.parallel.test_processes import free_address, losses
+from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +121,7 @@ def test_two_processes_train_and_score_as_one_does(place, tmp_path, start):
     assert list(losses(two)) == list(losses(one)) == list(range(1, 13))
     np.testing.assert_allclose(list(losses(two).values()), list(losses(one).values()), atol=1e-5)
     bleu = [
-        [r["validation.bleu"] for r in read_metrics(w) if "validation.bleu" in r]
+        [r["validation.bleu"] for r in read_metrics(as_path(w)) if "validation.bleu" in r]
         for w in (one, two)
     ]
     assert bleu[0] == bleu[1] and len(bleu[0]) == 2

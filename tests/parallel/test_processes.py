@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from transformer_jax.paths import as_path
 from transformer_jax.runs.damage import find_damage
 from transformer_jax.runs.metrics import read_metrics
 
@@ -54,7 +55,7 @@ def run(folder, count, steps, *options, devices=1):
 
 
 def losses(folder):
-    return {r["step"]: r["loss"] for r in read_metrics(folder) if "loss" in r}
+    return {r["step"]: r["loss"] for r in read_metrics(as_path(folder)) if "loss" in r}
 
 
 @pytest.fixture(scope="module")

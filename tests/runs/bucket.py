@@ -1,7 +1,8 @@
 """A bucket in memory: `gs://...` for etils' paths, and Google's protocol for TensorStore.
 
-As strict as the real one: what is written is whole or not there at all, nothing can be renamed
-or added to, and folders are but the beginnings of names.
+It is as strict as a real one: an object is written whole or not at all, nothing can be renamed or
+appended to, and folders are only key prefixes. TensorStore's driver is C++ and talks HTTP, so the
+second half is a small server.
 """
 
 import fnmatch
@@ -18,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from etils.epath import backend, gpath, stat_utils
 
-from transformer_jax import paths as run_folder
+from transformer_jax import paths
 
 
 class Store:
@@ -238,4 +239,4 @@ def mount(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "google.cloud", cloud)
     monkeypatch.setitem(sys.modules, "google.cloud.storage", storage)
     monkeypatch.setattr(cloud, "storage", storage, raising=False)
-    run_folder._bucket_path.cache_clear()
+    paths._check_bucket.cache_clear()

@@ -5,6 +5,7 @@ The bucket is `bucket.py`'s; TensorStore's own driver for Cloud Storage talks to
 
 import io
 import json
+import logging
 import sys
 import time
 import types
@@ -16,13 +17,13 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.runs.test_damaged_checkpoints import abstract, reopened, save, state
+from tests.runs.test_damaged_checkpoints import abstract, items, reopened, save
 from tests.training import toy
-from transformer_jax import paths as run_folder
+from transformer_jax import paths
 from transformer_jax.cli.main import main
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
-from transformer_jax.runs import growing_file
+from transformer_jax.runs import log as run_log
 from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_steps
 from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.metrics import read_metrics
@@ -31,54 +32,47 @@ from transformer_jax.training.loop import fit
 RUN = "gs://bucket/runs/one"
 
 
-FOLDERS = ("checkpoints", "best")
-
-
-def train(batches, said):
+def train(batches):
     return fit(
         toy.MODEL,
         replace(toy.TRAIN, steps=8),
         batches,
         workdir=RUN,
-        progress=False,
         evaluate=lambda params, step: {"bleu": 100.0 / step},
-        say=said.append,
     )
 
 
 def names(store, folder):
-    """What lies in a folder of the run."""
+    """The names in a folder of the run."""
     start = f"bucket/runs/one/{folder}/"
     return sorted({name.removeprefix(start).split("/")[0] for name in store.names(start)})
 
 
-def test_killed_and_continued_is_bit_identical_and_no_record_is_missing(store):
+def test_killed_and_continued_is_bit_identical_and_no_record_is_missing(store, logged):
     """A kill leaves the objects that were there at that moment."""
     left = {}
 
     def batches(position):
         for batch in toy.batches_from(position):
             if position == 6:
-                seals = [f"bucket/runs/one/{at}/4/commit_success.txt" for at in FOLDERS]
-                while not all(seal in store.objects for seal in seals):
+                while "bucket/runs/one/checkpoints/4/commit_success.txt" not in store.objects:
                     time.sleep(0.01)
                 left.update(store.objects)
             yield batch
             position += 1
 
-    said = []
-    undisturbed = train(batches, said)
-    assert sum("no lock" in line for line in said) == 1
-    assert names(store, "checkpoints") == ["4", "8"] and names(store, "best") == ["4"]
+    undisturbed = train(batches)
+    assert sum("no lock" in line for line in logged()) == 1
+    assert names(store, "checkpoints") == ["4", "8"]
 
     store.objects = left
-    assert [checkpoint_steps(as_path(RUN) / at) for at in FOLDERS] == [[4], [4]]
-    before = [r for r in read_metrics(RUN) if r["step"] <= 4]
+    assert checkpoint_steps(as_path(RUN)) == [4]
+    before = [r for r in read_metrics(as_path(RUN)) if r["step"] <= 4]
     assert [r["step"] for r in before] == [1, 3, 4]
-    continued = train(toy.batches_from, said)
+    continued = train(toy.batches_from)
     jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
-    assert "continuing after step 4" in said
-    records = read_metrics(RUN)
+    assert "continuing after step 4" in logged()
+    records = read_metrics(as_path(RUN))
     assert records[:3] == before
     assert [r["step"] for r in records if "loss" in r] == [3, 6, 8]
     assert len(names(store, "tensorboard")) == 2  # a file for each start
@@ -92,32 +86,33 @@ def test_wherever_a_kill_comes_in_a_save_a_whole_checkpoint_is_found(store):
     save(RUN, 8, best=[8])
     store.after_write = lambda: None
     found = []
-    for objects in left[:: len(left) // 9]:
+    for objects in [*left[:: len(left) // 9], left[-1]]:  # the last write seals it
         store.objects = dict(objects)
-        found.append(reopened(RUN)[0])
+        found.append(reopened(RUN))
         assert set(names(store, "checkpoints")) <= {"4", "8"}
         held = [n for n in store.names("bucket/runs/one/checkpoints/8/")]
         assert not held or "bucket/runs/one/checkpoints/8/commit_success.txt" in held
     assert found == sorted(found) and set(found) == {4, 8}
     save(RUN, 8, 12)  # over what the last of the kills left
-    assert reopened(RUN) == (12, [])
+    assert reopened(RUN) == 12
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_moves_aside(store):
+def test_a_damaged_checkpoint_is_passed_over_and_moves_aside(store, logged):
     save(RUN, 4, 8)
     name = next(n for n in store.names("bucket/runs/one/checkpoints/8/params/d/"))
     content = bytearray(store.objects[name])
     content[len(content) // 2] ^= 0x10
     store.objects[name] = bytes(content)
-    step, (line,) = reopened(RUN)
-    assert step == 4 and "other bytes than were written" in line
+    assert reopened(RUN) == 4
+    (line,) = logged()
+    assert "other bytes than were written" in line
     assert names(store, "checkpoints") == ["4"]
-    assert store.objects[name.replace("/checkpoints/8/", "/damaged/checkpoints-8/")] == content
+    assert store.objects[name.replace("/checkpoints/8/", "/damaged/8/")] == content
 
 
 def test_what_goes_wrong_in_a_save_is_one_line(store):
     save(RUN, 4)
-    checkpoints = Checkpoints(RUN, 5)
+    checkpoints = Checkpoints(as_path(RUN), 5)
 
     def refuse():
         if "bucket/runs/one/checkpoints/8/manifest.json" in store.objects:
@@ -125,49 +120,50 @@ def test_what_goes_wrong_in_a_save_is_one_line(store):
 
     store.after_write = refuse
     with pytest.raises(UserError, match="403 Forbidden: no more; .* steps 4 are whole") as error:
-        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.save(8, items(8), {"position": 8}, best=False)
         checkpoints.wait()
     assert "\n" not in str(error.value)
     store.after_write = lambda: None
     checkpoints.close()
     assert names(store, "checkpoints") == ["4"], "half a checkpoint is left"
-    assert Checkpoints(RUN, 5).restore(abstract())[0].step == 4
+    assert Checkpoints(as_path(RUN), 5).restore(abstract())[1]["position"] == 4
 
 
 def test_a_bucket_that_no_longer_answers_is_one_line(store):
     save(RUN, 4)
-    checkpoints = Checkpoints(RUN, 5)
+    checkpoints = Checkpoints(as_path(RUN), 5)
 
     def refuse(*args):
         raise RuntimeError("503 Service Unavailable")
 
     store.put = store.names = refuse
-    with pytest.raises(UserError, match="503 Service Unavailable; .* nothing can be seen now"):
-        checkpoints.save(8, state(8), {"position": 8}, best=False)
+    with pytest.raises(UserError, match="503 Service Unavailable; .* none can be listed now"):
+        checkpoints.save(8, items(8), {"position": 8}, best=False)
         checkpoints.wait()
     del store.put, store.names
     checkpoints.close()
-    assert reopened(RUN) == (4, [])
+    assert reopened(RUN) == 4
 
 
-def test_the_log_is_uploaded_now_and_then_and_at_the_end(store, monkeypatch, capsys):
+def test_the_log_is_uploaded_now_and_then_and_at_the_end(store, monkeypatch):
     now = 0.0
-    clock = types.SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(growing_file, "time", clock)
-    log = RunLog()
-    log.say("one")
-    log.open(RUN)
-    assert store.names() == []
-    now = 31.0
-    log.say("two")
-    assert store.objects["bucket/runs/one/log.txt"].count(b"\n") == 2
-    log.say("three")
-    assert store.objects["bucket/runs/one/log.txt"].count(b"\n") == 2
-    log.close()
-    again = RunLog()
-    again.open(RUN)
-    again.say("four")
-    again.close()
+    clock = types.SimpleNamespace(
+        monotonic=lambda: now, strftime=time.strftime, localtime=time.localtime
+    )
+    monkeypatch.setattr(run_log, "time", clock)
+    logger = logging.getLogger("transformer_jax")
+    with RunLog() as log:
+        logger.info("one")
+        log.open(as_path(RUN))
+        assert store.names() == []
+        now = 31.0
+        logger.info("two")
+        assert store.objects["bucket/runs/one/log.txt"].count(b"\n") == 2
+        logger.info("three")
+        assert store.objects["bucket/runs/one/log.txt"].count(b"\n") == 2
+    with RunLog() as log:
+        log.open(as_path(RUN))
+        logger.info("four")
     lines = store.objects["bucket/runs/one/log.txt"].decode().splitlines()
     assert [line.split()[-1] for line in lines] == ["one", "two", "three", "four"]
 
@@ -198,7 +194,7 @@ config = Config(
 
 
 @pytest.mark.slow
-def test_train_eval_translate_and_load(store, tmp_path, capsys, monkeypatch):
+def test_train_eval_translate_and_open(store, tmp_path, capsys, monkeypatch):
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(TEXT.split(), 5)) for _ in range(40)]
     source, target = tmp_path / "a.en", tmp_path / "a.de"
@@ -239,15 +235,15 @@ def test_train_eval_translate_and_load(store, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text[0]}\n".encode())))
     assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
     assert capsys.readouterr().out == written.splitlines(keepends=True)[0]
-    assert tj.load(RUN, "4").model_config.d_model == 16  # as score and inspect do it
+    assert tj.open_run(RUN).translator("4").model_config.d_model == 16
     assert not Path("gs:").exists()
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("s3://bucket/run", "of URLs only gs://"),
-        (Path("gs://bucket/run"), "give this one as a str"),
+        ("s3://bucket/run", "the only URLs supported are gs://"),
+        (Path("gs://bucket/run"), "pass this one as a str"),
         ("gs://closed/run", "no access (401 Unauthorized)"),
     ],
 )
@@ -262,8 +258,8 @@ def test_what_cannot_be_a_run_folder_is_one_line(store, monkeypatch, url, words)
 
 
 def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(run_folder.importlib.util, "find_spec", lambda name: None)
-    run_folder._bucket_path.cache_clear()
+    monkeypatch.setattr(paths.importlib.util, "find_spec", lambda name: None)
+    paths._check_bucket.cache_clear()
     assert main(["eval", "--workdir=gs://bucket/run"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "needs google-cloud-storage and tensorflow or gcsfs" in line and "pip install" in line

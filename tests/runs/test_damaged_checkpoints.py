@@ -8,32 +8,27 @@ import numpy as np
 import pytest
 
 from transformer_jax.errors import UserError
-from transformer_jax.runs.checkpoints import Checkpoints
+from transformer_jax.paths import as_path, files_below
+from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder, checkpoint_steps
 from transformer_jax.runs.damage import find_damage
-from transformer_jax.training.state import TrainState
 
 
-def state(step):
-    zero = jnp.zeros((), jnp.int32)
-    return TrainState(
-        step=jnp.asarray(step, jnp.int32),
-        params={"w": jnp.arange(600.0) + step},
-        opt_state={"mu": jnp.full(600, 0.5) * step},
-        ema={},
-        skipped=zero,
-        skipped_in_a_row=zero,
-    )
+def items(step):
+    return {
+        "params": {"w": jnp.arange(600.0) + step},
+        "trainer": {"mu": jnp.full(600, 0.5) * step, "step": jnp.asarray(step, jnp.int32)},
+    }
 
 
 def abstract():
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), state(0))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), items(0))
 
 
 def save(folder, *steps, best=(), keep=5):
-    checkpoints = Checkpoints(folder, keep, files={"tokenizer/joint.model": b"pieces"})
+    checkpoints = Checkpoints(as_path(folder), keep, files={"tokenizer/joint.model": b"pieces"})
     for step in steps:
-        checkpoints.save(step, state(step), {"position": step}, best=step in best)
+        checkpoints.save(step, items(step), {"position": step}, best=step in best)
     checkpoints.close()
 
 
@@ -48,24 +43,22 @@ def saved(tmp_path_factory):
 @pytest.fixture
 def run(saved, tmp_path):
     shutil.copytree(saved, tmp_path / "run")
-    return tmp_path / "run"
+    return as_path(tmp_path / "run")
 
 
 def reopened(folder):
-    """(step, parameters and meta of the newest whole checkpoint, lines said)."""
-    said = []
-    checkpoints = Checkpoints(folder, 5, say=said.append)
+    """The step of the newest whole checkpoint, which is restored."""
+    checkpoints = Checkpoints(as_path(folder), 5)
     restored, meta = checkpoints.restore(abstract())
     checkpoints.close()
-    assert meta["position"] == restored.step
-    np.testing.assert_array_equal(restored.params["w"], state(int(restored.step)).params["w"])
-    return int(restored.step), said
+    step = int(restored["trainer"]["step"])
+    assert meta["position"] == checkpoints.newest == step
+    np.testing.assert_array_equal(restored["params"]["w"], items(step)["params"]["w"])
+    return step
 
 
 def largest_file(folder):
-    return max(
-        (p for p in folder.rglob("*") if p.is_file()), key=lambda p: (p.stat().st_size, str(p))
-    )
+    return max(files_below(folder), key=lambda path: (path.stat().length, str(path)))
 
 
 def truncate(folder):
@@ -114,7 +107,7 @@ def change_orbaxs_own_file(folder):
 
 DAMAGES = [
     (garble_orbaxs_own_file, "_CHECKPOINT_METADATA is missing or damaged"),
-    (change_orbaxs_own_file, "_CHECKPOINT_METADATA says something else"),
+    (change_orbaxs_own_file, "_CHECKPOINT_METADATA differs from what was written"),
     (truncate, "bytes instead of"),
     (flip, "other bytes than were written"),
     (lose_a_file, "is missing"),
@@ -125,56 +118,59 @@ DAMAGES = [
 ]
 
 
-def test_whole_checkpoints_are_found_whole(run):
-    assert [find_damage(run / "checkpoints" / str(step)) for step in (4, 8, 12)] == [None] * 3
-    assert reopened(run) == (12, [])
+def test_whole_checkpoints_are_found_whole(run, logged):
+    assert [find_damage(checkpoint_folder(run, step)) for step in (4, 8, 12)] == [None] * 3
+    assert reopened(run) == 12
+    assert logged() == []
     assert (run / "checkpoints/12/tokenizer/joint.model").read_bytes() == b"pieces"
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGES, ids=lambda x: getattr(x, "__name__", ""))
-def test_the_one_before_is_taken_with_one_line(run, damage, words):
-    damage(run / "checkpoints" / "12")
-    step, said = reopened(run)
-    assert step == 8
-    (line,) = said
+def test_the_one_before_is_taken_with_one_line(run, damage, words, logged):
+    damage(checkpoint_folder(run, 12))
+    assert reopened(run) == 8
+    (line,) = logged()
     assert words in line and "checkpoints/12" in line and "step 8" in line and "\n" not in line
     # Its name is free for the step that will be trained again.
     save(run, 12)
-    assert reopened(run) == (12, [])
-    assert (run / "damaged" / "checkpoints-12").is_dir()
+    logged()
+    assert reopened(run) == 12 and logged() == []
+    assert (run / "damaged" / "12").is_dir()
 
 
-def test_a_whole_copy_of_the_best_step_serves(tmp_path):
-    save(tmp_path, 4, 8, best=[8])
-    flip(tmp_path / "checkpoints" / "8")
-    step, said = reopened(tmp_path)
-    assert step == 8 and len(said) == 1
+def test_a_checkpoint_that_is_gone_altogether(run, logged):
+    checkpoint_folder(run, 12).rmtree()
+    assert reopened(run) == 8
+    assert "checkpoint 12 is gone" in logged()[0]
 
 
-def test_a_checkpoint_that_is_gone_altogether(run):
-    shutil.rmtree(run / "checkpoints" / "12")
-    step, said = reopened(run)
-    assert step == 8
-    assert "checkpoint 12 is gone" in said[0]
+def test_the_last_ones_and_the_best_are_kept(tmp_path):
+    save(tmp_path, 4, 8, 12, 16, best=[4, 8], keep=2)
+    assert checkpoint_steps(as_path(tmp_path)) == [8, 12, 16]
+    checkpoints = Checkpoints(as_path(tmp_path), 2)
+    assert checkpoints.restore(abstract())[1]["best_step"] == 8
+    checkpoints.save(20, items(20), {"position": 20}, best=False)  # the best is still known
+    checkpoints.close()
+    assert checkpoint_steps(as_path(tmp_path)) == [8, 16, 20]
 
 
 def test_none_left_is_refused_and_nothing_is_touched(run):
     for step in (4, 8, 12):
-        flip(run / "checkpoints" / str(step))
-    before = sorted(p for p in run.rglob("*"))
+        flip(checkpoint_folder(run, step))
+    before = sorted(files_below(run))
     with pytest.raises(UserError, match="none of its checkpoints is whole") as error:
         Checkpoints(run, 5)
     assert "\n" not in str(error.value)
-    assert sorted(p for p in run.rglob("*")) == before
+    assert sorted(files_below(run)) == before
 
 
 @pytest.mark.parametrize("emptied", ["checkpoints", "checkpoints/4 8 12"])
 def test_a_run_without_its_checkpoints_does_not_start_over(run, emptied):
     if emptied == "checkpoints":
-        shutil.rmtree(run / "checkpoints")
+        (run / "checkpoints").rmtree()
     else:
         for path in (run / "checkpoints").iterdir():
-            shutil.rmtree(path)
+            path.rmtree()
     with pytest.raises(UserError, match="the one of step 12 is gone"):
         Checkpoints(run, 5)
 
@@ -182,13 +178,13 @@ def test_a_run_without_its_checkpoints_does_not_start_over(run, emptied):
 @pytest.mark.parametrize("note", ["", "{}", "[4]", '{"step": null}'])
 def test_nor_where_the_note_of_them_is_damaged(tmp_path, note):
     (tmp_path / "last_checkpoint.json").write_text(note)
-    with pytest.raises(UserError, match=r"none is there, and last_checkpoint\.json is damaged"):
-        Checkpoints(tmp_path, 5)
+    with pytest.raises(UserError, match=r"there is none, and last_checkpoint\.json is damaged"):
+        Checkpoints(as_path(tmp_path), 5)
 
 
 def test_a_damaged_note_does_not_matter_where_a_checkpoint_is_whole(run):
     (run / "last_checkpoint.json").write_text("{")
-    assert reopened(run) == (12, [])
+    assert reopened(run) == 12
     save(run, 16)
     assert (run / "last_checkpoint.json").read_text() == '{"step": 16}\n'
 
@@ -196,14 +192,14 @@ def test_a_damaged_note_does_not_matter_where_a_checkpoint_is_whole(run):
 def test_a_run_killed_before_its_first_checkpoint_starts(tmp_path):
     unfinished = tmp_path / "checkpoints" / "4.orbax-checkpoint-tmp"
     unfinished.mkdir(parents=True)
-    checkpoints = Checkpoints(tmp_path, 5)
+    checkpoints = Checkpoints(as_path(tmp_path), 5)
     assert checkpoints.newest is None
     assert not unfinished.exists(), "what kills leave would fill the disk"
     checkpoints.close()
 
 
 def test_another_models_checkpoint_is_one_line(run):
-    other = abstract().replace(params={"v": abstract().params["w"]})
+    other = abstract() | {"params": {"v": abstract()["params"]["w"]}}
     checkpoints = Checkpoints(run, 5)
     with pytest.raises(UserError, match="another model or optimizer") as error:
         checkpoints.restore(other)
@@ -212,6 +208,6 @@ def test_another_models_checkpoint_is_one_line(run):
 
 
 def test_a_manifest_cannot_point_outside(run):
-    manifest = run / "checkpoints" / "12" / "manifest.json"
+    manifest = checkpoint_folder(run, 12) / "manifest.json"
     manifest.write_text('{"files": {"../../secret": [1, "00"]}}')
-    assert find_damage(run / "checkpoints" / "12") == "manifest.json is damaged"
+    assert find_damage(checkpoint_folder(run, 12)) == "manifest.json is damaged"

@@ -11,17 +11,24 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path
 from transformer_jax.runs.lock import only_run
 
 ROOT = Path(__file__).parents[2]
 
 HOLDER = """
 import sys, time
+from transformer_jax.paths import as_path
 from transformer_jax.runs.lock import only_run
-with only_run(sys.argv[1]):
+with only_run(as_path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return as_path(tmp_path)
 
 
 @pytest.fixture
@@ -36,44 +43,44 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_the_second_run_is_refused_and_told_who_holds_the_folder(tmp_path, holder):
-    with pytest.raises(UserError, match=f"process {holder.pid} on ") as error, only_run(tmp_path):
+def test_the_second_run_is_refused_and_told_who_holds_the_folder(folder, holder):
+    with pytest.raises(UserError, match=f"process {holder.pid} on ") as error, only_run(folder):
         pass
-    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)
 
 
-def test_sigkill_lets_go(tmp_path, holder):
+def test_sigkill_releases_the_lock(folder, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with only_run(tmp_path):
+    with only_run(folder):
         pass
 
 
-def test_whoever_holds_the_folder_may_ask_again_but_no_other_thread(tmp_path):
+def test_the_holder_may_enter_again_but_no_other_thread(folder):
     refused = []
 
     def other():
         try:
-            with only_run(tmp_path):
+            with only_run(folder):
                 pass
         except UserError as error:
             refused.append(error)
 
-    with only_run(tmp_path), only_run(tmp_path):
+    with only_run(folder), only_run(folder):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
     assert len(refused) == 1
-    with only_run(tmp_path):
+    with only_run(folder):
         pass
 
 
-def test_a_file_system_without_locks_is_used_and_said_so(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_used_with_a_warning(folder, monkeypatch, logged):
     def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    said = []
-    with only_run(tmp_path, said.append):
+    with only_run(folder):
         pass
-    assert len(said) == 1 and "No locks available" in said[0]
+    (line,) = logged()
+    assert "No locks available" in line

@@ -14,16 +14,21 @@ from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
+from transformer_jax.ops.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
-from transformer_jax.parallel.fast_dtype import cpu_flags, fast_matmul_dtype
-from transformer_jax.runs.resume import settle, starts_anew
+from transformer_jax.paths import as_path
+from transformer_jax.runs.resume import resolve
 
 TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
 
 
+def resolved(config: Config, folder: Path | str) -> Config:
+    return resolve(config, as_path(folder)).config
+
+
 def run_in(folder: Path, config: Config) -> Config:
     """A run folder as `train.py` leaves it, and its config."""
-    found = settle(config, folder, lambda text: None)
+    found = resolved(config, folder)
     model = dataclasses.replace(found.model, source_vocab_size=50, target_vocab_size=50)
     found = dataclasses.replace(found, model=model)
     folder.mkdir(exist_ok=True)
@@ -32,10 +37,12 @@ def run_in(folder: Path, config: Config) -> Config:
     return found
 
 
-def test_the_same_config_continues_in_silence(tmp_path):
+def test_the_same_config_continues_in_silence(tmp_path, logged):
     model = ModelConfig(matmul_dtype="auto")
     old = run_in(tmp_path, Config(data=TEXT, model=model))
-    assert settle(Config(data=TEXT, model=model), tmp_path, pytest.fail) == old
+    start = resolve(Config(data=TEXT, model=model), as_path(tmp_path))
+    assert start.config == old and not start.is_new
+    assert logged() == []
 
 
 def test_what_decides_the_parameters_is_refused(tmp_path):
@@ -45,7 +52,7 @@ def test_what_decides_the_parameters_is_refused(tmp_path):
         Config(data=TEXT), {"model.d_model": "64", "batch.seed": "2", "train.log_every": "7"}
     )
     with pytest.raises(UserError) as caught:
-        settle(changed, tmp_path, pytest.fail)
+        resolved(changed, tmp_path)
     assert "model.d_model: 512 -> 64; batch.seed: 0 -> 2" in "; ".join(
         sorted(str(caught.value).split("(")[1].split(")")[0].split("; "), reverse=True)
     )
@@ -53,34 +60,33 @@ def test_what_decides_the_parameters_is_refused(tmp_path):
     assert (tmp_path / "config.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("trained", ["last_checkpoint.json", "checkpoints/1", "best/1"])
-def test_a_start_that_trained_nothing_binds_nobody(tmp_path, trained):
+@pytest.mark.parametrize("trained", ["last_checkpoint.json", "checkpoints/1"])
+def test_a_run_without_a_checkpoint_can_be_restarted_with_another_config(tmp_path, trained, logged):
+    folder = as_path(tmp_path)
     config = Config(data=TEXT)
-    assert starts_anew(settle(config, tmp_path, pytest.fail), tmp_path)
+    assert resolve(config, folder).is_new
     run_in(tmp_path, config)
     (tmp_path / "last_checkpoint.json").unlink()
-    for name in ("checkpoints", "best"):  # as the loop makes them before its first step
-        (tmp_path / name).mkdir()
-    assert not starts_anew(settle(config, tmp_path, pytest.fail), tmp_path)
-    said = []
+    (tmp_path / "checkpoints").mkdir()  # as the loop makes it before its first step
+    assert not resolve(config, folder).is_new
+    assert logged() == []
     other = override(config, {"model.d_model": "64"})
-    found = settle(other, tmp_path, said.append)
-    assert found.model.d_model == 64 and found.model.source_vocab_size == 0
-    assert starts_anew(found, tmp_path)
-    assert said == [f"nothing was trained in {tmp_path} yet: starting anew"]
+    start = resolve(other, folder)
+    assert start.is_new and start.has_folder
+    assert start.config.model.d_model == 64 and not start.config.model.source_vocab_size
+    assert logged() == [f"nothing was trained in {tmp_path} yet: starting anew"]
     (tmp_path / trained).mkdir()
     with pytest.raises(UserError, match="d_model: 512 -> 64"):
-        settle(other, tmp_path, pytest.fail)
+        resolve(other, folder)
 
 
-def test_what_does_not_decide_them_may_change(tmp_path):
+def test_what_does_not_decide_them_may_change(tmp_path, logged):
     run_in(tmp_path, Config(data=TEXT))
-    said = []
     new = override(Config(data=TEXT), {"train.checkpoint_every": "5", "mesh.fsdp": "2"})
-    found = settle(new, tmp_path, said.append)
-    assert (found.train.checkpoint_every, found.mesh.fsdp) == (5, 2)
-    assert found.model.source_vocab_size == 50
-    assert said == ["continuing with train.checkpoint_every: 1000 -> 5; mesh.fsdp: 1 -> 2"]
+    config = resolved(new, tmp_path)
+    assert (config.train.checkpoint_every, config.mesh.fsdp) == (5, 2)
+    assert config.model.source_vocab_size == 50
+    assert logged() == ["continuing with train.checkpoint_every: 1000 -> 5; mesh.fsdp: 1 -> 2"]
 
 
 def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
@@ -94,33 +100,33 @@ def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
         run_in(folder, Config(data=TEXT, train=train))
         longer = Config(data=TEXT, train=dataclasses.replace(train, steps=20))
         if allowed:
-            assert settle(longer, folder, lambda text: None).train.steps == 20
+            assert resolved(longer, folder).train.steps == 20
         else:
             with pytest.raises(
                 UserError, match="the learning rate of train.schedule=cosine depends on train.steps"
             ):
-                settle(longer, folder, pytest.fail)
+                resolved(longer, folder)
 
 
 def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = settle(Config(data=TEXT), "run", pytest.fail)
-    assert found.data.source.train_source == (os.path.join(os.getcwd(), "a.en"),)
+    config = resolved(Config(data=TEXT), "run")
+    assert config.data.source.train_source == (os.path.join(os.getcwd(), "a.en"),)
     files = dataclasses.replace(
         TEXT.source, validation_source=("~/v.en",), test_source=("gs://bucket/a.en",)
     )
     home = DataConfig(files, cache_dir="~/ids")
-    found = settle(Config(data=home), "run", pytest.fail)
-    assert found.data.cache_dir == os.path.expanduser("~/ids")
-    assert found.data.source.validation_source == (os.path.expanduser("~/v.en"),)
-    assert found.data.source.test_source == files.test_source
+    config = resolved(Config(data=home), "run")
+    assert config.data.cache_dir == os.path.expanduser("~/ids")
+    assert config.data.source.validation_source == (os.path.expanduser("~/v.en"),)
+    assert config.data.source.test_source == files.test_source
     for given, absolute in (("tfds", os.path.join(os.getcwd(), "tfds")), (None, None)):
         data = DataConfig(Tfds("wmt", given), source_language="en", target_language="de")
-        assert settle(Config(data=data), "run", pytest.fail).data.source.data_dir == absolute
+        assert resolved(Config(data=data), "run").data.source.data_dir == absolute
 
 
 def test_languages_are_settled_once(tmp_path):
-    assert settle(Config(data=TEXT), tmp_path / "new", pytest.fail).data.target_language == "de"
+    assert resolved(Config(data=TEXT), tmp_path / "new").data.target_language == "de"
     run_in(tmp_path, Config(data=TEXT))
     assert json.loads((tmp_path / "config.json").read_text())["data"]["source_language"] == "en"
 
@@ -130,7 +136,7 @@ def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr("transformer_jax.runs.resume.fast_matmul_dtype", lambda: "bfloat16")
     assert run_in(tmp_path, auto).model.matmul_dtype == "bfloat16"
     monkeypatch.setattr("transformer_jax.runs.resume.fast_matmul_dtype", lambda: "float32")
-    assert settle(auto, tmp_path, pytest.fail).model.matmul_dtype == "bfloat16"
+    assert resolved(auto, tmp_path).model.matmul_dtype == "bfloat16"
     with pytest.raises(UserError, match="matmul_dtype=auto"):
         check_model_config(auto.model)
 
@@ -139,10 +145,10 @@ def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):
     path = tmp_path / "given.model"
     path.write_bytes(train_model(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50))
     config = Config(data=TEXT, tokenizer=TokenizerConfig(source_model=str(path)))
-    assert settle(Config(data=TEXT), tmp_path / "new", pytest.fail).tokenizer.vocab_size == 8000
+    assert resolved(Config(data=TEXT), tmp_path / "new").tokenizer.vocab_size == 8000
     assert run_in(tmp_path / "run", config).tokenizer.vocab_size == 270
     path.unlink()  # the run has its own copy
-    assert settle(config, tmp_path / "run", pytest.fail).tokenizer.vocab_size == 270
+    assert resolved(config, tmp_path / "run").tokenizer.vocab_size == 270
 
 
 def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
@@ -152,7 +158,7 @@ def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
     assert cpu_flags(tmp_path / "none") == set()
     for flags, dtype in (({"avx2"}, "float32"), ({"avx512_bf16"}, "bfloat16")):
         monkeypatch.setattr(
-            "transformer_jax.parallel.fast_dtype.cpu_flags", lambda path, flags=flags: flags
+            "transformer_jax.ops.fast_dtype.cpu_flags", lambda path, flags=flags: flags
         )
         assert fast_matmul_dtype() == dtype
 
@@ -160,4 +166,4 @@ def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
 def test_checkpoints_without_a_config_are_left_alone(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="holds checkpoints but no config.json"):
-        settle(Config(data=TEXT), tmp_path, pytest.fail)
+        resolved(Config(data=TEXT), tmp_path)

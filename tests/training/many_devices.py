@@ -22,10 +22,11 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
+from transformer_jax.paths import as_path
 from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.hlo import parse
 from transformer_jax.runs.checkpoints import Checkpoints
-from transformer_jax.runs.restore import restore_params
+from transformer_jax.runs.folder import open_run
 from transformer_jax.training.state import init_state, state_shardings
 from transformer_jax.training.step import make_train_step
 from transformer_jax.translation.model_calls import Sources, decode_batch
@@ -101,14 +102,14 @@ def save(folder, state):
     """A run folder that says fsdp=8, with the state as its checkpoint."""
     config = Config(model=MODEL, train=TRAIN, mesh=MESHES["fsdp8"])
     (folder / "config.json").write_text(to_json(config))
-    checkpoints = Checkpoints(folder, 1)
-    checkpoints.save(1, state, {}, best=False)
+    checkpoints = Checkpoints(as_path(folder), 1)
+    checkpoints.save(1, state.to_items(), {}, best=False)
     checkpoints.close()
 
 
 def restored_by_default(folder):
-    """Bytes on the fullest device as `tj.load` lays the parameters out."""
-    return most_bytes_on_a_device(restore_params(folder, "latest")[0])
+    """Bytes on the fullest device as `Run.params` puts the parameters."""
+    return most_bytes_on_a_device(open_run(folder).params("latest"))
 
 
 def main(folder):
@@ -124,7 +125,7 @@ def main(folder):
         if found_on_one is None:
             found_on_one = jax.device_get(state.ema)
             save(folder, state)
-        params, _ = restore_params(folder, "latest", mesh)
+        params = open_run(folder).params("latest", mesh)
         jax.tree.map(np.testing.assert_array_equal, params, found_on_one)
         seen[name] = {
             "losses": losses,

@@ -15,6 +15,7 @@ from transformer_jax.models import api
 from transformer_jax.optimizers.optimizers import Adafactor, Adam, Sgd, make_optimizer
 from transformer_jax.optimizers.schedules import ConstantSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh, replicated
+from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.training.loop import fit
 from transformer_jax.training.state import TrainState
@@ -100,31 +101,33 @@ def run(folder, bad, **changes):
             yield poisoned(position) if position in bad else toy.batch(position)
             position += 1
 
-    said = []
-    train = replace(toy.TRAIN, **changes)
     try:
-        return fit(toy.MODEL, train, batches, workdir=folder, progress=False, say=said.append), said
+        return fit(toy.MODEL, replace(toy.TRAIN, **changes), batches, workdir=folder)
     except UserError as error:
-        return error, said
+        return error
 
 
-def test_skipped_steps_are_counted_and_too_many_in_a_row_stop(tmp_path, real_loss_with_bad_batches):
+def test_skipped_steps_are_counted_and_too_many_in_a_row_stop(
+    tmp_path, real_loss_with_bad_batches, logged
+):
     # Positions 4, 5 are two in a row, 8 to 10 are three.
     bad = {4, 5, 8, 9, 10}
-    error, said = run(tmp_path, bad, max_bad_steps=3)
+    error = run(tmp_path, bad, max_bad_steps=3)
     assert isinstance(error, UserError)
     assert "steps 9 to 11 (data positions 8 to 10)" in str(error) and "\n" not in str(error)
-    assert any("2 of the last 3 steps skipped" in line for line in said)
+    assert any("2 of the last 3 steps skipped" in line for line in logged())
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["4", "8"]
     text = (tmp_path / "metrics.jsonl").read_text()
     assert "NaN" not in text and "Infinity" not in text
-    assert [r["skipped_steps"] for r in read_metrics(tmp_path) if "skipped_steps" in r] == [0, 2, 3]
+    assert [
+        r["skipped_steps"] for r in read_metrics(as_path(tmp_path)) if "skipped_steps" in r
+    ] == [0, 2, 3]
     json.loads(text.splitlines()[-1])
 
-    again, _ = run(tmp_path, bad, max_bad_steps=3)
+    again = run(tmp_path, bad, max_bad_steps=3)
     assert str(again) == str(error), "the same command comes to the same end"
 
-    state, _ = run(tmp_path, bad, max_bad_steps=4)
+    state = run(tmp_path, bad, max_bad_steps=4)
     assert (int(state.step), int(state.skipped)) == (12, 5)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
 

@@ -1,9 +1,10 @@
 """A disk that is full: one line, and what was whole stays whole."""
 
+import builtins
 import contextlib
 import errno
-import io
 import json
+import logging
 import os
 import resource
 import subprocess
@@ -13,12 +14,13 @@ import time
 
 import pytest
 
-from tests.runs.test_damaged_checkpoints import reopened, save, state
+from tests.runs.test_damaged_checkpoints import items, reopened, save
 from transformer_jax.cli.main import USER_ERROR
 from transformer_jax.errors import UserError
-from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_steps
+from transformer_jax.paths import as_path
+from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder, checkpoint_steps
 from transformer_jax.runs.damage import find_damage
-from transformer_jax.runs.log import RunLog
+from transformer_jax.runs.log import RunLog, log_to_console
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
 
 
@@ -48,21 +50,22 @@ def small_disk(tmp_path):
 
 
 def refuses_then_recovers(folder, full):
+    folder = as_path(folder)
     save(folder, 4)
     checkpoints = Checkpoints(folder, 5)
     with full, pytest.raises(UserError) as error:
-        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.save(8, items(8), {"position": 8}, best=False)
         checkpoints.wait()
     text = str(error.value)
     assert "cannot save the checkpoint of step 8" in text and "steps 4 are whole" in text
     assert "\n" not in text and len(text) < 500
-    assert checkpoint_steps(folder / "checkpoints") == [4]
-    assert find_damage(folder / "checkpoints" / "4") is None
+    assert checkpoint_steps(folder) == [4]
+    assert find_damage(checkpoint_folder(folder, 4)) is None
     with contextlib.suppress(UserError):
         checkpoints.close()
     assert [p.name for p in (folder / "checkpoints").iterdir()] == ["4"], "the rest takes room"
     save(folder, 8)
-    assert reopened(folder) == (8, [])
+    assert reopened(folder) == 8
     return text
 
 
@@ -73,9 +76,9 @@ def test_a_checkpoint_that_does_not_fit(tmp_path):
 
 def test_what_the_threads_of_a_failed_save_write_late_is_removed_too(tmp_path):
     save(tmp_path, 4)
-    checkpoints = Checkpoints(tmp_path, 5)
+    checkpoints = Checkpoints(as_path(tmp_path), 5)
     with files_end_at(100), pytest.raises(UserError):
-        checkpoints.save(8, state(8), {"position": 8}, best=False)
+        checkpoints.save(8, items(8), {"position": 8}, best=False)
         checkpoints.wait()
 
     def late():
@@ -110,7 +113,7 @@ def test_a_checkpoint_on_a_full_file_system(small_disk):
 
 def test_a_folder_that_may_no_longer_be_written(tmp_path, monkeypatch):
     """During a save; the kernel lets root write anywhere, so its refusal is played."""
-    open_file, refused = io.open, []
+    open_file, refused = open, []
 
     def refuse(path, mode="r", *args, **kwargs):
         if set(mode) & set("wax+") and str(path).startswith(str(tmp_path / "checkpoints")):
@@ -121,7 +124,7 @@ def test_a_folder_that_may_no_longer_be_written(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def unwritable():
         with monkeypatch.context() as patch:
-            patch.setattr(io, "open", refuse)
+            patch.setattr(builtins, "open", refuse)
             yield
 
     text = refuses_then_recovers(tmp_path, unwritable())
@@ -129,55 +132,55 @@ def test_a_folder_that_may_no_longer_be_written(tmp_path, monkeypatch):
 
 
 def test_a_note_that_cannot_be_written_is_one_line(tmp_path):
-    checkpoints = Checkpoints(tmp_path, 5)
+    checkpoints = Checkpoints(as_path(tmp_path), 5)
     (tmp_path / "last_checkpoint.json").mkdir()  # a folder where the file should be
-    checkpoints.save(4, state(4), {"position": 4}, best=False)
+    checkpoints.save(4, items(4), {"position": 4}, best=False)
     with pytest.raises(UserError, match=r"cannot write .*last_checkpoint\.json") as error:
         checkpoints.wait()
     assert "\n" not in str(error.value) and "the checkpoints are whole" in str(error.value)
     (tmp_path / "last_checkpoint.json").rmdir()
     checkpoints.close()
-    assert reopened(tmp_path) == (4, [])
+    assert reopened(tmp_path) == 4
 
 
 def test_a_folder_that_may_not_be_written(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(UserError, match="checkpoints"):
-        Checkpoints(tmp_path, 5)
+        Checkpoints(as_path(tmp_path), 5)
 
 
 def test_metrics_stop_with_one_line_and_go_on_later(tmp_path):
-    log = MetricsLog(tmp_path, 0)
+    log = MetricsLog(as_path(tmp_path), 0)
     log.write(1, {"loss": 2.0})
     with files_end_at(4), pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl"):
         log.write(2, {"loss": 1.0})
     log.close()
-    again = MetricsLog(tmp_path, 2)
+    again = MetricsLog(as_path(tmp_path), 2)
     again.write(3, {"loss": 0.5})
     again.close()
-    assert [record["step"] for record in read_metrics(tmp_path)] == [1, 3]
+    assert [record["step"] for record in read_metrics(as_path(tmp_path))] == [1, 3]
     for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
 
 
-def test_tensorboard_is_no_reason_to_stop(tmp_path):
+def test_tensorboard_is_no_reason_to_stop(tmp_path, logged):
     (tmp_path / "tensorboard").write_text("a file where the folder should be")
-    said = []
-    log = MetricsLog(tmp_path, 0, said.append)
+    log = MetricsLog(as_path(tmp_path), 0)
     log.write(1, {"loss": 2.0})
     log.close()
-    assert len(said) == 1 and "TensorBoard" in said[0]
-    assert read_metrics(tmp_path) == [{"step": 1, "loss": 2.0}]
+    (line,) = logged()
+    assert "TensorBoard" in line
+    assert read_metrics(as_path(tmp_path)) == [{"step": 1, "loss": 2.0}]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_the_log_is_no_reason_to_stop(tmp_path, capsys):
     (tmp_path / "log.txt").symlink_to("/dev/full")
-    log = RunLog()
-    log.open(tmp_path)
-    log.say("one")
-    log.say("two")
-    log.close()
+    log_to_console()
+    with RunLog() as log:
+        log.open(as_path(tmp_path))
+        logging.getLogger("transformer_jax").info("one")
+        logging.getLogger("transformer_jax").info("two")
     error = capsys.readouterr().err.splitlines()
     assert "one" in error and "two" in error
     assert sum("no log from here on" in line for line in error) == 1

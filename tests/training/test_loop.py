@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import jax
@@ -17,10 +18,12 @@ import pytest
 from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import checkpoint_steps
+from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
-from transformer_jax.runs.restore import restore_params
 from transformer_jax.training.loop import fit
+from transformer_jax.training.reporter import Reporter
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 
@@ -36,7 +39,6 @@ def run(workdir=None, train=TRAIN, **kwargs):
         train,
         toy.batches_from,
         workdir=workdir,
-        progress=False,
         evaluate=evaluate,
         **kwargs,
     )
@@ -66,8 +68,13 @@ def test_stopped_and_continued_is_bit_identical(tmp_path, undisturbed, stop_afte
 
 
 def restore_params_of(folder):
+    return opened(folder).params("latest")
+
+
+def opened(folder):
+    """The run, with the config that a command would have written."""
     (folder / "config.json").write_text(to_json(Config(model=toy.MODEL, train=TRAIN)))
-    return restore_params(folder, "latest")[0]
+    return open_run(folder)
 
 
 KILLED = """
@@ -79,7 +86,7 @@ def batches(position):
             os.kill(os.getpid(), signal.SIGKILL)
         yield batch
         position += 1
-test_loop.fit(toy.MODEL, test_loop.TRAIN, batches, workdir={folder!r}, progress=False,
+test_loop.fit(toy.MODEL, test_loop.TRAIN, batches, workdir={folder!r},
               evaluate=test_loop.evaluate)
 """
 
@@ -89,35 +96,31 @@ def test_killed_and_continued_is_bit_identical(tmp_path, undisturbed):
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ}, timeout=300)
     assert done.returncode == -signal.SIGKILL
     assert_same(run(tmp_path), undisturbed[1])
-    steps = [r["step"] for r in read_metrics(tmp_path) if "loss" in r]
-    assert steps == sorted(set(steps)), "a step stands twice in the record"
+    steps = [r["step"] for r in opened(tmp_path).metrics() if "loss" in r]
+    assert steps == sorted(set(steps)), "a step is recorded twice"
 
 
 @pytest.mark.slow
-def test_what_was_lost_of_the_checkpoints_does_not_change_the_end(tmp_path, undisturbed):
-    run(tmp_path, replace(TRAIN, steps=4))
-    shutil.rmtree(tmp_path / "best" / "4")  # as if killed between the two copies
+def test_a_damaged_last_checkpoint_does_not_change_the_end(tmp_path, undisturbed, logged):
     assert_same(run(tmp_path), undisturbed[1])
-    assert (tmp_path / "best" / "4").is_dir()
-
+    logged()
     for file in (tmp_path / "checkpoints" / "12" / "params" / "d").iterdir():
         file.write_bytes(file.read_bytes()[:-1])
-    said = []
-    assert_same(run(tmp_path, say=said.append), undisturbed[1])
-    assert "bytes instead of" in said[0] and "step 8" in said[0]
-    assert read_metrics(tmp_path)[-1]["step"] == 12
+    assert_same(run(tmp_path), undisturbed[1])
+    line = logged()[0]
+    assert "bytes instead of" in line and "step 8" in line
+    assert opened(tmp_path).metrics()[-1]["step"] == 12
 
 
 def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
     folder, state = undisturbed
-    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["12", "8"]
-    assert [p.name for p in (folder / "best").iterdir()] == ["4"]
-    (folder / "config.json").write_text(to_json(Config(model=toy.MODEL, train=TRAIN)))
-    latest, name = restore_params(folder, "latest")
+    run = opened(folder)
+    assert run.checkpoints() == [4, 8, 12]  # 4 is the best
+    latest, name = run.named_params("latest")
     assert name == "step-12"
     assert_same(latest, state.ema)
-    older, _ = restore_params(folder, "8")
-    average, name = restore_params(folder, "average:2")
+    older = run.params("8")
+    average, name = run.named_params("average:2")
     assert name == "average-2-to-step-12"
     jax.tree.map(
         lambda a, x, y: np.testing.assert_allclose(a, (x + y) / 2, rtol=1e-6),
@@ -126,8 +129,57 @@ def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
         older,
     )
     with pytest.raises(UserError, match=r"only 2 checkpoints are kept here \(steps 8, 12\)"):
-        restore_params(folder, "average:3")  # the best one is older than the last two
-    assert restore_params(folder, "best")[1] == "best-step-4"
+        run.params("average:3")  # the best one is older than the last two
+    assert run.named_params("best")[1] == "best-step-4"
+
+
+def test_damage_is_refused_with_one_line_where_it_is_asked_for(tmp_path, undisturbed, logged):
+    shutil.copytree(undisturbed[0], tmp_path / "run")
+    run = opened(tmp_path / "run")
+
+    def damage(step, item):
+        folder = tmp_path / "run" / "checkpoints" / str(step) / item
+        path = max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def refused(which, words):
+        with pytest.raises(UserError, match=words) as error:
+            run.params(which)
+        assert "\n" not in str(error.value) and f"--checkpoint={which}" in str(error.value)
+
+    damage(4, "ema")
+    refused("best", "checkpoints/4 is damaged .*bytes instead of")
+    damage(12, "ema")
+    refused("12", "checkpoints/12 is damaged")
+    refused("average:2", "checkpoints/12 is damaged")
+    assert run.named_params("latest")[1] == "step-8"
+    (line,) = logged()
+    assert "using step 8" in line
+    damage(12, "meta")  # the newest checkpoint says which one is the best
+    refused("best", "checkpoints/12, names the best one, but meta/metadata has")
+    refused("7", "not kept here; there are steps 4, 8, 12")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "12")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")
+    refused("best", "it names step 4, which is gone")
+
+
+def test_loading_a_run_prints_nothing(undisturbed, capfd):
+    opened(undisturbed[0]).params("best")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_time_left_leaves_compilation_out():
+    """The bar's rate after the first step of a shape, and the speed in the record."""
+    report = Reporter(replace(TRAIN, log_every=1), lambda _: 0.1, None, 0, progress=True, began=0.0)
+    clock = report._bar.last_print_t
+    with report.compiling(toy.batch(0)):
+        time.sleep(0.2)
+    assert report._bar.last_print_t == pytest.approx(clock + 0.2, abs=0.1)
+    clock = report._bar.last_print_t
+    with report.compiling(toy.batch(1)):  # compiled before
+        time.sleep(0.2)
+    assert report._bar.last_print_t == clock
+    report.close()
 
 
 def test_metrics_are_json_lines_with_finite_numbers(undisturbed):
@@ -149,7 +201,6 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path):
         train,
         toy.batches_from,
         workdir=tmp_path,
-        progress=False,
         evaluate=lambda params, step: {"bleu": next(scores)},
     )
     assert state.step == 10
@@ -158,7 +209,6 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path):
         train,
         toy.batches_from,
         workdir=tmp_path,
-        progress=False,
         evaluate=lambda params, step: {"bleu": 100.0},
     )
     assert again.step == 10, "a run that stopped early starts again when it is called again"
@@ -166,17 +216,17 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path):
 
 def test_rows_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="3"):
-        fit(toy.MODEL, replace(TRAIN, accumulate=3), toy.batches_from, progress=False)
+        fit(toy.MODEL, replace(TRAIN, accumulate=3), toy.batches_from)
 
 
 def test_a_run_is_not_continued_on_other_data(tmp_path):
     short = replace(TRAIN, steps=4)
-    run(tmp_path, short, meta={"identity": {"training data": "one"}})
+    run(tmp_path, short, identity={"training data": "one"})
     with pytest.raises(UserError, match="training data changed"):
-        run(tmp_path, TRAIN, meta={"identity": {"training data": "another"}})
-    # What an older checkpoint does not know cannot differ.
+        run(tmp_path, TRAIN, identity={"training data": "another"})
+    # What the checkpoint does not know cannot differ.
     more = {"training data": "one", "training text": "two"}
-    assert run(tmp_path, TRAIN, meta={"identity": more}).step == 12
+    assert run(tmp_path, TRAIN, identity=more).step == 12
 
 
 def test_batches_that_end_early_lose_nothing(tmp_path):
@@ -185,8 +235,8 @@ def test_batches_that_end_early_lose_nothing(tmp_path):
 
     for _ in range(2):  # and once more where nothing is left
         with pytest.raises(UserError, match=r"ended at position 6, before train.steps=12.*steps=6"):
-            fit(toy.MODEL, TRAIN, finite, workdir=tmp_path, progress=False)
-    assert checkpoint_steps(tmp_path / "checkpoints") == [4, 6]
+            fit(toy.MODEL, TRAIN, finite, workdir=tmp_path)
+    assert checkpoint_steps(as_path(tmp_path)) == [4, 6]
 
 
 def test_a_checkpoint_is_noted_as_soon_as_it_is_sealed(tmp_path):
@@ -204,18 +254,18 @@ def test_a_checkpoint_is_noted_as_soon_as_it_is_sealed(tmp_path):
             yield batch
             position += 1
 
-    fit(toy.MODEL, TRAIN, batches, workdir=tmp_path, progress=False, should_stop=lambda: bool(seen))
+    fit(toy.MODEL, TRAIN, batches, workdir=tmp_path, should_stop=lambda: bool(seen))
     assert seen == ['{"step": 4}\n']
 
 
-def test_a_run_that_starts_over_says_so(tmp_path):
-    said = []
-    log = MetricsLog(tmp_path, 0, said.append)
+def test_a_run_that_starts_over_says_so(tmp_path, logged):
+    folder = as_path(tmp_path)
+    log = MetricsLog(folder, 0)
     log.write(3, {"loss": 2.0})
     log.close()
-    MetricsLog(tmp_path, 3, said.append).close()
-    assert said == []
-    MetricsLog(tmp_path, 0, said.append).close()
-    (line,) = said
-    assert "starting over at step 0" in line and "got to step 3" in line and "\n" not in line
-    assert read_metrics(tmp_path) == []
+    MetricsLog(folder, 3).close()
+    assert logged() == []
+    MetricsLog(folder, 0).close()
+    (line,) = logged()
+    assert "starting over at step 0" in line and "reached step 3" in line and "\n" not in line
+    assert read_metrics(folder) == []

@@ -23,6 +23,7 @@ from transformer_jax.data.id_corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit
+from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 
 devices, folder = jax.devices(), sys.argv[1]
@@ -39,7 +40,7 @@ assert plan.batches_per_epoch == 6  # the continued run comes into the second ep
 seen = []
 
 def batches_from(position, mesh):
-    rows = batch_devices(make_mesh(mesh))
+    rows = batch_devices(mesh)
     for batch in batches(corpus, plan, position, row_multiple=rows, engine="python"):
         content = b"".join(batch[key].tobytes() for key in sorted(batch))
         seen.append((position, hashlib.sha256(content).hexdigest()))
@@ -47,8 +48,9 @@ def batches_from(position, mesh):
         position += 1
 
 def go_on(steps, mesh, folder):
+    mesh = make_mesh(mesh)
     state = fit(model, replace(train, steps=steps), lambda position: batches_from(position, mesh),
-                mesh=mesh, workdir=folder, progress=False)
+                mesh=mesh, workdir=folder)
     return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(state)))
 
 saved = go_on(4, mesh[8], folder).hexdigest()
@@ -63,7 +65,7 @@ for count in mesh:
     out[count] = {
         "state": [saved, restored],
         "batches": list(seen),
-        "losses": [(r["step"], r["loss"]) for r in read_metrics(f"{folder}-{count}")
+        "losses": [(r["step"], r["loss"]) for r in read_metrics(as_path(f"{folder}-{count}"))
                    if "loss" in r],
     }
 print(json.dumps(out))

@@ -27,11 +27,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draws the picture and prints its path."""
-    from transformer_jax.translation.translator import load
+    from transformer_jax.runs.folder import open_run
     from transformer_jax.viewing.attention import draw
 
     if not args.output.endswith(".png"):
         raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")
-    translator = load(args.workdir, args.checkpoint)
+    translator = open_run(args.workdir).translator(args.checkpoint)
     print(draw(translator, args.source, args.target, args.output, effective=args.effective))
     return 0

@@ -111,9 +111,11 @@ def _prepare_process() -> None:
     """Changes settings of the whole process, which a library must leave alone."""
     import jax
 
-    from transformer_jax.parallel.host_memory import keep_freed_memory
+    from transformer_jax.cli.host_memory import keep_freed_memory
+    from transformer_jax.runs.log import log_to_console
 
     keep_freed_memory()
+    log_to_console()
     sys.unraisablehook = _report_unless_late
     # Orbax logs long explanations, and a traceback of what it then raises.
     logging.getLogger("absl").setLevel(logging.CRITICAL)

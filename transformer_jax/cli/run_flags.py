@@ -1,9 +1,12 @@
 """Flags that all commands for a trained model share, and how their decoding flags apply."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.config import load_config, override
+from transformer_jax.config import override
+
+if TYPE_CHECKING:
+    from transformer_jax.runs.folder import Run
 
 #: Title of the flags for `DecodeConfig`.
 DECODING = "decoding (default: as in the run's config)"
@@ -20,11 +23,11 @@ def add_run_arguments(parser: Parser) -> None:
     )
 
 
-def decode_overrides(workdir: str, flags: dict[str, str]) -> dict[str, Any]:
+def decode_overrides(run: "Run", flags: dict[str, str]) -> dict[str, Any]:
     """The fields of `DecodeConfig` that the flags change, from the run's own config.
 
     Raises:
-        UserError: a wrong key or value, or the folder holds no run.
+        UserError: a wrong key or value.
     """
-    decode = override(load_config(workdir).decode, flags, prefix="--")
+    decode = override(run.config.decode, flags, prefix="--")
     return {name: getattr(decode, name) for name in {key.partition(".")[0] for key in flags}}

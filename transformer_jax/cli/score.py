@@ -32,11 +32,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes a log-probability for each pair."""
-    from transformer_jax.translation.translator import load
+    from transformer_jax.runs.folder import open_run
 
     pairs = iter(_file_pairs(args)) if args.source or args.target else _stdin_pairs()
-    overrides = decode_overrides(args.workdir, args.flags)
-    translator = load(args.workdir, args.checkpoint, **overrides)
+    run = open_run(args.workdir)
+    translator = run.translator(args.checkpoint, **decode_overrides(run, args.flags))
     done = num_cut = 0
     size = 1 if not args.source and sys.stdin.isatty() else _CHUNK_LINES
     for chunk in chunks(pairs, size):

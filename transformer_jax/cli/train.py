@@ -19,11 +19,11 @@ memory and time are printed. The exit status is 3 if they do not fit.
 """
 
 import argparse
+import logging
 import os
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import STOPPED
@@ -33,8 +33,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import load_recipe
 
-if TYPE_CHECKING:
-    from transformer_jax.runs.log import RunLog
+_LOGGER = logging.getLogger(__name__)
 
 #: Exit status of a plan that does not fit.
 DOES_NOT_FIT = 3
@@ -79,18 +78,14 @@ def run(args: argparse.Namespace) -> int:
     as_path(args.workdir)  # a bucket must respond before this waits for other processes
     start_processes(args)
     from transformer_jax.parallel.processes import gather, is_first, several
-    from transformer_jax.runs.log import RunLog
-    from transformer_jax.training import run as experiment
+    from transformer_jax.training import run as training
 
     stopped = _StopAgreed() if several() else _stop_on_signals()
-    log = RunLog(quiet=not is_first())
-    experiment.run(
-        config, args.workdir, should_stop=stopped, progress=not args.no_progress, log=log
-    )
+    training.run(config, args.workdir, should_stop=stopped, progress=not args.no_progress)
     if stopped.answer if isinstance(stopped, _StopAgreed) else stopped():
         return STOPPED
     if is_first():
-        _report(args.workdir, log)
+        _report(args.workdir)
     gather([])  # all processes end together
     return 0
 
@@ -111,21 +106,16 @@ def plan(config: Config, args: argparse.Namespace) -> int:
     return 0 if fits(made) else DOES_NOT_FIT
 
 
-def _report(workdir: str, log: "RunLog") -> None:
+def _report(workdir: str) -> None:
+    from transformer_jax.runs.folder import open_run
+    from transformer_jax.runs.log import RunLog
     from transformer_jax.viewing.samples import report
 
-    log.open(workdir)
-
-    def tell(text: str) -> None:
-        print(text)
-        log.keep(text)
-
-    try:
-        for path in report(workdir, say=tell):
-            tell(f"drew {path}")
-        tell(f"trained; score it with: python eval.py --workdir={workdir}")
-    finally:
-        log.close()
+    with RunLog() as log:
+        log.open(as_path(workdir))
+        for text in report(open_run(workdir)):
+            _LOGGER.info(text)
+        _LOGGER.info("trained; score it with: python eval.py --workdir=%s", workdir)
 
 
 class _StopAgreed:

@@ -31,11 +31,12 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Translates standard input to standard output."""
-    from transformer_jax.translation.translator import load
+    from transformer_jax.runs.folder import open_run
 
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
-    translator = load(args.workdir, args.checkpoint, **decode_overrides(args.workdir, args.flags))
+    run = open_run(args.workdir)
+    translator = run.translator(args.checkpoint, **decode_overrides(run, args.flags))
     config = translator.decode_config
     overrides: dict[str, Any] = {"method": config.method.with_hypotheses(max(1, args.n_best))}
     size = _BATCHES_PER_CHUNK * config.batch_size

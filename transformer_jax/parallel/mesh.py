@@ -1,4 +1,4 @@
-"""One mesh, and the one table that maps logical axes of arrays to its axes."""
+"""The device mesh, and the one table that maps logical axes of arrays to mesh axes."""
 
 import math
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ from transformer_jax.ops import sharding
 
 MESH_AXES = ("data", "fsdp", "tensor")
 
-#: Where each logical axis of a parameter or an activation lies; None = not split.
+#: The mesh axes that split each logical axis of a parameter or activation; None = not split.
 LOGICAL_TO_MESH: dict[str, str | tuple[str, ...] | None] = {
     "batch": ("data", "fsdp"),
     "vocab": "tensor",
@@ -31,7 +31,7 @@ LOGICAL_TO_MESH: dict[str, str | tuple[str, ...] | None] = {
 
 @dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each axis; one of them may be -1 (all that are left)."""
+    """Number of devices along each axis; one may be -1, all remaining devices."""
 
     data: int = -1
     fsdp: int = 1
@@ -42,7 +42,7 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     """The mesh over `devices` (default: all).
 
     Raises:
-        UserError: the sizes do not multiply to the number of devices.
+        UserError: the product of the sizes is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = [getattr(config, axis) for axis in MESH_AXES]
@@ -59,10 +59,9 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
 
 
 def decoding_mesh(config: MeshConfig, devices: list[jax.Device]) -> Mesh:
-    """A mesh to translate on: a model may have been trained on another number of devices.
+    """A mesh to translate on, which may have another number of devices than training had.
 
-    As configured where that fits, else with parameters split over as many of the devices as
-    `tensor` and `fsdp` say and the devices divide among, and the rest along `data`.
+    It is the configured mesh if that fits, else `nearest`.
     """
     try:
         return make_mesh(config, devices)
@@ -71,7 +70,11 @@ def decoding_mesh(config: MeshConfig, devices: list[jax.Device]) -> Mesh:
 
 
 def nearest(config: MeshConfig, num_devices: int) -> MeshConfig:
-    """A mesh that fits so many devices and divides parameters as nearly as `config` as it can."""
+    """A mesh for this many devices.
+
+    `tensor` and `fsdp` become the largest divisors of the number of devices that also divide the
+    configured sizes; the remaining devices go along `data`.
+    """
 
     def split(wanted: int, left: int) -> int:
         return left if wanted == -1 else math.gcd(max(wanted, 1), left)
@@ -81,49 +84,49 @@ def nearest(config: MeshConfig, num_devices: int) -> MeshConfig:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch are split over data x fsdp."""
+    """Splits the rows of a batch over data x fsdp."""
     return NamedSharding(mesh, PartitionSpec(sharding.mesh_axes(LOGICAL_TO_MESH, "batch")))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The same on every device."""
+    """The whole array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_devices(mesh: Mesh) -> int:
-    """Into how many parts a batch's rows are split; B must be a multiple."""
+    """The number of parts into which a batch's rows are split; B must be a multiple of it."""
     axes = sharding.mesh_axes(LOGICAL_TO_MESH, "batch")
     return int(np.prod([mesh.shape[axis] for axis in axes]))
 
 
 def num_processes(mesh: Mesh) -> int:
-    """How many processes its devices belong to."""
+    """The number of processes to which the mesh's devices belong."""
     return len({device.process_index for device in mesh.devices.flat})
 
 
 def decoding_rows(wanted: int, mesh: Mesh) -> int:
-    """Rows of a batch to decode: as many for each process, or the next number that divides."""
+    """Rows of a batch to decode: `wanted` for each process, rounded up to a multiple."""
     parts = batch_devices(mesh)
     return -(-max(1, wanted) * num_processes(mesh) // parts) * parts
 
 
 def lay_out(array: Any, sharding: NamedSharding) -> jax.Array:
-    """An array that every process has, laid out over the devices of them all."""
+    """Puts an array that every process has onto the devices of all processes."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def activations_on(mesh: Mesh) -> AbstractContextManager[None]:
-    """A context for the inside of a jitted function: activations lie as the table says."""
+    """A context for tracing: activations are split as `LOGICAL_TO_MESH` says."""
     return sharding.layout(mesh, LOGICAL_TO_MESH)
 
 
 def process_share(mesh: Mesh) -> tuple[int, int]:
     """(index, count): this process feeds the index-th of `count` equal parts of a batch's rows.
 
-    Processes between which only tensors are split feed the same part.
+    Processes that differ only along the `tensor` axis feed the same part.
 
     Raises:
-        UserError: the devices of this process do not make up one such part.
+        UserError: the rows of this process's devices are not one contiguous part.
     """
     rows = batch_devices(mesh)
     places = batch_sharding(mesh).addressable_devices_indices_map((rows,))
@@ -131,14 +134,14 @@ def process_share(mesh: Mesh) -> tuple[int, int]:
     first, size = mine[0], len(mine)
     if mine != list(range(first, first + size)) or rows % size or first % size:
         raise UserError(
-            f"mesh {dict(mesh.shape)}: the rows of process {jax.process_index()} do not lie "
-            "together; make mesh.tensor a divisor of the devices of a process"
+            f"mesh {dict(mesh.shape)}: the rows of process {jax.process_index()} are not "
+            "contiguous; make mesh.tensor a divisor of the devices of a process"
         )
     return first // size, rows // size
 
 
 def shapes_on(shapes: Any, shardings: Any) -> Any:
-    """A tree of shapes with its shardings: what is to be restored or planned, not yet there."""
+    """Adds shardings to a tree of `jax.ShapeDtypeStruct`s."""
     return jax.tree.map(
         lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
         shapes,
@@ -154,11 +157,11 @@ def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
         abstract: tree of shapes (`models.api.abstract_params`).
         mesh: from `make_mesh`.
 
-    An axis that its mesh axis does not divide stays whole.
+    An axis whose size is not a multiple of its mesh axis is not split.
 
     Raises:
-        ValueError: a parameter without a name for each of its axes, or with a name that the
-            table does not know; names the parameter.
+        ValueError: a parameter has not one name for each axis, or a name that is not in the
+            table; the message names the parameter.
     """
 
     def of(path: Any, names: PartitionSpec, array: jax.ShapeDtypeStruct) -> NamedSharding:

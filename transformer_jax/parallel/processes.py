@@ -1,8 +1,8 @@
-"""Several processes that train one model: starting, agreeing, and ending together.
+"""Several processes that train one model: they start, exchange messages and stop together.
 
-Messages between hosts go through the key-value store of JAX's distributed runtime (as
-Orbax's barriers do), not through the devices: a slow tokenizer on one host must not run
-into the timeout of a collective on the others.
+Messages go through the key-value store of JAX's distributed runtime, as Orbax's barriers do, and
+not through the devices: while one host learns a tokenizer, a collective on the others would time
+out.
 """
 
 import itertools
@@ -15,15 +15,18 @@ import jax
 
 from transformer_jax.errors import UserError
 
-#: A process that has been silent for this long is taken for dead, and the others end.
+#: A process without a heartbeat for this long counts as dead, and the others end.
 HEARTBEAT_SECONDS = 30
-_TIMEOUT_MS = 24 * 3600 * 1000  # a living peer may take its time; a dead one ends us
-_PIECE_BYTES = 1 << 20  # of a message, to stay within gRPC's limits
+_TIMEOUT_MS = 24 * 3600 * 1000  # a slow process is waited for; a dead one is noticed by heartbeat
+_PIECE_BYTES = 1 << 20  # messages are cut into pieces that fit gRPC's limit
+
+#: None, a bool, a number, a string, or a list or dict of these.
+Json = Any
 _counter = itertools.count()
 
 
 def several() -> bool:
-    """Whether there is more than this process."""
+    """Whether there are other processes."""
     return jax.process_count() > 1
 
 
@@ -37,12 +40,12 @@ def start(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> None:
-    """Joins the other processes; what is not given is detected (TPU, SLURM, Kubernetes, Open MPI).
+    """Joins the other processes; arguments that are None are detected from the cluster.
 
-    Call it before anything asks for devices.
+    JAX detects TPU, SLURM, Kubernetes and Open MPI. Call this before JAX starts a device.
 
     Raises:
-        UserError: not all of it is known, or the others do not answer.
+        UserError: an argument is missing and not detected, or the others do not respond.
     """
     given = {
         "--coordinator_address": coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"),
@@ -70,35 +73,38 @@ def start(
         advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
         line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"cannot start several processes: {line}{advice}") from error
-    _keep_stopping_to_ourselves()
+    _hide_preemption_service_from_orbax()
 
 
-def from_first(make: Callable[[], bytes]) -> bytes:
-    """What `make` returns in the first process, for all of them.
+def from_first(make: Callable[[], Json]) -> Json:
+    """The JSON value that `make` returns in the first process, for all of them.
 
     Raises:
-        UserError: `make` raised one in the first process: all of them raise it.
+        UserError: `make` raised one in the first process, or an OSError: all processes raise it.
     """
     if jax.process_count() == 1:
         return make()
     key = _next_key()
-    if not is_first():
-        answer = _get(key)
-    else:
+    if is_first():
+        answer: dict[str, Json]
         try:
-            answer = b"+" + make()
+            answer = {"value": make()}
         except UserError as error:
-            answer = b"-" + str(error).encode()
+            answer = {"error": str(error)}
         except OSError as error:
-            answer = f"-{error.filename or 'input and output'}: {error.strerror}".encode()
-        _set(key, answer)
-    if answer[:1] == b"-":
-        raise UserError(answer[1:].decode())
-    return answer[1:]
+            answer = {"error": f"{error.filename or 'input and output'}: {error.strerror}"}
+        _set(key, json.dumps(answer).encode())
+        if "error" in answer:
+            raise UserError(answer["error"])
+        return answer["value"]
+    answer = json.loads(_get(key))
+    if "error" in answer:
+        raise UserError(answer["error"])
+    return answer["value"]
 
 
 def one_host_at_a_time(make: Callable[[], Any]) -> Any:
-    """`make()` in every process, first in one of each host: the others find its caches."""
+    """`make()` in every process, but first in one process of each host: it fills the caches."""
     if jax.process_count() == 1:
         return make()
     import socket
@@ -123,19 +129,19 @@ def gather(texts: Sequence[str]) -> list[str]:
     ]
 
 
-class _Stopping:
-    """Stands in the place of JAX's preemption service, which `stop_agreed` alone may ask.
+class _Preemption:
+    """Takes the place of JAX's preemption service, so that only `stop_agreed` asks it.
 
-    The service takes whoever asks to be at the step that he names, and lets all stop at one
-    step past the farthest. Orbax asks in every save, from another thread too, for steps that
-    are long over: a process would miss the step at which the others stop.
+    The service assumes the caller has reached the step it passes, and lets all processes stop one
+    step after the farthest. Orbax passes it the step of every save, also from another thread and
+    long after that step: a process would then miss the step at which the others stop.
     """
 
     def __init__(self, service: Any) -> None:
         self.service = service
 
     def reached_sync_point(self, step: int) -> bool:
-        """What Orbax is told."""
+        """The answer to Orbax."""
         del step
         return False
 
@@ -144,24 +150,24 @@ class _Stopping:
         self.service.shutdown()
 
 
-def _keep_stopping_to_ourselves() -> None:
+def _hide_preemption_service_from_orbax() -> None:
     state = _state()
-    if state.preemption_sync_manager is not None:  # None: JAX was told to have no such service
-        state.preemption_sync_manager = _Stopping(state.preemption_sync_manager)
+    if state.preemption_sync_manager is not None:  # None: JAX is configured without the service
+        state.preemption_sync_manager = _Preemption(state.preemption_sync_manager)
 
 
 def stop_agreed(step: int) -> bool:
-    """Whether all processes save and stop after this step, since one of them got a SIGTERM.
+    """Whether all processes save and stop after this step, because one received SIGTERM.
 
-    JAX's preemption service decides: the answer is the same in every process. Call it once
-    after each step, with numbers that rise by one, the same in every process.
+    JAX's preemption service gives every process the same answer. Call it once after each step,
+    with numbers that rise by one and are the same in every process.
     """
-    stopping = _state().preemption_sync_manager
-    return isinstance(stopping, _Stopping) and bool(stopping.service.reached_sync_point(step))
+    preemption = _state().preemption_sync_manager
+    return isinstance(preemption, _Preemption) and bool(preemption.service.reached_sync_point(step))
 
 
 def _next_key() -> str:
-    return f"transformer_jax/{next(_counter)}"  # every process makes the same calls in order
+    return f"transformer_jax/{next(_counter)}"  # the same in all: they make the same calls
 
 
 def _state() -> Any:

@@ -17,8 +17,8 @@ from transformer_jax.config import Config
 from transformer_jax.data.tokenizer import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models import api
+from transformer_jax.ops.fast_dtype import fast_matmul_dtype
 from transformer_jax.optimizers.optimizers import make_optimizer
-from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
 from transformer_jax.parallel.mesh import (
     MeshConfig,
     batch_devices,

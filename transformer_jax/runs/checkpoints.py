@@ -1,76 +1,69 @@
-"""Orbax checkpoints of a run: the last N in `checkpoints/`, the best in `best/`.
+"""Orbax checkpoints of a run in `checkpoints/`: the last N, and the best one.
 
-Each holds `params`, `ema` (where kept), `trainer` (step, optimizer state, counts of
-skipped steps), `meta`, a JSON object (data position, config, identity of data and
-tokenizer, evaluation record), the files it was given (the tokenizer) and a manifest.
-Saving is asynchronous; a checkpoint appears under its final name only when whole, in a
-bucket with the object that says so.
+A checkpoint holds named items (pytrees of arrays), `meta` (a JSON object), the files it was given
+(the tokenizer) and a manifest. Saving is asynchronous. On a disk a checkpoint gets its final name
+once it is whole; in a bucket it counts once Orbax has written `commit_success.txt`.
 """
 
 import contextlib
 import json
+import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import checkpoint_managers as policies
 
 from transformer_jax.errors import CannotSave, UserError
 from transformer_jax.parallel.processes import from_first, is_first
-from transformer_jax.paths import (
-    absolute,
-    as_path,
-    in_bucket,
-    make_folder,
-    move_folder,
-    remove_folder,
-    write_whole,
-)
+from transformer_jax.paths import absolute, in_bucket, move_folder, remove_folder, write_whole
 from transformer_jax.runs.damage import find_damage, write_manifest
-from transformer_jax.training.state import TrainState
 
-#: Newest step known to have been sealed: how a folder whose checkpoints are gone is told
-#: from one that never had any.
+_LOGGER = logging.getLogger(__name__)
+
+#: Names the newest step known to be sealed. It tells a folder whose checkpoints are gone from one
+#: that never had any.
 _LAST = "last_checkpoint.json"
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps of the finished checkpoints in a folder, ascending; [] where there is none."""
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.name) for path in _numbered(folder) if _is_sealed(path))
+def checkpoint_folder(workdir: epath.Path, step: int) -> epath.Path:
+    """The folder of a step's checkpoint."""
+    return workdir / "checkpoints" / str(step)
 
 
-def has_trained(workdir: str | Path) -> bool:
-    """Whether anything was ever saved in the run folder."""
-    folder = as_path(workdir)
-    held = (checkpoint_steps(folder / name) for name in ("checkpoints", "best"))
-    return any(held) or (folder / _LAST).exists()
+def checkpoint_steps(workdir: epath.Path) -> list[int]:
+    """Steps of the finished checkpoints of a run, ascending."""
+    return sorted(int(path.name) for path in _numbered(workdir) if _is_sealed(path))
 
 
-def _numbered(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name.isdigit()]
+def has_trained(workdir: epath.Path) -> bool:
+    """Whether a checkpoint was ever saved in the run folder."""
+    return bool(checkpoint_steps(workdir)) or (workdir / _LAST).exists()
 
 
-def _is_sealed(checkpoint: Path) -> bool:
-    """Whether a folder with a final name is a checkpoint.
+def read_meta(workdir: epath.Path, step: int) -> Any:
+    """The JSON of a checkpoint's `meta`, read without Orbax, which creates folders.
 
-    On a disk it has that name when it is whole; in a bucket from the start, and the last
-    object that Orbax writes is this one.
+    Raises:
+        OSError, ValueError: it cannot be read.
     """
-    return not in_bucket(checkpoint) or (checkpoint / "commit_success.txt").exists()
+    return json.loads((checkpoint_folder(workdir, step) / "meta" / "metadata").read_text())
 
 
-def _half_saved(folder: Path) -> list[Path]:
-    """What is being saved there, or was when a kill came."""
-    if not folder.is_dir():
-        return []
-    if in_bucket(folder):
-        return [path for path in _numbered(folder) if not _is_sealed(path)]
-    return list(folder.glob("*.orbax-checkpoint-tmp*"))
+def first_line(error: BaseException) -> str:
+    """The system's own words if the error holds them, else its first line."""
+    text = str(error)
+    system = re.search(r"os_error_code='(\d+)'", text)  # TensorStore's
+    if system:
+        return os.strerror(int(system[1]))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    lines = text.strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]
 
 
 class Checkpoints:
@@ -78,197 +71,167 @@ class Checkpoints:
 
     Args:
         workdir: the run folder, seen by all processes.
-        keep: how many of the last checkpoints are kept.
+        keep: how many of the last checkpoints to keep; the best one is kept in addition.
         files: contents to put into every checkpoint, by relative path.
-        say: told in one line of each checkpoint that cannot be used.
 
     Attributes:
-        newest: (folder, step) of the newest whole checkpoint, or None in a new run.
+        newest: step of the newest whole checkpoint, or None in a new run.
 
     Raises:
         UserError: the folder held checkpoints and none of them is whole.
     """
 
     def __init__(
-        self,
-        workdir: str | Path,
-        keep: int,
-        files: Mapping[str, bytes] | None = None,
-        say: Callable[[str], None] = lambda text: None,
+        self, workdir: epath.Path, keep: int, files: Mapping[str, bytes] | None = None
     ) -> None:
-        self._workdir = absolute(as_path(workdir))
+        self._workdir = absolute(workdir)
         self._files = dict(files or {})
-        self._folders = {name: self._workdir / name for name in ("checkpoints", "best")}
-        found = json.loads(from_first(lambda: json.dumps(self._look(say)).encode()))
-        self.newest: tuple[str, int] | None = tuple(found["newest"]) if found["newest"] else None
-        self._damaged: list[tuple[str, int]] = [tuple(each) for each in found["damaged"]]
+        self.newest: int | None
+        self._damaged: list[int]
+        self.newest, self._damaged = from_first(self._inspect)
         self._saving: int | None = None
-        self._failed = False  # a save
-        self._to_note: int | None = None  # the same, until `last_checkpoint.json` names it
-        self._managers = {
-            name: ocp.CheckpointManager(
-                self._folders[name],
-                options=ocp.CheckpointManagerOptions(
-                    max_to_keep=1 if name == "best" else keep,
-                    create=True,
-                    # Both may save the same step at once: their barriers must differ.
-                    multiprocessing_options=ocp.options.MultiprocessingOptions(
-                        barrier_sync_key_prefix=name
-                    ),
-                    async_options=ocp.AsyncOptions(
-                        post_finalization_callback=lambda name=name: self._complete(name)
-                    ),
+        self._failed = False  # whether a save failed
+        self._to_note: int | None = None  # a step that `last_checkpoint.json` does not name yet
+        self._best = _Best()
+        self._manager = ocp.CheckpointManager(
+            self._workdir / "checkpoints",
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=policies.AnyPreservationPolicy(
+                    [policies.LatestN(keep), self._best]
                 ),
-            )
-            for name in self._folders
-        }
-
-    def _look(self, say: Callable[[str], None]) -> dict[str, Any]:
-        """The newest whole checkpoint, and the damaged ones that are newer."""
-        last, unreadable = _read_last(self._workdir)
-        candidates = sorted(
-            (
-                (step, name)
-                for name in self._folders
-                for step in checkpoint_steps(self._folders[name])
+                create=True,
+                async_options=ocp.AsyncOptions(post_finalization_callback=self._complete),
             ),
-            key=lambda found: (-found[0], found[1] == "best"),
         )
-        damaged: list[tuple[str, int]] = []
-        problems = []
-        newest = None
-        for step, name in candidates:
-            problem = find_damage(self._folders[name] / str(step))
+
+    def _inspect(self) -> tuple[int | None, list[int]]:
+        """(the newest whole checkpoint, the damaged ones that are newer)."""
+        last, unreadable = _read_last(self._workdir)
+        newest, damaged, problems = None, [], []
+        for step in reversed(checkpoint_steps(self._workdir)):
+            problem = find_damage(checkpoint_folder(self._workdir, step))
             if problem is None:
-                newest = (name, step)
+                newest = step
                 break
-            damaged.append((name, step))
-            problems.append(f"{name}/{step}: {problem}")
+            damaged.append(step)
+            problems.append(f"checkpoints/{step}: {problem}")
         if newest is None and (problems or unreadable or last is not None):
             reason = "; ".join(problems) or unreadable or f"the one of step {last} is gone"
             raise UserError(
                 f"--workdir={self._workdir}: this folder held a run, and none of its checkpoints "
                 f"is whole ({reason}); nothing was touched: put one back, or use another folder"
             )
-        if newest and (problems or (last or 0) > newest[1]):
+        if newest is not None and (problems or (last or 0) > newest):
             reason = "; ".join(problems) or f"checkpoint {last} is gone"
-            say(f"damaged checkpoint ({reason}): falling back to step {newest[1]}")
-        self._remove_half_saved()  # what kills left
-        for folder in self._folders.values():
-            try:
-                make_folder(folder)
-            except OSError as error:
-                raise UserError(f"cannot write {folder}: {error.strerror}") from error
-        return {"newest": newest, "damaged": damaged}
+            _LOGGER.warning("damaged checkpoint (%s): falling back to step %d", reason, newest)
+        self._remove_half_saved()  # left by a kill
+        try:
+            (self._workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self._workdir / 'checkpoints'}: {error.strerror}"
+            ) from error
+        return newest, damaged
 
-    def _complete(self, name: str) -> None:
-        """Adds the files and the manifest; runs when all is written and not yet sealed."""
-        being_saved = _half_saved(self._folders[name])
-        (folder,) = (p for p in being_saved if p.name.split(".")[0] == str(self._saving))
-        for path, content in self._files.items():
-            make_folder((folder / path).parent)
-            (folder / path).write_bytes(content)
+    def _complete(self) -> None:
+        """Adds the files and the manifest; runs when all items are written, before the seal."""
+        (folder,) = (
+            path
+            for path in _half_saved(self._workdir)
+            if path.name.split(".")[0] == str(self._saving)
+        )
+        for name, content in self._files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
         write_manifest(folder)
 
-    def save(self, step: int, state: TrainState, meta: dict[str, Any], *, best: bool) -> None:
-        """Starts saving; `best` also keeps a copy as the best so far.
+    def save(
+        self, step: int, items: Mapping[str, Any], meta: dict[str, Any], *, best: bool
+    ) -> None:
+        """Starts saving.
+
+        Args:
+            step: the checkpoint's name.
+            items: pytrees of arrays, by name.
+            meta: a JSON object; `best_step` is added to it.
+            best: whether to keep this checkpoint as the best so far.
 
         Raises:
-            CannotSave: this or the save before it failed; older checkpoints are whole.
+            CannotSave: this save or the one before it failed; older checkpoints are whole.
         """
-        items = {
-            "params": ocp.args.StandardSave(state.params),
-            "trainer": ocp.args.StandardSave(_trainer(state)),
-            "meta": ocp.args.JsonSave(meta),
-        }
-        if state.ema:
-            items["ema"] = ocp.args.StandardSave(state.ema)
         self.wait()
         self._saving = self._to_note = step
+        if best:
+            self._best.step = step
+        args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        args["meta"] = ocp.args.JsonSave({**meta, "best_step": self._best.step})
         try:
-            for name in ["best"] * best + ["checkpoints"]:
-                if step not in self._managers[name].all_steps():
-                    self._managers[name].save(step, args=ocp.args.Composite(**items), force=True)
+            if step not in self._manager.all_steps():
+                self._manager.save(step, args=ocp.args.Composite(**args), force=True)
         except Exception as error:
             raise self._cannot_save(error) from error
 
-    def restore(self, abstract: TrainState) -> tuple[TrainState, dict[str, Any]]:
-        """The newest whole state and its meta, laid out as `abstract` says.
+    def restore(self, abstract: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The items and the meta of the newest whole checkpoint.
 
-        Damaged checkpoints that are newer move to `damaged/`, out of the way of those
-        that will have their names.
+        Newer checkpoints, which are damaged, move to `damaged/`: their names will be used again.
+
+        Args:
+            abstract: `jax.ShapeDtypeStruct`s with shardings, by item.
 
         Raises:
-            UserError: what is stored there is not this model's state.
+            UserError: the checkpoint holds other items or other shapes.
         """
-        assert self.newest is not None
-        name, step = self.newest
-        items = {
-            "params": ocp.args.StandardRestore(abstract.params),
-            "trainer": ocp.args.StandardRestore(_trainer(abstract)),
-            "meta": ocp.args.JsonRestore(),
-        }
-        if abstract.ema:
-            items["ema"] = ocp.args.StandardRestore(abstract.ema)
+        args = {name: ocp.args.StandardRestore(tree) for name, tree in abstract.items()}
+        args["meta"] = ocp.args.JsonRestore()
         try:
-            restored = self._managers[name].restore(step, args=ocp.args.Composite(**items))
+            restored = self._manager.restore(self.newest, args=ocp.args.Composite(**args))
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
-                f"--workdir={self._workdir}: the checkpoint of step {step} is whole but holds "
-                f"another model or optimizer, or was written by another version: {_first(error)}"
+                f"--workdir={self._workdir}: the checkpoint of step {self.newest} is whole but "
+                "holds another model or optimizer, or was written by another version: "
+                f"{first_line(error)}"
             ) from error
         self._set_damaged_aside()
-        trainer = restored["trainer"]
-        state = TrainState(
-            step=trainer["step"],
-            params=restored["params"],
-            opt_state=trainer["opt"],
-            ema=restored["ema"] if abstract.ema else {},
-            skipped=trainer["skipped"],
-            skipped_in_a_row=trainer["skipped_in_a_row"],
-        )
-        return state, restored["meta"]
+        meta = restored["meta"]
+        self._best.step = meta.get("best_step") if isinstance(meta, dict) else None
+        return {name: restored[name] for name in abstract}, meta
 
     def _set_damaged_aside(self) -> None:
-        for name, step in self._damaged:
-            if is_first():
-                target = self._workdir / "damaged" / f"{name}-{step}"
-                move_folder(self._folders[name] / str(step), target)
-        if self._damaged:
-            from_first(lambda: b"moved")
-            for manager in self._managers.values():
-                manager.reload()
+        if not self._damaged:
+            return
+
+        def move() -> None:
+            for step in self._damaged:
+                target = self._workdir / "damaged" / str(step)
+                move_folder(checkpoint_folder(self._workdir, step), target)
+
+        from_first(move)
+        self._manager.reload()
         self._damaged = []
 
-    def has_best(self, step: int) -> bool:
-        """Whether `best/` holds this step."""
-        return step in self._managers["best"].all_steps()
-
     def wait(self) -> None:
-        """Returns when everything started is on disk.
+        """Returns when the checkpoint being saved is on disk.
 
         Raises:
             CannotSave: it could not be written; older checkpoints are whole.
         """
         try:
-            for manager in self._managers.values():
-                manager.wait_until_finished()
+            self._manager.wait_until_finished()
         except Exception as error:
             raise self._cannot_save(error) from error
         self._note()
         self._saving = None
 
-    def look(self) -> None:
-        """Notes a checkpoint that is sealed by now; waits for none. Called after each step.
+    def note_sealed(self) -> None:
+        """Names a checkpoint sealed by now in `last_checkpoint.json`; does not wait for one.
 
         Raises:
-            CannotSave: the note could not be written; the checkpoints are whole.
+            CannotSave: the file could not be written; the checkpoints are whole.
         """
-        if self._to_note is None or not is_first():
+        if self._to_note is None or not is_first() or self._manager.is_saving_in_progress():
             return
-        if any(manager.is_saving_in_progress() for manager in self._managers.values()):
-            return
-        if self._to_note in checkpoint_steps(self._folders["checkpoints"]):  # it may have failed
+        if self._to_note in checkpoint_steps(self._workdir):  # the save may have failed
             self._note()
 
     def _note(self) -> None:
@@ -280,55 +243,79 @@ class Checkpoints:
         step, self._saving, self._to_note = self._saving, None, None
         self._failed = True
         self._remove_half_saved()
-        folders = self._folders.values()
         try:
-            older = sorted({step for folder in folders for step in checkpoint_steps(folder)})
+            older = checkpoint_steps(self._workdir)
             kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
-        except Exception:  # a bucket that does not answer has errors of its own
-            kept = "nothing can be seen now"
+        except Exception:  # a bucket that does not respond raises errors of its own
+            kept = "none can be listed now"
         return CannotSave(
-            f"cannot save the checkpoint of step {step} in {self._workdir}: {_first(error)}; "
+            f"cannot save the checkpoint of step {step} in {self._workdir}: {first_line(error)}; "
             f"of earlier ones {kept}: make room there and start the same command again"
         )
 
     def _remove_half_saved(self) -> bool:
-        """Half a checkpoint only takes space that is needed. Returns whether none was there."""
+        """Removes unfinished checkpoints; returns whether there was none."""
         none = True
         if is_first():
-            with contextlib.suppress(Exception):  # a bucket does not answer: at the next start
-                for folder in self._folders.values():
-                    for path in _half_saved(folder):
-                        none = False
-                        remove_folder(path)
+            with contextlib.suppress(Exception):  # no response from a bucket: at the next start
+                for path in _half_saved(self._workdir):
+                    none = False
+                    remove_folder(path)
         return none
 
     def close(self) -> None:
-        """Waits, then lets go of the folders."""
+        """Waits, then ends Orbax's threads."""
         try:
             self.wait()
         finally:
-            for manager in self._managers.values():
-                with contextlib.suppress(Exception):  # after a failed save it is raised again
-                    manager.close()
+            with contextlib.suppress(Exception):  # a failed save raises again here
+                self._manager.close()
             if self._failed:
-                # Its threads still write, and make folders that were removed anew.
+                # The threads of a failed save still write, into folders they create again.
                 for _ in range(50):
                     time.sleep(0.1)
                     if self._remove_half_saved():
                         break
 
 
-def _trainer(state: TrainState) -> dict[str, Any]:
-    return {
-        "step": state.step,
-        "opt": state.opt_state,
-        "skipped": state.skipped,
-        "skipped_in_a_row": state.skipped_in_a_row,
-    }
+class _Best(policies.PreservationPolicy):
+    """Preserves the step marked as the best.
+
+    Orbax's `BestN` reads a metrics file of every checkpoint at each start, so a damaged file of
+    an old checkpoint would stop the run. Here the newest checkpoint's `meta` names the best one.
+    """
+
+    step: int | None = None
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[policies.PolicyCheckpointInfo],
+        *,
+        context: policies.PreservationContext,
+    ) -> Sequence[bool]:
+        del context
+        return [checkpoint.step == self.step for checkpoint in checkpoints]
 
 
-def _read_last(workdir: Path) -> tuple[int | None, str]:
-    """(the step noted, what is wrong with the note); (None, "") where there is none."""
+def _numbered(workdir: epath.Path) -> list[epath.Path]:
+    folder = workdir / "checkpoints"
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if path.name.isdigit()]
+
+
+def _is_sealed(checkpoint: epath.Path) -> bool:
+    return not in_bucket(checkpoint) or (checkpoint / "commit_success.txt").exists()
+
+
+def _half_saved(workdir: epath.Path) -> list[epath.Path]:
+    """Checkpoints being saved, or left unfinished by a kill."""
+    unsealed = [path for path in _numbered(workdir) if not _is_sealed(path)]
+    return [*unsealed, *(workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*")]
+
+
+def _read_last(workdir: epath.Path) -> tuple[int | None, str]:
+    """(the step noted, what is wrong with the file); (None, "") if there is no file."""
     path = workdir / _LAST
     if not path.exists():
         return None, ""
@@ -336,10 +323,10 @@ def _read_last(workdir: Path) -> tuple[int | None, str]:
         step = json.loads(path.read_bytes())["step"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         step = None
-    return (step, "") if isinstance(step, int) else (None, f"none is there, and {_LAST} is damaged")
+    return (step, "") if isinstance(step, int) else (None, f"there is none, and {_LAST} is damaged")
 
 
-def _write_last(workdir: Path, step: int) -> None:
+def _write_last(workdir: epath.Path, step: int) -> None:
     path = workdir / _LAST
     try:
         write_whole(path, (json.dumps({"step": step}) + "\n").encode())
@@ -348,15 +335,3 @@ def _write_last(workdir: Path, step: int) -> None:
             f"cannot write {path}: {error.strerror}; stopped, the checkpoints are whole: make room "
             "there and start the same command again"
         ) from error
-
-
-def _first(error: BaseException) -> str:
-    """The system's own words where the error holds them, else its first line."""
-    text = str(error)
-    system = re.search(r"os_error_code='(\d+)'", text)  # TensorStore's
-    if system:
-        return os.strerror(int(system[1]))
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    lines = text.strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]

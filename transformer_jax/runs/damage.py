@@ -1,23 +1,25 @@
-"""What a whole checkpoint consists of: a manifest of the sizes and SHA-256 sums of its files.
+"""Whether a checkpoint is whole: a manifest of the sizes and SHA-256 sums of its files.
 
-The manifest is written into the checkpoint before it is sealed (gets its final name, on a
-disk), so one that is sealed has it, and what does not agree with it was damaged later.
+The manifest is written before the checkpoint is sealed (on a disk: gets its final name). So every
+sealed checkpoint has one, and a file that does not match it was damaged later.
 """
 
 import hashlib
 import json
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
+
+from etils import epath
 
 from transformer_jax.paths import files_below
 
 MANIFEST = "manifest.json"
 
-#: Orbax writes the time of its commit into this file after everything else, so that only
-#: the part which says how to read the checkpoint is covered.
+#: Orbax adds the time of its commit to this file at the very end, so the manifest covers only the
+#: part that says how to read the checkpoint.
 _ORBAX = "_CHECKPOINT_METADATA"
 
-#: What reading JSON of any content, in any shape, can raise.
+#: What reading JSON of any content and shape can raise.
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -29,28 +31,23 @@ _UNREADABLE = (
 )
 
 
-def write_manifest(folder: Path) -> None:
-    """Records every file below `folder`, but the few that are not covered."""
+def write_manifest(folder: epath.Path) -> None:
+    """Records every file below `folder`, except the manifest and Orbax's metadata."""
     files = {
         path.relative_to(folder).as_posix(): _measure(path)
         for path in files_below(folder)
         if path not in (folder / _ORBAX, folder / MANIFEST)
     }
-    manifest = {"format": 1, "handlers": _handlers(folder), "files": files}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    manifest = {"handlers": _handlers(folder), "files": files}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def has_manifest(folder: Path) -> bool:
-    """Whether there is something to check the checkpoint against."""
-    return (folder / MANIFEST).is_file()
-
-
-def find_damage(folder: Path, *parts: str) -> str | None:
-    """What is wrong with a checkpoint, in a few words; None where it is whole.
+def find_damage(folder: epath.Path, *items: str) -> str | None:
+    """What is wrong with a checkpoint, in a few words; None if it is whole.
 
     Args:
         folder: the checkpoint.
-        parts: only files in these of its folders are read; none given: all files.
+        items: read only these of its subfolders; default: all files.
     """
     try:
         handlers, files = _read_manifest(folder)
@@ -60,18 +57,18 @@ def find_damage(folder: Path, *parts: str) -> str | None:
         return f"{MANIFEST} is damaged"
     try:
         if _handlers(folder) != handlers:
-            return f"{_ORBAX} says something else than was written"
+            return f"{_ORBAX} differs from what was written"
     except _UNREADABLE:
         return f"{_ORBAX} is missing or damaged"
     for name, (size, digest) in files.items():
-        if parts and name.split("/")[0] not in parts:
+        if items and name.split("/")[0] not in items:
             continue
         path = folder / name
         try:
-            found_size, found_digest = _measure(path)
-            if found_size != size:
-                return f"{name} has {found_size:,} bytes instead of {size:,}"
-            if found_digest != digest:
+            actual_size, actual_digest = _measure(path)
+            if actual_size != size:
+                return f"{name} has {actual_size:,} bytes instead of {size:,}"
+            if actual_digest != digest:
                 return f"{name} has other bytes than were written"
         except FileNotFoundError:
             return f"{name} is missing"
@@ -82,23 +79,23 @@ def find_damage(folder: Path, *parts: str) -> str | None:
     return None
 
 
-def _handlers(folder: Path) -> Any:
-    return json.loads((folder / _ORBAX).read_text(encoding="utf-8"))["item_handlers"]
+def _handlers(folder: epath.Path) -> Any:
+    return json.loads((folder / _ORBAX).read_text())["item_handlers"]
 
 
-def _read_manifest(folder: Path) -> tuple[Any, dict[str, tuple[int, str]]]:
-    raw: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+def _read_manifest(folder: epath.Path) -> tuple[Any, dict[str, tuple[int, str]]]:
+    raw: Any = json.loads((folder / MANIFEST).read_text())
     files = {str(name): (int(size), str(digest)) for name, (size, digest) in raw["files"].items()}
-    paths = map(Path, files)
+    paths = map(PurePosixPath, files)
     if not files or any(path.is_absolute() or ".." in path.parts for path in paths):
-        raise ValueError("a manifest lists files of its own folder")
+        raise ValueError("a manifest may only list files of its own checkpoint")
     return raw["handlers"], files
 
 
-def _measure(path: Path) -> tuple[int, str]:
-    """Size and SHA-256, in one reading."""
+def _measure(path: epath.Path) -> tuple[int, str]:
+    """Size in bytes and SHA-256."""
     size, digest = 0, hashlib.sha256()
-    with path.open("rb") as file:  # `file_digest` does not take TensorFlow's files
+    with path.open("rb") as file:  # hashlib.file_digest refuses TensorFlow's file objects
         while piece := file.read(1 << 20):
             size += len(piece)
             digest.update(piece)

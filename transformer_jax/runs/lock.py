@@ -1,26 +1,30 @@
-"""One run per folder: a lock that the kernel lets go of when its process ends, however.
+"""One run per folder: a lock that the kernel releases when its process ends, however it ends.
 
-`flock(2)` on `<workdir>/.lock`. It holds between processes of one machine and, on Linux,
-over NFS; other network file systems may keep it to one machine or not have it at all. A
-folder on which no lock can be taken is used without one, and a line says so. In a bucket
-there is none: an object that stands for one would outlive a `SIGKILL`.
+`flock(2)` on `<workdir>/.lock` works between the processes of one machine and, on Linux, over
+NFS; other network file systems may limit it to one machine or lack it. Without a lock the folder
+is still used, and a warning is logged. A bucket has no lock: an object in place of one would
+outlive a `SIGKILL`.
 """
 
 import contextlib
 import contextvars
 import errno
 import json
+import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
+
+from etils import epath
 
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, in_bucket, make_folder
+from transformer_jax.paths import in_bucket
 
-#: Folders that the caller of this code already holds.
-_held: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar(
+_LOGGER = logging.getLogger(__name__)
+
+#: Folders that this context already holds.
+_held: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
     "held run folders", default=frozenset()
 )
 
@@ -28,37 +32,36 @@ _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 @contextlib.contextmanager
-def only_run(workdir: str | Path, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
-    """Holds the folder as long as the context is open; made if missing.
+def only_run(workdir: epath.Path) -> Iterator[None]:
+    """Holds the folder while the context is open, and makes it if missing.
 
     Raises:
-        UserError: another process, or another thread, trains there.
+        UserError: another process or another thread trains there.
     """
-    folder = as_path(workdir)
-    folder = folder if in_bucket(folder) else folder.resolve()
+    folder = os.fspath(workdir) if in_bucket(workdir) else os.path.realpath(workdir)
     if folder in _held.get():
         yield
         return
     with contextlib.ExitStack() as stack:
-        if in_bucket(folder):
-            say(f"note: no lock on {workdir}: a bucket has none, so start no second run there")
+        if in_bucket(workdir):
+            _LOGGER.warning("no lock on %s: a bucket has none, so start no second run", workdir)
         else:
-            make_folder(folder)
-            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-            # The file stays: removing it would race with who opens it now.
+            workdir.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(workdir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            # The file is never removed: that would race with a process that opens it now.
             stack.callback(os.close, descriptor)
-            _lock(descriptor, workdir, say)
+            _lock(descriptor, workdir)
         token = _held.set(_held.get() | {folder})
         stack.callback(_held.reset, token)
         yield
 
 
 @contextlib.contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Waits until no other process is between here and the context's end for this file.
+def one_at_a_time(path: epath.Path) -> Iterator[None]:
+    """Waits until no other process is in this context with the same file.
 
-    For reading a file and writing it again. A folder of a file system that has no locks, or
-    of a bucket, has none here either.
+    For reading a file and writing it back. In a bucket, or on a file system without locks, it
+    does not wait.
     """
     with contextlib.ExitStack() as stack:
         if not in_bucket(path):
@@ -72,38 +75,39 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         yield
 
 
-def _lock(descriptor: int, workdir: str | Path, say: Callable[[str], None]) -> None:
+def _lock(descriptor: int, workdir: epath.Path) -> None:
     try:
         import fcntl
     except ImportError:  # not a Unix
-        say(f"note: no lock on {workdir} on this system: start no second run there")
+        _LOGGER.warning("no lock on %s on this system: start no second run there", workdir)
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _TAKEN:
             raise UserError(
-                f"--workdir={workdir}: a run is going on here ({_holder(descriptor)}); wait for "
+                f"--workdir={workdir}: a run is in progress here ({_holder(descriptor)}); wait for "
                 "its end, stop it, or use another folder"
             ) from None
-        say(
-            f"note: no lock on {workdir} ({error.strerror}): this file system has none, so start "
-            "no second run there"
+        _LOGGER.warning(
+            "no lock on %s (%s): this file system has none, so start no second run there",
+            workdir,
+            error.strerror,
         )
         return
-    who = {
+    owner = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}",
     }
-    with contextlib.suppress(OSError):  # a full disk must not keep anybody from the lock
+    with contextlib.suppress(OSError):  # a full disk is no reason to refuse the lock
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(who).encode() + b"\n", 0)
+        os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)
 
 
 def _holder(descriptor: int) -> str:
     try:
-        who = json.loads(os.pread(descriptor, 1000, 0))
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
+        owner = json.loads(os.pread(descriptor, 1000, 0))
+        return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

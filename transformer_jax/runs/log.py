@@ -1,83 +1,159 @@
-"""log.txt: all that the program told the user about a run, with the time of each line."""
+"""Messages of the package: on the console for programs, and in a run's `log.txt`.
+
+The package logs through `logging.getLogger(__name__)` and is silent until a caller adds a
+handler. Of several processes only the first one logs.
+"""
 
 import contextlib
+import logging
+import logging.handlers
 import sys
-from datetime import datetime
-from pathlib import Path
+import time
+from types import TracebackType
 
-from transformer_jax.paths import as_path
-from transformer_jax.runs.growing_file import GrowingFile
+from etils import epath
+
+from transformer_jax.errors import UserError
+from transformer_jax.parallel.processes import is_first
+from transformer_jax.runs.growing_files import GrowingFiles
+
+_PACKAGE = logging.getLogger("transformer_jax")
+_LOGGER = logging.getLogger(__name__)
+
+#: An object in a bucket is uploaded whole, and may be written about once a second.
+_UPLOAD_SECONDS = 30.0
 
 
-class RunLog:
-    """Says lines on standard error and keeps them in `<workdir>/log.txt`.
+def log_to_console() -> None:
+    """Shows the package's messages on standard error, above progress bars. For programs."""
+    if not any(isinstance(handler, _Console) for handler in _PACKAGE.handlers):
+        _PACKAGE.addHandler(_Console())
+    _PACKAGE.setLevel(logging.INFO)
 
-    Lines said before `open` wait for it, so that a run that is refused writes nowhere.
 
-    Args:
-        quiet: say and write nothing (all processes but the first).
+class RunLog(logging.handlers.MemoryHandler):
+    """A context that writes the package's messages to `log.txt` of a run folder.
+
+    Messages are kept in memory until `open` names the folder, so a run that is refused writes
+    nothing. An exception that ends the context is logged too.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._waiting: list[str] = []
-        self._file: GrowingFile | None = None
-        self._failed = False
+    def __init__(self) -> None:
+        super().__init__(capacity=sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
+        self.addFilter(_from_first_process)
+        self._file: _LogFile | None = None
+        self._level = logging.NOTSET
 
-    def open(self, workdir: str | Path) -> None:
-        """Writes what was said so far, and from now on at once."""
-        if self._quiet or self._file or self._failed:
-            return
-        try:
-            self._file = GrowingFile(as_path(workdir) / "log.txt")
-        except OSError as error:
-            self._give_up(workdir, error)
-        for line in self._waiting:
-            self._write(line)
-        self._waiting.clear()
+    def open(self, workdir: epath.Path) -> None:
+        """Writes the messages so far to the run folder, and later ones at once."""
+        if self._file is None and is_first():
+            try:
+                self._file = _LogFile(workdir)
+            except OSError as error:
+                _LOGGER.warning("no log from here on: %s: %s", workdir, error.strerror)
+                return
+            self.setTarget(self._file)
+            self.capacity = 0  # write each message at once
+            self.flush()
 
-    def say(self, text: str) -> None:
-        """One line to the user and to the log."""
-        if self._quiet:
-            return
+    def __enter__(self) -> "RunLog":
+        self._level = _PACKAGE.level
+        _PACKAGE.setLevel(min(_PACKAGE.level or logging.INFO, logging.INFO))
+        _PACKAGE.addHandler(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _PACKAGE.removeHandler(self)
+        _PACKAGE.setLevel(self._level)
+        if error is not None:  # to the file alone: the caller reports it to the user
+            text = f"error: {error}" if isinstance(error, UserError) else "error"
+            record = _LOGGER.makeRecord(
+                __name__,
+                logging.INFO,
+                __file__,
+                0,
+                text,
+                (),
+                None if isinstance(error, UserError) else (type(error), error, traceback),
+            )
+            self.handle(record)
+        self.close()
+        if self._file is not None:
+            self._file.close()
+
+
+class _Format(logging.Formatter):
+    """`note: ` before warnings; in a file, the time before each line."""
+
+    def __init__(self, *, times: bool) -> None:
+        super().__init__()
+        self._times = times
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if record.levelno >= logging.WARNING:
+            text = f"note: {text}"
+        if not self._times:
+            return text
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        return "\n".join(f"{stamp} {line}" for line in text.splitlines() or [""])
+
+
+class _Console(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(_from_first_process)
+        self.setFormatter(_Format(times=False))
+
+    def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
 
-        tqdm.write(text, file=sys.stderr)  # goes around a progress bar
-        self.keep(text)
-
-    def keep(self, text: str) -> None:
-        """To the log alone: the user has been told, or will be."""
-        if self._quiet:
-            return
-        stamp = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
-        for line in text.splitlines() or [""]:
-            stamped = f"{stamp} {line}\n"
-            if self._file is None and not self._failed:
-                self._waiting.append(stamped)
-            else:
-                self._write(stamped)
-
-    def _write(self, line: str) -> None:
-        if self._file is None:
-            return
         try:
-            self._file.write(line.encode())
-        except OSError as error:
-            self._give_up(self._file.path, error)
+            tqdm.write(self.format(record), file=sys.stderr)  # above a progress bar
+        except Exception:
+            self.handleError(record)
 
-    def _give_up(self, where: str | Path, error: OSError) -> None:
-        """A log that cannot be written is no reason to lose a run."""
-        self._failed, file, self._file = True, self._file, None
-        print(f"note: no log from here on: {where}: {error.strerror}", file=sys.stderr)
-        _close(file)
+
+class _LogFile(logging.FileHandler):
+    """`log.txt`. If it cannot be written the run goes on without it."""
+
+    def __init__(self, workdir: epath.Path) -> None:
+        self._files = GrowingFiles(workdir)
+        self._workdir = workdir
+        self._failed = False
+        self._uploaded = time.monotonic()
+        super().__init__(self._files.fetch("log.txt"), encoding="utf-8")
+        self.setFormatter(_Format(times=True))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._failed:
+            return
+        super().emit(record)
+        if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
+            self._uploaded = time.monotonic()
+            try:
+                self._files.sync()
+            except OSError:
+                self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        self._failed = True
+        reason = error.strerror if isinstance(error, OSError) else error
+        _LOGGER.warning("no log from here on: %s: %s", self._workdir / "log.txt", reason)
 
     def close(self) -> None:
-        """Closes the file."""
-        file, self._file = self._file, None
-        _close(file)
+        with contextlib.suppress(OSError):  # already reported
+            super().close()
+        with contextlib.suppress(OSError):
+            self._files.close()
 
 
-def _close(file: GrowingFile | None) -> None:
-    if file is not None:
-        with contextlib.suppress(OSError):  # what could not be written was told already
-            file.close()
+def _from_first_process(record: logging.LogRecord) -> bool:
+    del record
+    return is_first()

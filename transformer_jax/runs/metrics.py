@@ -1,76 +1,87 @@
-"""Where a run's numbers go: metrics.jsonl and TensorBoard."""
+"""The numbers of a run: metrics.jsonl and TensorBoard."""
 
 import contextlib
 import json
+import logging
 import os
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+from etils import epath
+
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, in_bucket, make_folder, write_whole
-from transformer_jax.runs.growing_file import GrowingFile
+from transformer_jax.paths import write_whole
+from transformer_jax.runs.growing_files import GrowingFiles
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class MetricsLog:
     """Appends records to `metrics.jsonl` and scalars to TensorBoard.
 
-    Opening it at `start_step` drops records of later steps, which a run that was
-    killed between checkpoints left behind, so that no step stands twice.
+    Records of steps after `start_step`, left by a run that was killed after its last checkpoint,
+    are dropped, so that no step appears twice.
 
     Raises:
-        UserError: the folder cannot be written. (Pictures are no reason to stop:
-            where only TensorBoard's file cannot be written, `say` is told once.)
+        UserError: `metrics.jsonl` cannot be written. TensorBoard failures are logged once and
+            otherwise ignored.
     """
 
-    def __init__(
-        self,
-        workdir: str | Path,
-        start_step: int,
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        folder = as_path(workdir)
-        self._path = folder / "metrics.jsonl"
-        self._say = say
+    def __init__(self, workdir: epath.Path, start_step: int) -> None:
+        self._path = workdir / "metrics.jsonl"
         records = read_metrics(workdir)
-        kept = [r for r in records if r["step"] <= start_step]
         if records and not start_step:
-            say(
-                f"starting over at step 0: a run here got to step {records[-1]['step']}, but ended "
-                "before its first checkpoint"
+            _LOGGER.info(
+                "starting over at step 0: a run here reached step %d, but ended before its first "
+                "checkpoint",
+                records[-1]["step"],
             )
-        text = "".join(json.dumps(record) + "\n" for record in kept)
-        with self._stopping_if_it_fails():
-            write_whole(self._path, text.encode())
-            self._file = GrowingFile(self._path)
-        self._board: Any = None
-        with self._without_board_if_it_fails():
-            self._board = _Board(folder / "tensorboard", start_step)
+        kept = [record for record in records if record["step"] <= start_step]
+        content = "".join(json.dumps(record) + "\n" for record in kept).encode()
+        with self._as_user_error():
+            self._files = GrowingFiles(workdir)
+            path = self._files.local / self._path.name
+            write_whole(epath.Path(path), content)
+            # Unbuffered: what a full disk refuses must not be written again at close.
+            self._file = path.open("ab", buffering=0)
+        self._board: _Board | None = None
+        with self._without_board():
+            self._board = _Board(workdir / "tensorboard", start_step)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """One record; numbers also go to TensorBoard under their names."""
+        """One record; its numbers also go to TensorBoard."""
         line = (json.dumps({"step": step, **values}) + "\n").encode()
-        with self._stopping_if_it_fails():
-            self._file.write(line)
+        with self._as_user_error():
+            if self._file.write(line) != len(line):
+                raise OSError(None, "the disk took only part of a line")
         if self._board:
-            with self._without_board_if_it_fails():
+            with self._without_board():
                 self._board.add(step, values)
 
     def sync(self) -> None:
-        """Returns when all records are in the run folder; called before a checkpoint is begun.
+        """Returns when all records are in the run folder.
 
-        So no record is missing of a step that a run can go on after.
+        Called before a checkpoint begins, so that no record is missing of a step from which a run
+        can continue.
         """
-        with self._stopping_if_it_fails():
-            self._file.sync()
+        with self._as_user_error():
+            self._files.sync()
         if self._board:
-            with self._without_board_if_it_fails():
-                self._board.sync()
+            with self._without_board():
+                self._board.files.sync()
+
+    def close(self) -> None:
+        """Uploads the rest and closes the files."""
+        with self._as_user_error():
+            self._file.close()
+            self._files.close()
+        if self._board:
+            with self._without_board():
+                self._board.close()
 
     @contextlib.contextmanager
-    def _stopping_if_it_fails(self) -> Any:
+    def _as_user_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -80,39 +91,30 @@ class MetricsLog:
             ) from error
 
     @contextlib.contextmanager
-    def _without_board_if_it_fails(self) -> Any:
+    def _without_board(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             self._board = None
-            self._say(f"note: nothing for TensorBoard from here on: {error.strerror}")
-
-    def close(self) -> None:
-        """Closes both."""
-        with self._stopping_if_it_fails():
-            self._file.close()
-        if self._board:
-            with self._without_board_if_it_fails():
-                self._board.close()
+            _LOGGER.warning("nothing for TensorBoard from here on: %s", error.strerror)
 
 
 class _Board:
-    """A TensorBoard event file, written in this thread: its errors can be caught.
+    """A TensorBoard event file.
 
-    For a bucket it grows on the local disk, and `sync` copies it.
+    It is written by tensorboardX's `EventsWriter` in this thread. `SummaryWriter` writes in a
+    thread of its own: when the disk is full that thread ends, and after ten more events
+    `add_scalar` waits for it without end.
     """
 
-    def __init__(self, folder: Path, start_step: int) -> None:
+    def __init__(self, folder: epath.Path, start_step: int) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
-        make_folder(folder)
-        self._folder = folder
-        self._local = tempfile.TemporaryDirectory() if in_bucket(folder) else None
         self._event = event_pb2.Event
-        place = Path(self._local.name) if self._local else folder
-        self._writer = EventsWriter(str(place / "events"), f".{os.getpid()}")
-        # Tells TensorBoard to forget what an earlier start wrote of later steps.
+        self.files = GrowingFiles(folder)
+        self._writer = EventsWriter(str(self.files.local / "events"), f".{os.getpid()}")
+        # TensorBoard drops what an earlier start wrote from this step on.
         restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(self._event(session_log=restart), start_step + 1)
 
@@ -128,21 +130,14 @@ class _Board:
         event.wall_time, event.step = time.time(), step
         self._writer.write_event(event)
 
-    def sync(self) -> None:
-        if self._local:
-            for path in Path(self._local.name).iterdir():
-                write_whole(self._folder / path.name, path.read_bytes())
-
     def close(self) -> None:
         self._writer.close()
-        self.sync()
-        if self._local:
-            self._local.cleanup()
+        self.files.close()
 
 
-def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
-    """All records of a run folder, oldest first; [] where there are none."""
-    path = as_path(workdir) / "metrics.jsonl"
+def read_metrics(workdir: epath.Path) -> list[dict[str, Any]]:
+    """All records of a run folder, oldest first; [] if there are none."""
+    path = workdir / "metrics.jsonl"
     if not path.is_file():
         return []
     records = []

@@ -1,34 +1,41 @@
-"""What a config leaves open, and whether it may continue the run that is in a folder."""
+"""What a config leaves open, and whether it may continue the run in a folder."""
 
 import dataclasses
-import functools
-import os
-from collections.abc import Callable
-from pathlib import Path
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformer_jax.config import Config, differences, load_config, validated
-from transformer_jax.data.text import resolve
+from etils import epath
+
+from transformer_jax.config import Config, differences, validated
+from transformer_jax.data import text
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.tokenizer import settled_vocab_size
 from transformer_jax.errors import UserError
+from transformer_jax.ops.fast_dtype import fast_matmul_dtype
 from transformer_jax.optimizers.schedules import SCHEDULES
-from transformer_jax.parallel.fast_dtype import fast_matmul_dtype
-from transformer_jax.paths import as_path, in_bucket
-from transformer_jax.runs.checkpoints import has_trained
+from transformer_jax.paths import in_bucket
+from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
+from transformer_jax.runs.folder import read_config
 from transformer_jax.variants import kind_of
 
-#: Values that mean "as the run finds it": once found, they are the run's.
-_OPEN: dict[str, tuple[Any, ...]] = {
-    "model.source_vocab_size": (None,),
-    "model.target_vocab_size": (None,),
-    "model.matmul_dtype": ("auto",),
-    "batch.row_multiple": (None,),
-    "tokenizer.vocab_size": (None,),
-}
+_LOGGER = logging.getLogger(__name__)
 
-#: Keys, and groups of keys, that don't decide the parameters at a step. The text itself
-#: does, but it is known by its content, wherever it lies.
-_FREE = (
+#: Fields that the first start of a run fills in, and that keep their value afterwards.
+_FILLED_IN = (
+    "model.source_vocab_size",
+    "model.target_vocab_size",
+    "model.matmul_dtype",
+    "batch.row_multiple",
+    "tokenizer.vocab_size",
+)
+#: The values with which a config leaves such a field open.
+_OPEN = (None, "auto")
+
+#: Fields, and groups of fields, that do not affect the parameters at a step. The text does, but it
+#: is compared by its content, whatever the names of the files.
+_MAY_CHANGE = (
     "data.source",
     "data.source.",
     "data.cache_dir",
@@ -44,103 +51,141 @@ _FREE = (
 )
 
 
-def settle(config: Config, workdir: str | Path, say: Callable[[str], None]) -> Config:
-    """`config` with nothing left open, to start a run in `workdir` or continue the one there.
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """With which config a run starts, and whether from the beginning."""
 
-    File names become absolute, so that the run folder can be used from anywhere. The config of
-    a start that failed before anything was saved holds nobody to it.
+    config: Config
+    is_new: bool
+    has_folder: bool  #: whether there was a config.json
+
+
+def resolve(config: Config, workdir: epath.Path) -> Start:
+    """Decides whether `config` begins a run in `workdir` or continues the one there.
+
+    File names become absolute, so that the run folder can be used from any directory. The order
+    of the rules is important:
+
+    1. No `config.json`: a new run.
+    2. The run's config, or one that differs only in what may change: the run continues.
+    3. Another config, but no checkpoint was ever saved: a new run in the same folder.
+    4. Another config and a checkpoint: refused.
 
     Args:
         config: as the recipe and the command line give it.
         workdir: the run folder, which need not exist; nothing in it is touched.
-        say: told what differs from the run's own config, where that is allowed.
 
     Raises:
-        UserError: the folder holds checkpoints without a config, or a run with another
-            config; or a language is not named.
+        UserError: rule 4, or the folder holds checkpoints without a config, or a language is not
+            named.
     """
-    folder = as_path(workdir)
-    is_new = not (folder / "config.json").exists()
-    if is_new and (folder / "checkpoints").exists():
-        raise UserError(
-            f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
-        )
     config = validated(config)
-    tokenizer = _absolute(config.tokenizer)
-    given = dataclasses.replace(config, data=resolve(config.data), tokenizer=tokenizer)
-
-    def fresh() -> Config:
-        vocab_size = functools.partial(settled_vocab_size, given.tokenizer)
-        return _fill(
-            given, {"model.matmul_dtype": fast_matmul_dtype, "tokenizer.vocab_size": vocab_size}
-        )
-
-    if is_new:
-        return fresh()
-    old = load_config(workdir)
-    config = _fill(given, {key: _getter(old, key) for key in _OPEN})
+    given = dataclasses.replace(
+        config,
+        data=text.resolve(config.data),
+        tokenizer=_with_absolute_paths(config.tokenizer),
+    )
+    if not (workdir / "config.json").exists():
+        if (workdir / "checkpoints").exists():
+            raise UserError(
+                f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
+            )
+        return Start(_filled_in(given), is_new=True, has_folder=False)
+    old = read_config(workdir)
+    config = _taken_from(old, given)
     changed = differences(old, config)
-    refused = _refused(changed, config)
-    # In a bucket no lock would tell a start that failed from a run that goes on.
-    if refused and not in_bucket(folder) and not has_trained(folder):
-        say(f"nothing was trained in {workdir} yet: starting anew")
-        return fresh()
-    if refused:
-        hint = ""
-        if any(change.startswith("train.steps:") for change in refused):
-            kind = kind_of(config.train.schedule, SCHEDULES)
-            hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
-        raise UserError(
-            f"--workdir={workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
-            "use another folder, or the same config to continue; nothing was touched"
-        )
-    if changed:
-        say(f"continuing with {'; '.join(changed)}")
-    return config
+    refused = [change for change in changed if not _may_change(change.split(":")[0], config)]
+    if not refused:
+        if changed:
+            _LOGGER.info("continuing with %s", "; ".join(changed))
+        return Start(config, is_new=False, has_folder=True)
+    # In a bucket no lock tells a start that failed from a run in progress.
+    if not in_bucket(workdir) and not has_trained(workdir):
+        _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
+        return Start(_filled_in(given), is_new=True, has_folder=True)
+    hint = ""
+    if any(change.startswith("train.steps:") for change in refused):
+        kind = kind_of(config.train.schedule, SCHEDULES)
+        hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
+    raise UserError(
+        f"--workdir={workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
+        "use another folder, or the same config to continue; nothing was touched"
+    )
 
 
-def starts_anew(config: Config, workdir: str | Path) -> bool:
-    """Whether a settled config begins a run: the folder has none, or one of a start that failed."""
-    if not (as_path(workdir) / "config.json").exists():
-        return True
-    return bool(_refused(differences(load_config(workdir), config), config))
+def check_identity(saved: Any, now: Mapping[str, str], workdir: epath.Path) -> None:
+    """Refuses to continue a run on other data.
+
+    Args:
+        saved: the `identity` in a checkpoint's meta; None if it has none.
+        now: hashes of what determines the run besides its config, such as the training text.
+        workdir: the run folder, for the message.
+
+    Raises:
+        UserError: a hash differs.
+    """
+    for key, value in now.items():
+        if isinstance(saved, dict) and saved.get(key, value) != value:
+            raise UserError(
+                f"--workdir={workdir}: the {key} changed since this run was saved, so it cannot be "
+                "continued exactly: restore what it was, or use another folder"
+            )
 
 
-def _refused(changed: list[str], config: Config) -> list[str]:
-    return [change for change in changed if not _may_change(change.split(":")[0], config)]
+def check_stored_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
+    """`check_identity` against the newest checkpoint whose meta can be read; touches nothing."""
+    for step in reversed(checkpoint_steps(workdir)):
+        try:
+            saved = read_meta(workdir, step)["identity"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue  # restoring it reports the damage
+        check_identity(saved, now, workdir)
+        return
 
 
 def _may_change(key: str, config: Config) -> bool:
-    if key == "train.steps":  # a longer run of these is the shorter one, gone on with
+    if key == "train.steps":  # with these schedules a longer run begins as the shorter one
         return not config.train.schedule.fixes_steps
-    return any(key == free or (free.endswith(".") and key.startswith(free)) for free in _FREE)
+    return any(key == free or (free.endswith(".") and key.startswith(free)) for free in _MAY_CHANGE)
 
 
-def _fill(config: Config, found: dict[str, Callable[[], Any]]) -> Config:
-    for key, find in found.items():
-        part, name = key.split(".")
-        group = getattr(config, part)
-        if getattr(group, name) in _OPEN[key]:
-            config = dataclasses.replace(
-                config, **{part: dataclasses.replace(group, **{name: find()})}
-            )
+def _filled_in(config: Config) -> Config:
+    """A new run's config; the rest is known once the tokenizer is."""
+    choose: dict[str, Callable[[], Any]] = {
+        "model.matmul_dtype": fast_matmul_dtype,
+        "tokenizer.vocab_size": lambda: settled_vocab_size(config.tokenizer),
+    }
+    for key, value in choose.items():
+        if _get(config, key) in _OPEN:
+            config = _with(config, key, value())
     return config
 
 
-def _getter(config: Config, key: str) -> Callable[[], Any]:
+def _taken_from(old: Config, config: Config) -> Config:
+    """`config` with the values of the run's own config for what it leaves open."""
+    for key in _FILLED_IN:
+        if _get(config, key) in _OPEN:
+            config = _with(config, key, _get(old, key))
+    return config
+
+
+def _get(config: Config, key: str) -> Any:
     part, name = key.split(".")
-    return lambda: getattr(getattr(config, part), name)
+    return getattr(getattr(config, part), name)
 
 
-def _absolute(group: Any) -> Any:
-    """A group of keys with the file names in it made absolute; URLs stay as they are."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(group):
-        value = getattr(group, field.name)
-        if field.name.endswith("_model") and value:
-            found[field.name] = _absolute_path(value)
-    return dataclasses.replace(group, **found)
+def _with(config: Config, key: str, value: Any) -> Config:
+    part, name = key.split(".")
+    group = dataclasses.replace(getattr(config, part), **{name: value})
+    return dataclasses.replace(config, **{part: group})
 
 
-def _absolute_path(path: str) -> str:
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+def _with_absolute_paths(tokenizer: TokenizerConfig) -> TokenizerConfig:
+    def absolute(path: str | None) -> str | None:
+        return absolute_name(path) if path else None
+
+    return dataclasses.replace(
+        tokenizer,
+        source_model=absolute(tokenizer.source_model),
+        target_model=absolute(tokenizer.target_model),
+    )

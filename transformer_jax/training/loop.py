@@ -1,20 +1,21 @@
 """The training loop, over any iterator of batches.
 
-Everything that decides the next parameters is in the checkpoint: the state, the
-data position (one integer) and the evaluation record. A run that is killed and
-started again therefore ends in the parameters of one that never stopped.
+A checkpoint holds everything that determines the next parameters: the state, the data position
+(one integer) and the record of evaluations. So a run that is killed and restarted ends with the
+parameters of a run that was never interrupted.
 """
 
 import contextlib
-import sys
+import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
@@ -29,9 +30,10 @@ from transformer_jax.parallel.mesh import (
     process_share,
 )
 from transformer_jax.parallel.processes import is_first
-from transformer_jax.runs.checkpoints import Checkpoints
-from transformer_jax.runs.identity import check_identity
+from transformer_jax.paths import as_path
+from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder
 from transformer_jax.runs.lock import only_run
+from transformer_jax.runs.resume import check_identity
 from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.state import (
     TrainState,
@@ -41,15 +43,17 @@ from transformer_jax.training.state import (
 )
 from transformer_jax.training.step import make_train_step
 
-#: Batches from a position on; position p is the p-th batch the run ever sees.
+_LOGGER = logging.getLogger(__name__)
+
+#: Batches from a position on; position p is the p-th batch of the run.
 BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
-#: Scores of the given parameters; the one called `bleu` picks the best checkpoint.
+#: Scores of (params, step); the one named `bleu` selects the best checkpoint.
 Evaluate = Callable[[Any, int], dict[str, float]]
 
 
 @dataclass(frozen=True)
 class Record:
-    """The run's memory of its evaluations."""
+    """The evaluations of a run so far."""
 
     best_bleu: float = -1.0
     best_step: int = -1
@@ -61,60 +65,58 @@ def fit(
     train: TrainConfig,
     batches: BatchesFrom,
     *,
-    workdir: str | Path | None = None,
-    mesh: MeshConfig | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
     evaluate: Evaluate | None = None,
-    meta: dict[str, Any] | None = None,
+    identity: Mapping[str, str] | None = None,
     files: Mapping[str, bytes] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    progress: bool = True,
-    say: Callable[[str], None] | None = None,
+    progress: bool = False,
 ) -> TrainState:
     """Trains until `train.steps`, early stopping, or `should_stop`.
 
-    With several processes each calls this alike; `batches` gives each its own rows, and
-    the first one writes the metrics.
+    Several processes make the same call; `batches` gives each its own rows, and the first one
+    writes the metrics.
 
     Args:
         model: the model.
-        train: the schedule of the run.
+        train: the training.
         batches: gives the batches from a position on. Each is a dict of `source`,
-            `source_mask`, `target`, `target_mask` (see `models.api.loss`); its
-            rows must divide among the mesh's data devices and `train.accumulate`.
-        workdir: where checkpoints and metrics go; a run found there is continued.
-            None keeps everything in memory.
-        mesh: how to lay devices out; default all of them along `data`.
+            `source_mask`, `target`, `target_mask` (see `models.api.loss`); its number of rows
+            must be a multiple of the mesh's data devices times `train.accumulate`.
+        workdir: the folder of checkpoints and metrics; a run found there is continued. None keeps
+            everything in memory.
+        mesh: the devices, from `make_mesh`; default: all of them along `data`.
         evaluate: called with (params, step) every `train.evaluate_every` steps.
-        meta: a JSON-able dict to store in each checkpoint; a run is continued only
-            where its `identity` (of the data, the tokenizer) is the one stored.
+        identity: hashes of what determines the run besides its config, such as the text. They are
+            stored in each checkpoint, and a run is continued only if they are the same.
         files: contents to store in each checkpoint, by relative path.
-        should_stop: asked once after each step; True saves and returns. With several
-            processes all must be given the same answers.
+        should_stop: asked once after each step; True saves and returns. Several processes must
+            be given the same answers.
         progress: draw a progress bar on standard error.
-        say: takes lines for the user; default: standard error.
 
     Returns:
         The last state.
 
     Raises:
-        UserError: the run in `workdir` was trained on other data or is going on, its
-            checkpoints are all damaged, something could not be written, the loss was not
-            finite in `train.max_bad_steps` steps in a row, or the batches ended before
-            `train.steps` (what was trained is saved).
+        UserError: the run in `workdir` was trained on other data or is in progress, its
+            checkpoints are all damaged, something could not be written, the loss was not finite
+            in `train.max_bad_steps` steps in a row, or the batches ended before `train.steps`
+            (what was trained is saved).
     """
     began = time.perf_counter()
     train = validated(train, "train.")
-    say = say or (_say if is_first() else lambda text: None)
+    path = None if workdir is None else as_path(workdir)
     with contextlib.ExitStack() as stack:
-        if workdir is not None and is_first():
-            stack.enter_context(only_run(workdir, say))
-        device_mesh = make_mesh(mesh or MeshConfig())
+        if path is not None and is_first():
+            stack.enter_context(only_run(path))
+        mesh = mesh or make_mesh(MeshConfig())
+        ema = train.ema_decay is not None
         rate = train.schedule.build(model.d_model, train.steps)
         optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
-        ema = train.ema_decay is not None
-        shardings = state_shardings(model, optimizer, ema, device_mesh)
-        to_device = _feeder(device_mesh, train.accumulate)
-        saver = _Saver(workdir, train, meta or {}, files, say)
+        shardings = state_shardings(model, optimizer, ema, mesh)
+        to_device = _feeder(mesh, train.accumulate)
+        saver = _Saver(path, train, dict(identity or {}), files)
         stack.callback(saver.drop)
         abstract = abstract_state(model, optimizer, ema=ema, shardings=shardings)
         start, state, record = saver.restore(abstract)
@@ -123,14 +125,13 @@ def fit(
         report = Reporter(
             train,
             rate,
-            workdir if is_first() else None,
+            path if is_first() else None,
             start,
             progress=progress and is_first(),
             began=began,
-            say=say,
         )
         stack.callback(report.close)
-        step_fn = make_train_step(model, train, optimizer, device_mesh, shardings)
+        step_fn = make_train_step(model, train, optimizer, mesh, shardings)
         iterator = stack.enter_context(contextlib.closing(_closable(batches(start))))
         for step in range(start + 1, train.steps + 1):
             if _stopped_early(train, record):
@@ -147,35 +148,30 @@ def fit(
                     f"the batches ended at position {step - 1}, before train.steps={train.steps}: "
                     f"give more (epoch after epoch){fewer}"
                 )
-            state, metrics = step_fn(state, to_device(batch))
+            with report.compiling(batch):
+                state, metrics = step_fn(state, to_device(batch))
             report.log(step, metrics)
-            saver.look()
-            evaluated_best = False
+            saver.note_sealed()
+            is_best = False
             if evaluate and (step % train.evaluate_every == 0 or step == train.steps):
                 with report.pause():
                     scores = evaluate(state.eval_params, step)
                 report.write(step, {f"validation.{k}": v for k, v in scores.items()})
-                record, evaluated_best = _update(record, scores, step)
+                record, is_best = _update(record, scores, step)
             stopping = should_stop() or _stopped_early(train, record)
             due = step % train.checkpoint_every == 0 or step == train.steps
-            if due or evaluated_best or stopping:
+            if due or is_best or stopping:
                 with report.pause():
                     report.sync()
-                    saver.save(step, state, record, best=evaluated_best)
+                    saver.save(step, state, record, best=is_best)
             if stopping:
                 break
         saver.finish()
     return state
 
 
-def _say(text: str) -> None:
-    from tqdm import tqdm
-
-    tqdm.write(text, file=sys.stderr)  # goes around a progress bar
-
-
 def _closable(batches: Iterator[dict[str, np.ndarray]]) -> Any:
-    """The batches as a generator, whose closing closes theirs where they can be closed."""
+    """The batches as a generator; closing it closes them, if they can be closed."""
     try:
         yield from batches
     finally:
@@ -184,7 +180,7 @@ def _closable(batches: Iterator[dict[str, np.ndarray]]) -> Any:
 
 
 def _feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], dict[str, jax.Array]]:
-    """Puts this process's rows of a batch on its devices, as a part of the global batch."""
+    """Puts this process's rows on its devices, as its part of the global batch."""
     sharding = batch_sharding(mesh)
     _, shares = process_share(mesh)
     multiple = batch_devices(mesh) * accumulate
@@ -208,56 +204,51 @@ def _feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], di
 
 
 class _Saver:
-    """The checkpoints of a run, with what goes into each; does nothing without a workdir."""
+    """The checkpoints of a run and what goes into each; without a workdir it does nothing."""
 
     def __init__(
         self,
-        workdir: str | Path | None,
+        workdir: epath.Path | None,
         train: TrainConfig,
-        meta: dict[str, Any],
+        identity: dict[str, str],
         files: Mapping[str, bytes] | None,
-        say: Callable[[str], None],
     ) -> None:
         self._workdir = workdir
-        self._meta = meta
-        self._say = say
+        self._identity = identity
         self._checkpoints: Checkpoints | None = None
         if workdir is not None:
-            self._checkpoints = Checkpoints(workdir, train.keep_checkpoints, files, say)
+            self._checkpoints = Checkpoints(workdir, train.keep_checkpoints, files)
 
     def restore(self, abstract: TrainState) -> tuple[int, TrainState | None, Record]:
-        """(steps done, state, record) of the run so far; (0, None, Record()) of a new one."""
-        checkpoints = self._checkpoints
-        if not checkpoints or not checkpoints.newest:
+        """(steps done, state, record) of the run so far; (0, None, Record()) of a new run."""
+        checkpoints, workdir = self._checkpoints, self._workdir
+        if checkpoints is None or workdir is None or checkpoints.newest is None:
             return 0, None, Record()
-        state, saved = checkpoints.restore(abstract)
-        name, start = checkpoints.newest
-        record = _read_record(saved, f"{self._workdir}/{name}/{start}/meta")
-        check_identity(saved.get("identity"), self._meta.get("identity"), self._workdir)
-        self._say(f"continuing after step {start}")
-        # A kill may have come between the two copies of the best checkpoint.
-        if name == "best" or (record.best_step == start and not checkpoints.has_best(start)):
-            self.save(start, state, record, best=record.best_step == start)
-        return start, state, record
+        start = checkpoints.newest
+        items, meta = checkpoints.restore(abstract.to_items())
+        record = _read_record(meta, checkpoint_folder(workdir, start) / "meta")
+        check_identity(meta["identity"], self._identity, workdir)
+        _LOGGER.info("continuing after step %d", start)
+        return start, TrainState.from_items(items), record
 
     def save(self, step: int, state: TrainState, record: Record, *, best: bool) -> None:
         if self._checkpoints:
-            meta = {**self._meta, "position": step, "record": asdict(record)}
-            self._checkpoints.save(step, state, meta, best=best)
+            meta = {"identity": self._identity, "position": step, "record": asdict(record)}
+            self._checkpoints.save(step, state.to_items(), meta, best=best)
 
-    def look(self) -> None:
-        """Has a checkpoint noted that was sealed since the last step."""
+    def note_sealed(self) -> None:
+        """Notes a checkpoint that was sealed since the last step."""
         if self._checkpoints:
-            self._checkpoints.look()
+            self._checkpoints.note_sealed()
 
     def finish(self) -> None:
-        """Returns when all is on disk."""
+        """Returns when everything is on disk."""
         checkpoints, self._checkpoints = self._checkpoints, None
         if checkpoints:
             checkpoints.close()
 
     def drop(self) -> None:
-        """After a failure: finishes what is being saved, if this process is alone."""
+        """After a failure: finishes what is being saved if there are no other processes."""
         checkpoints, self._checkpoints = self._checkpoints, None
         # Several processes would wait for each other, and one of them may be dead.
         if checkpoints and jax.process_count() == 1:
@@ -265,19 +256,19 @@ class _Saver:
                 checkpoints.close()
 
 
-def _read_record(saved: Any, where: str) -> Record:
+def _read_record(saved: Any, where: epath.Path) -> Record:
     """The record of evaluations in a checkpoint's meta.
 
     Raises:
-        UserError: it holds none that fits, or what it holds beside it does not.
+        UserError: the meta is not what `_Saver.save` writes.
     """
     meta: dict[str, Any] = saved if isinstance(saved, dict) else {}
     record: Any = meta.get("record")
     keys = [field.name for field in fields(Record)]
     fitting = isinstance(record, dict) and sorted(record) == sorted(keys)
     if not isinstance(saved, dict):
-        problem = "it is no JSON object"
-    elif not isinstance(meta.get("identity") or {}, dict):
+        problem = "it is not a JSON object"
+    elif not isinstance(meta.get("identity"), dict):
         problem = 'key "identity": expected an object'
     elif not fitting or not all(type(value) in (int, float) for value in record.values()):
         problem = f'key "record": expected numbers {", ".join(keys)}'

@@ -1,55 +1,57 @@
-"""What the training loop writes and shows: metrics, the progress bar, skipped steps."""
+"""What the training loop logs and shows: metrics, the progress bar, skipped steps."""
 
 import contextlib
+import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 import optax
+from etils import epath
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
 from transformer_jax.runs.metrics import MetricsLog
 
+_LOGGER = logging.getLogger(__name__)
+
 
 class Reporter:
-    """Collects the metrics of the steps and reads them in groups, without stalling the device.
+    """Collects the metrics of the steps and reads them in groups, so the device never waits.
 
     Args:
-        train: how often to log, and how many bad steps to bear.
+        train: how often to log, and how many bad steps to allow.
         schedule: the learning rate.
-        workdir: where metrics go; None: nowhere.
-        start: steps done before.
-        progress: draw a bar.
+        workdir: where metrics are written; None: nowhere.
+        start: the number of steps done before.
+        progress: draw a progress bar.
         began: `time.perf_counter()` when the loop was called.
-        say: for lines to the user.
     """
 
     def __init__(
         self,
         train: TrainConfig,
         schedule: optax.Schedule,
-        workdir: str | Path | None,
+        workdir: epath.Path | None,
         start: int,
         *,
         progress: bool,
         began: float,
-        say: Callable[[str], None],
     ) -> None:
         from tqdm import tqdm
 
         self._train = train
         self._schedule = schedule
-        self._log = None if workdir is None else MetricsLog(workdir, start, say)
-        self._say = say
+        self._log = None if workdir is None else MetricsLog(workdir, start)
         self._began: float | None = began
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
         self._interval_start = time.perf_counter()
         self._paused = 0.0
         self._untimed_steps = 0
+        self._shapes: set[tuple[int, ...]] = set()
         self._bar = tqdm(
             total=train.steps,
             initial=start,
@@ -71,7 +73,7 @@ class Reporter:
         if self._began is not None:
             jax.block_until_ready(metrics)
             seconds = time.perf_counter() - self._began
-            self._say(f"first step done {seconds:.1f} s after the loop began")
+            _LOGGER.info("first step done %.1f s after the loop began", seconds)
             self.write(step, {"seconds_to_first_step": round(seconds, 2)})
             self._began = None
             self._interval_start, self._paused = time.perf_counter(), 0.0
@@ -104,15 +106,19 @@ class Reporter:
         record["skipped_steps"] = skipped
         self.write(step, record)
         if len(used) < len(values):
-            self._say(
-                f"step {step}: {len(values) - len(used)} of the last {len(values)} steps skipped, "
-                f"their loss was not finite ({skipped} skipped so far)"
+            _LOGGER.warning(
+                "step %d: %d of the last %d steps skipped, their loss was not finite (%d skipped "
+                "so far)",
+                step,
+                len(values) - len(used),
+                len(values),
+                skipped,
             )
         elif timed:
             self._bar.set_postfix_str(f"loss {record['loss']:.3f}, {speed:,.0f} tokens/s")
 
     def _read(self) -> list[dict[str, Any]]:
-        """The pending values on the host; raises where too many bad steps follow each other."""
+        """The pending values on the host; raises if too many bad steps are in a row."""
         values = jax.device_get([metrics for _, metrics in self._pending])
         most = self._train.max_bad_steps
         for (step, _), value in zip(self._pending, values, strict=True):
@@ -121,9 +127,9 @@ class Reporter:
                 raise UserError(
                     f"the loss or its gradient was not finite in steps {first} to {step} (data "
                     f"positions {first - 1} to {step - 1}), that is train.max_bad_steps={most} in "
-                    f"a row: stopped. None of them changed the parameters, and none is saved. Try "
-                    "a lower train.schedule.learning_rate, clip_norm, or dtype=float32 in another "
-                    "folder: this one goes on with the config it has"
+                    "a row: stopped. None of them changed the parameters, and none is saved. Try "
+                    "a lower train.schedule.learning_rate, train.clip_norm or dtype=float32, in "
+                    "another folder: a run keeps its config"
                 )
         return values
 
@@ -132,16 +138,26 @@ class Reporter:
         if self._log:
             self._log.write(step, values)
         if "validation.bleu" in values:
-            self._say(f"step {step}: validation BLEU {values['validation.bleu']:.2f}")
+            _LOGGER.info("step %d: validation BLEU %.2f", step, values["validation.bleu"])
 
     def sync(self) -> None:
-        """Returns when all that was written is in the run folder, be it a bucket."""
+        """Returns when all records are in the run folder, also if that is in a bucket."""
         if self._log:
             self._log.sync()
 
     @contextlib.contextmanager
+    def compiling(self, batch: Mapping[str, np.ndarray]) -> Iterator[None]:
+        """As `pause` around the first step of each shape of batch, which compiles."""
+        shape = (*batch["source"].shape, *batch["target"].shape)
+        with contextlib.nullcontext() if shape in self._shapes else self.pause():
+            yield
+        self._shapes.add(shape)
+
+    @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Keeps evaluation and saving out of tokens/s; before them, looks for bad steps.
+        """Leaves what happens inside out of the speed and of the progress bar's time left.
+
+        For evaluation, saving and compilation. Bad steps are looked for first.
 
         Raises:
             UserError: as `log`.
@@ -150,7 +166,10 @@ class Reporter:
             self._read()
         before = time.perf_counter()
         yield
-        self._paused += time.perf_counter() - before
+        seconds = time.perf_counter() - before
+        self._paused += seconds
+        if not self._bar.disable:
+            self._bar.last_print_t += seconds  # tqdm measures its smoothed rate from here
 
     def close(self) -> None:
         """Ends the bar and closes the files."""

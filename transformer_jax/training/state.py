@@ -1,5 +1,6 @@
-"""What training carries from step to step: arrays only, donated to each step."""
+"""The state of training: arrays only, donated to each step."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,10 +21,10 @@ class TrainState:
     params: the parameters.
     opt_state: Optax's.
     ema: exponential moving average of the parameters, or an empty dict.
-    skipped: int32 scalar, steps that changed nothing since their loss was not finite.
-    skipped_in_a_row: int32 scalar, how many of these ended with the last step.
+    skipped: int32 scalar, the number of steps left out because their loss was not finite.
+    skipped_in_a_row: int32 scalar, how many steps up to the last one were left out.
 
-    Trees of the arrays' shapes and of their shardings are TrainStates too.
+    A TrainState can also hold the shapes of these arrays, or their shardings.
     """
 
     step: Any
@@ -35,8 +36,32 @@ class TrainState:
 
     @property
     def eval_params(self) -> Any:
-        """The parameters to translate with: the average where one is kept."""
+        """The parameters to translate with: the average if one is kept."""
         return self.ema if self.ema else self.params
+
+    def to_items(self) -> dict[str, Any]:
+        """The items of a checkpoint, by name; `from_items` is the inverse."""
+        trainer = {
+            "step": self.step,
+            "opt": self.opt_state,
+            "skipped": self.skipped,
+            "skipped_in_a_row": self.skipped_in_a_row,
+        }
+        items = {"params": self.params, "trainer": trainer}
+        return items | {"ema": self.ema} if self.ema else items
+
+    @staticmethod
+    def from_items(items: Mapping[str, Any]) -> "TrainState":
+        """The state of a checkpoint."""
+        trainer = items["trainer"]
+        return TrainState(
+            step=trainer["step"],
+            params=items["params"],
+            opt_state=trainer["opt"],
+            ema=items.get("ema", {}),
+            skipped=trainer["skipped"],
+            skipped_in_a_row=trainer["skipped_in_a_row"],
+        )
 
 
 def _init(
@@ -56,7 +81,7 @@ def _init(
 def state_shardings(
     model: ModelConfig, optimizer: optax.GradientTransformation, ema: bool, mesh: Mesh
 ) -> TrainState:
-    """A NamedSharding for each array: optimizer state and average lie as their parameters."""
+    """A NamedSharding for each array; optimizer state and average are split as the parameters."""
     abstract = jax.eval_shape(lambda: _init(model, optimizer, ema, 0))
     params = param_shardings(api.logical_axes(model), abstract.params, mesh)
     everywhere = replicated(mesh)
@@ -65,7 +90,7 @@ def state_shardings(
         params=params,
         opt_state=optax.tree.map_params(
             optimizer,
-            # A factored statistic (Adafactor) has another shape than its parameter.
+            # Adafactor's factored statistics have other shapes than parameters: not split.
             lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
             abstract.opt_state,
             params,
@@ -86,7 +111,7 @@ def init_state(
     seed: int,
     shardings: TrainState,
 ) -> TrainState:
-    """A fresh state, made on the devices where it belongs."""
+    """A new state, made on its devices."""
     make = jax.jit(lambda: _init(model, optimizer, ema, seed), out_shardings=shardings)
     return make()
 
@@ -98,6 +123,6 @@ def abstract_state(
     ema: bool,
     shardings: TrainState,
 ) -> TrainState:
-    """Shapes, dtypes and shardings, for restoring without allocating first."""
+    """Shapes, dtypes and shardings, into which a checkpoint is restored."""
     shapes = jax.eval_shape(lambda: _init(model, optimizer, ema, 0))
     return shapes_on(shapes, shardings)

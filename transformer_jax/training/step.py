@@ -1,4 +1,4 @@
-"""The training step: one true mean over the global batch's target tokens, one update."""
+"""The training step: the mean loss over the target tokens of the global batch, and one update."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,10 +21,10 @@ Metrics = dict[str, jax.Array]
 def gradients(
     model: ModelConfig, train: TrainConfig, params: Any, batch: Batch, rng: jax.Array | None
 ) -> tuple[Any, Metrics]:
-    """The gradient of the mean loss over the batch's target tokens, and its sums.
+    """The gradient of the mean loss over the batch's target tokens, and the sums behind it.
 
-    With `train.accumulate` = k the rows are cut into k parts whose sums are added
-    before the one division, so the result is the gradient of the whole batch.
+    With `train.accumulate` = k the rows are cut into k parts. Their sums are added before the one
+    division, so the result is the gradient of the whole batch.
     """
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
@@ -69,10 +69,10 @@ def make_train_step(
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """The jitted step (state, batch) -> (state, metrics); the old state is donated.
 
-    A step whose loss or gradient is not finite changes neither parameters, optimizer
-    state nor average; it is counted, and the data go on.
+    A step whose loss or gradient is not finite is counted, and changes neither parameters,
+    optimizer state nor average.
 
-    Metrics are scalars over the global batch, float32 but for the counts: `loss_sum` and
+    Metrics are scalars over the global batch, float32 except for the counts: `loss_sum` and
     `nll_sum` in nats, `tokens`, `grad_norm` (before clipping), `finite` (bool), `skipped`
     and `skipped_in_a_row` (as in the state).
     """
@@ -91,7 +91,7 @@ def make_train_step(
         params = unless_skipped(optax.apply_updates(state.params, updates), state.params)
         ema = state.ema
         if train.ema_decay is not None:
-            # The first steps' parameters are worth little: let the average forget them.
+            # A smaller decay at first, so that the average forgets the initial parameters.
             decay = jnp.minimum(train.ema_decay, (1.0 + state.step) / (10.0 + state.step))
             moved = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, params)
             ema = unless_skipped(moved, ema)

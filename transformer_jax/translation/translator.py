@@ -8,7 +8,6 @@ what is computed for a sentence.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,7 +21,6 @@ from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
     batch_sharding,
-    decoding_mesh,
     decoding_rows,
     lay_out,
     num_processes,
@@ -329,37 +327,3 @@ def _laid_out(model_config: ModelConfig, params: Any, mesh: Mesh) -> Any:
         return params
     axes = api.logical_axes(model_config)
     return jax.device_put(params, param_shardings(axes, params, mesh))
-
-
-def load(workdir: str | Path, checkpoint: str = "best", **overrides: Any) -> Translator:
-    """The translator of a run folder.
-
-    Args:
-      workdir: a folder that `train.py` wrote.
-      checkpoint: `best`, `latest`, a step, or `average:N` for the mean of the last N.
-      **overrides: fields of `DecodeConfig`, over those the run was configured with.
-
-    Raises:
-      UserError: no run, or no such checkpoint, in that folder; or an override that is out of
-        its range or that the method does not read.
-    """
-    return load_named(workdir, checkpoint, **overrides)[0]
-
-
-def load_named(
-    workdir: str | Path, checkpoint: str = "best", *, together: bool = False, **overrides: Any
-) -> tuple[Translator, str]:
-    """As `load`, with the name of the checkpoint that was found, such as `best-step-2000`.
-
-    With `together`, all processes of a job make the same calls and translate on the devices of
-    them all; else this process translates for itself, on its own.
-    """
-    from transformer_jax.config import load_config
-    from transformer_jax.runs.restore import restore_params, restore_tokenizers
-
-    config = load_config(workdir)
-    decode_config = overridden(config.decode, overrides)
-    mesh = decoding_mesh(config.mesh, jax.devices() if together else jax.local_devices())
-    params, name = restore_params(workdir, checkpoint, mesh)
-    tokenizers = restore_tokenizers(workdir)
-    return Translator(config.model, params, tokenizers, decode_config, mesh=mesh), name

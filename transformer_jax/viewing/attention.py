@@ -136,7 +136,7 @@ def sentence_maps(
     """The maps of a sentence pair in a trained model, with the pieces along their sides.
 
     Args:
-        translator: from `transformer_jax.load`.
+        translator: from `Run.translator`.
         source: a sentence.
         target: its translation; None means the translator's own.
         effective: the effective attention of every layer, also where there are weights.
@@ -179,10 +179,11 @@ def draw(
 ) -> Path:
     """Heat maps of `sentence_maps`, a row for every layer and a panel for every head.
 
-        inspect.draw(tj.load("runs/quickstart"), "The dog sleeps.", path="heat.png")
+        translator = tj.open_run("runs/quickstart").translator()
+        draw(translator, "The dog sleeps.", path="heat.png")
 
     Args:
-        translator: from `transformer_jax.load`.
+        translator: from `Run.translator`.
         source: a sentence.
         target: its translation; None means the translator's own.
         path: where to write the PNG.

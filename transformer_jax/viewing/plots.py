@@ -1,14 +1,17 @@
 """Pictures of a run: its loss curve, and what its cross-attention looks at."""
 
 import io
-import sys
-from pathlib import Path
+import logging
+import os
 from typing import Any
 
 import numpy as np
+from etils import epath
 
-from transformer_jax.paths import as_path, make_folder, write_whole
-from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.paths import as_path, write_whole
+from transformer_jax.runs.folder import Run
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def _pyplot() -> Any:
@@ -20,17 +23,18 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def plot_training(workdir: str | Path) -> Path | None:
+def plot_training(run: Run) -> epath.Path | None:
     """Loss and validation BLEU against the step, as `plots/training.png`.
 
-    A record of which a number is missing, or is none, is left out, and a line says so.
+    A record in which a number is missing or not a number is left out, and a warning is logged.
 
     Returns:
-        The path, or None where the run has not logged anything yet.
+        The path, or None if the run has not logged anything yet.
     """
-    records = read_metrics(workdir)
-    losses = _points(workdir, records, "loss", "nll")
-    bleus = _points(workdir, records, "validation.bleu")
+    records = run.metrics()
+    path = run.path / "metrics.jsonl"
+    losses = _points(path, records, "loss", "nll")
+    bleus = _points(path, records, "validation.bleu")
     if not losses:
         return None
     plt = _pyplot()
@@ -50,13 +54,11 @@ def plot_training(workdir: str | Path) -> Path | None:
         right.set_ylim(0, 100)
         lines += right.get_lines()
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
-    axes.set_title(f"Training of {as_path(workdir).name}")
-    return _save(figure, as_path(workdir) / "plots" / "training.png")
+    axes.set_title(f"Training of {run.path.name}")
+    return _save(figure, run.path / "plots" / "training.png")
 
 
-def _points(
-    workdir: str | Path, records: list[dict[str, Any]], *keys: str
-) -> list[tuple[float, ...]]:
+def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:
     """(step, numbers under the keys) of each record that has the first key."""
     points = []
     for record in records:
@@ -64,18 +66,18 @@ def _points(
             try:
                 points.append(tuple(float(record[key]) for key in ("step", *keys)))
             except (KeyError, TypeError, ValueError, OverflowError):
-                print(
-                    f"note: {as_path(workdir) / 'metrics.jsonl'}: the record of step "
-                    f"{str(record['step'])[:20]} has no number under {' and '.join(keys)}; it is "
-                    "not drawn",
-                    file=sys.stderr,
+                _LOGGER.warning(
+                    "%s: the record of step %s has no number under %s; it is not drawn",
+                    path,
+                    str(record["step"])[:20],
+                    " and ".join(keys),
                 )
     return points
 
 
 def plot_cross_attention(
-    weights_TS: np.ndarray, source: list[str], target: list[str], path: str | Path
-) -> Path:
+    weights_TS: np.ndarray, source: list[str], target: list[str], path: str | os.PathLike[str]
+) -> epath.Path:
     """A heat map: which source pieces (columns) each target piece (row) looked at.
 
     Args:
@@ -98,8 +100,8 @@ def plot_cross_attention(
 
 
 def plot_attention_maps(
-    maps: dict[str, np.ndarray], source: list[str], target: list[str], path: str | Path
-) -> Path:
+    maps: dict[str, np.ndarray], source: list[str], target: list[str], path: str | os.PathLike[str]
+) -> epath.Path:
     """One heat map for every layer and head: a row of the picture is a layer.
 
     Args:
@@ -137,8 +139,8 @@ def plot_attention_maps(
     return _save(figure, as_path(path))
 
 
-def _save(figure: Any, path: Path) -> Path:
-    make_folder(path.parent)
+def _save(figure: Any, path: epath.Path) -> epath.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=130)
     write_whole(path, picture.getvalue())

@@ -1,57 +1,53 @@
-"""What a user sees of a trained run: translations of a few sentences, and pictures."""
+"""The report after training: translations of a few sentences, and pictures."""
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
+from etils import epath
 
-from transformer_jax.config import Config, load_config
 from transformer_jax.data.text import has_split, read_pairs
-from transformer_jax.paths import as_path
-from transformer_jax.translation.translator import Translation, Translator, load
+from transformer_jax.runs.folder import Run
+from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.attention import attention_weights
 from transformer_jax.viewing.plots import plot_cross_attention, plot_training
 from transformer_jax.vocabulary import EOS_ID
 
 
-def report(
-    workdir: str | Path, *, samples: int = 4, say: Callable[[str], None] = print
-) -> list[Path]:
-    """Says translations of validation sentences and draws the run's pictures.
+def report(run: Run, *, samples: int = 4) -> Iterator[str]:
+    """Translates validation sentences and draws the pictures of a run.
 
-    The heat map shows the sentence, among the first of the validation set, whose words
-    the model moves about most.
+    The heat map shows the sentence, among the first 40 of the validation set, whose word order
+    changes most.
 
-    Returns:
-        Paths of the PNG files written under `plots/`.
+    Yields:
+        Texts for the user: the translations, and the path of each picture under `plots/`.
     """
-    workdir = as_path(workdir)
-    config = load_config(workdir)
-    drawn = [plot_training(workdir)]
-    if has_split(config.data, "validation"):
-        translator = load(workdir, "best")
-        pairs = list(itertools.islice(read_pairs(config.data, "validation"), 40))
+    data = run.config.data
+    pictures = [plot_training(run)]
+    if has_split(data, "validation"):
+        translator = run.translator()
+        pairs = list(itertools.islice(read_pairs(data, "validation"), 40))
         sources = [source for source, _ in pairs]
         translations = translator.n_best(sources, 1)
         examples = list(zip(pairs, translations, strict=True))[:samples]
         for (source, reference), (best, *_) in examples:
-            say(
-                f"  {config.data.source_language}: {source}\n"
-                f"  {config.data.target_language}: {best.text}\n"
+            yield (
+                f"  {data.source_language}: {source}\n"
+                f"  {data.target_language}: {best.text}\n"
                 f"  reference: {reference}\n"
             )
-        drawn.append(_draw_cross_attention(config, translator, sources, translations, workdir))
-    return [path for path in drawn if path]
+        pictures.append(_draw_cross_attention(run, translator, sources, translations))
+    for path in filter(None, pictures):
+        yield f"drew {path}"
 
 
 def _draw_cross_attention(
-    config: Config,
+    run: Run,
     translator: Translator,
     sources: list[str],
     translations: list[list[Translation]],
-    workdir: Path,
-) -> Path | None:
+) -> epath.Path | None:
     tokenizers = translator.tokenizers
     most, chosen = -1, None
     for source, (best, *_) in zip(sources, translations, strict=True):
@@ -59,7 +55,7 @@ def _draw_cross_attention(
         if not ids or len(ids) > 24 or len(best.tokens) > 24:
             continue
         weights = attention_weights(
-            config.model, translator.params, [*ids, EOS_ID], list(best.tokens)
+            run.config.model, translator.params, [*ids, EOS_ID], list(best.tokens)
         )
         cross = [w.mean(axis=0) for name, w in weights.items() if name.startswith("cross.")]
         if not cross:
@@ -77,5 +73,5 @@ def _draw_cross_attention(
         weights_TS,
         [*tokenizers.source.pieces(source_ids), "</s>"],
         [*tokenizers.target.pieces(target_ids[:-1]), "</s>"],
-        workdir / "plots" / "cross_attention.png",
+        run.path / "plots" / "cross_attention.png",
     )

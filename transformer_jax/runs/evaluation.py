@@ -1,0 +1,183 @@
+"""Translates a test set with a run's model and scores the result by sacrebleu."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+from tqdm import tqdm
+
+from transformer_jax.config import to_dict
+from transformer_jax.data.text import read_pairs
+from transformer_jax.errors import UserError
+from transformer_jax.parallel.mesh import decoding_mesh
+from transformer_jax.parallel.processes import is_first
+from transformer_jax.paths import write_whole
+from transformer_jax.runs.folder import Run
+from transformer_jax.runs.lock import one_at_a_time
+from transformer_jax.translation.scores import (
+    Comparison,
+    Score,
+    compare,
+    corpus_scores,
+    make_metrics,
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The scores of one set of translations, and how they were made."""
+
+    name: str  #: the key in scores.json, `<set>.<checkpoint>`
+    set: str  #: what was translated
+    source_language: str
+    target_language: str
+    direction: str  #: such as `en-de`
+    checkpoint: str  #: such as `best-step-2000`
+    num_sentences: int
+    num_cut: int  #: sentences longer than the limit, whose end was cut off
+    seconds: float  #: wall time, compilation included
+    compile_seconds: float  #: of these, tracing and compiling
+    sentences_per_second: float  #: without compilation
+    decode: dict[str, Any]  #: the `DecodeConfig`
+    scores: dict[str, Score]
+    translations: str  #: the file of the translations that were scored
+    baseline: dict[str, Comparison] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON object; without `baseline` if there is none."""
+        values = dataclasses.asdict(self)
+        if self.baseline is None:
+            del values["baseline"]
+        return values
+
+    def __str__(self) -> str:
+        cut = f"{self.num_cut} cut in the input" if self.num_cut else "none cut"
+        lines = [
+            f"{self.direction}  {self.set}  checkpoint {self.checkpoint}",
+            f"{self.num_sentences} sentences scored, {cut}; {self.sentences_per_second:.1f} "
+            f"sentences/s (and {self.compile_seconds:.1f} s compiling)",
+        ]
+        lines += [f"{s.name:<8}{s.score:6.2f}  {s.signature}" for s in self.scores.values()]
+        if self.baseline is not None:
+            lines.append("against the baseline (paired bootstrap):")
+            lines += [
+                f"{c.name:<8}{c.score:6.2f} against {c.baseline_score:.2f} "
+                f"({c.score - c.baseline_score:+.2f}, p = {c.p_value:.4f})  {c.signature}"
+                for c in self.baseline.values()
+            ]
+        return "\n".join([*lines, f"translations: {self.translations}"])
+
+
+def evaluate(
+    run: Run,
+    pairs: Literal["test", "validation"] | Iterable[tuple[str, str]] = "test",
+    *,
+    checkpoint: str = "best",
+    name: str | None = None,
+    baseline: Sequence[str] | None = None,
+    ter: bool = False,
+    progress: bool = False,
+    **overrides: Any,
+) -> Report | None:
+    """Translates, scores, and writes both into the run folder.
+
+    The translations go to `translations/<set>.<checkpoint>.txt`, and the report to `scores.json`
+    under the key `<set>.<checkpoint>`. Several processes make the same call and translate on the
+    devices of all of them; the first one scores and writes.
+
+    Args:
+        run: from `open_run`.
+        pairs: a split of the run's corpus, or (source, reference) sentences.
+        checkpoint: as `which` of `Run.params`.
+        name: the name of the set; default: the split, or `pairs`.
+        baseline: other translations of the sources, to compare by paired bootstrap.
+        ter: also compute TER.
+        progress: draw a progress bar.
+        **overrides: fields of `DecodeConfig`, in place of the run's own.
+
+    Returns:
+        The report; None in all processes but the first.
+
+    Raises:
+        UserError: the set is empty or missing, a checkpoint is missing or damaged, an override is
+            not valid, or the results cannot be written.
+    """
+    # Everything that can be wrong is checked before the model is loaded and the text translated.
+    sources, references, name = _read_set(run, pairs, name)
+    if baseline is not None and len(baseline) != len(references):
+        raise UserError(
+            f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
+        )
+    source_language, target_language = run.config.data.languages
+    options: Any = {"target_language": target_language, "ter": ter}
+    make_metrics(**options)
+    run.scores()
+    mesh = decoding_mesh(run.config.mesh, jax.devices())
+    translator, checkpoint_name = run.named_translator(checkpoint, mesh, **overrides)
+    direction = f"{source_language}-{target_language}"
+    disable = None if progress and is_first() else True  # None: only on a terminal
+    with tqdm(
+        total=len(sources), desc=direction, unit=" sentences", disable=disable, leave=False
+    ) as bar:
+        decoded = translator.decode(sources, progress=bar.update)
+    if not is_first():
+        return None
+    translations = [best[0].text for best in decoded.translations]
+    key = f"{name}.{checkpoint.replace(':', '-')}"
+    path = run.path / "translations" / f"{key}.txt"
+    report = Report(
+        name=key,
+        set=name,
+        source_language=source_language,
+        target_language=target_language,
+        direction=direction,
+        checkpoint=checkpoint_name,
+        num_sentences=len(sources),
+        num_cut=decoded.num_cut,
+        seconds=round(decoded.seconds, 3),
+        compile_seconds=round(decoded.compile_seconds, 3),
+        sentences_per_second=round(
+            len(sources) / max(decoded.seconds - decoded.compile_seconds, 1e-9), 2
+        ),
+        decode=to_dict(translator.decode_config),
+        scores=corpus_scores(translations, references, **options),
+        translations=str(path),
+        baseline=(
+            None if baseline is None else compare(translations, baseline, references, **options)
+        ),
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(line + "\n" for line in translations).encode())
+        add_to_scores(run, report.name, report.to_json())
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
+    return report
+
+
+def _read_set(
+    run: Run, pairs: Literal["test", "validation"] | Iterable[tuple[str, str]], name: str | None
+) -> tuple[list[str], list[str], str]:
+    """(sources, references, the set's name)."""
+    if isinstance(pairs, str):
+        if pairs not in ("test", "validation"):
+            raise UserError(f"{pairs}: use test, validation or a list of pairs")
+        name = name or pairs
+        rows = list(read_pairs(run.config.data, pairs))
+    else:
+        name = name or "pairs"
+        rows = list(pairs)
+    if not rows:
+        raise UserError(f"{name}: there are no sentences")
+    return [source for source, _ in rows], [target for _, target in rows], name
+
+
+def add_to_scores(run: Run, name: str, report: dict[str, Any]) -> None:
+    """Adds an entry to scores.json, which another process may be doing too."""
+    path = run.path / "scores.json"
+    with one_at_a_time(path):
+        scores = run.scores() | {name: report}
+        write_whole(path, (json.dumps(scores, indent=2) + "\n").encode())

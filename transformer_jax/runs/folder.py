@@ -1,0 +1,289 @@
+"""A run folder as an object: `open_run(workdir)`."""
+
+import contextlib
+import json
+import logging
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from etils import epath
+from jax.sharding import Mesh
+
+from transformer_jax.config import Config, from_json
+from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
+from transformer_jax.decoding.config import overridden
+from transformer_jax.errors import UserError
+from transformer_jax.models.api import abstract_params, logical_axes
+from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
+from transformer_jax.paths import absolute, as_path
+from transformer_jax.runs.checkpoints import (
+    checkpoint_folder,
+    checkpoint_steps,
+    first_line,
+    read_meta,
+)
+from transformer_jax.runs.damage import find_damage
+from transformer_jax.runs.lock import only_run
+from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.translation.translator import Translator
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def open_run(workdir: str | os.PathLike[str]) -> "Run":
+    """The run in a folder that `train.py` wrote.
+
+    Args:
+        workdir: a path, or `gs://bucket/folder`.
+
+    Raises:
+        UserError: there is no run, or its `config.json` cannot be read.
+    """
+    path = as_path(workdir)
+    return Run(path, read_config(path))
+
+
+class Run:
+    """What training writes and every other command reads.
+
+    Attributes:
+        path: the run folder.
+        config: the resolved config of `config.json`.
+    """
+
+    def __init__(self, path: epath.Path, config: Config) -> None:
+        self.path = path
+        self.config = config
+        self._tokenizers: Tokenizers | None = None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records of `metrics.jsonl`, oldest first."""
+        return read_metrics(self.path)
+
+    def scores(self) -> dict[str, Any]:
+        """The reports in `scores.json`, by `<set>.<checkpoint>`; {} if there are none.
+
+        Raises:
+            UserError: it is not a JSON object.
+        """
+        path = self.path / "scores.json"
+        try:
+            scores = json.loads(path.read_text()) if path.exists() else {}
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} is not valid JSON: repair it or move it away") from error
+        if not isinstance(scores, dict):
+            raise UserError(f"{path} is not a JSON object of scores: repair it or move it away")
+        return scores
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """A context that keeps other processes from training here; see `runs.lock.only_run`."""
+        return only_run(self.path)
+
+    def checkpoints(self) -> list[int]:
+        """Steps of the finished checkpoints, ascending."""
+        return checkpoint_steps(self.path)
+
+    def tokenizers(self) -> Tokenizers:
+        """The run's tokenizers, or if they are lost, the copy in a checkpoint. Read once.
+
+        Raises:
+            UserError: there are none, or not those that the model was trained with.
+        """
+        if self._tokenizers is None:
+            self._tokenizers = self._load_tokenizers()
+        return self._tokenizers
+
+    def params(self, which: str = "best", mesh: Mesh | None = None) -> Any:
+        """Parameters to translate with: the moving average if the run keeps one.
+
+        Args:
+            which: `best` (by validation BLEU; the newest if nothing was evaluated), `latest`, a
+                step, or `average:N` (the mean of the last N; an older best one is not among them).
+            mesh: where to put them, each part read straight onto its devices; default: the
+                devices of this process, divided as the run's mesh divides them.
+
+        Raises:
+            UserError: no such checkpoint, or it is damaged; names those there are. (`latest`
+                falls back to the one before and logs a warning.)
+        """
+        return self.named_params(which, mesh)[0]
+
+    def named_params(self, which: str = "best", mesh: Mesh | None = None) -> tuple[Any, str]:
+        """As `params`, with the name of the checkpoint, such as `best-step-2000`."""
+        steps, name = self._select(which)
+        mesh = mesh or decoding_mesh(self.config.mesh, jax.local_devices())
+        total = self._read(steps[0], which, mesh)
+        for step in steps[1:]:
+            total = jax.tree.map(jnp.add, total, self._read(step, which, mesh))
+        if len(steps) > 1:
+            total = jax.tree.map(lambda x: x / len(steps), total)
+        return total, name
+
+    def translator(
+        self, checkpoint: str = "best", mesh: Mesh | None = None, **overrides: Any
+    ) -> Translator:
+        """A translator with the run's model.
+
+        Args:
+            checkpoint: as `which` of `params`.
+            mesh: as in `params`; if its devices belong to several processes, all of them make the
+                same calls.
+            **overrides: fields of `DecodeConfig`, in place of the run's own.
+
+        Raises:
+            UserError: as `params` and `tokenizers`; or an override is not valid.
+        """
+        return self.named_translator(checkpoint, mesh, **overrides)[0]
+
+    def named_translator(
+        self, checkpoint: str = "best", mesh: Mesh | None = None, **overrides: Any
+    ) -> tuple[Translator, str]:
+        """As `translator`, with the name of the checkpoint, such as `best-step-2000`."""
+        decode = overridden(self.config.decode, overrides)
+        mesh = mesh or decoding_mesh(self.config.mesh, jax.local_devices())
+        params, name = self.named_params(checkpoint, mesh)
+        model = self.config.model
+        return Translator(model, params, self.tokenizers(), decode, mesh=mesh), name
+
+    def _load_tokenizers(self) -> Tokenizers:
+        folder = self.path / "tokenizer"
+        try:
+            tokenizers = load_tokenizers(folder)
+        except UserError as error:
+            copy = self._whole_tokenizer_copy()
+            if copy is None:
+                raise
+            _LOGGER.warning("%s: using the copy in %s", error, copy)
+            tokenizers = load_tokenizers(copy)
+        for side in ("source", "target"):
+            size = getattr(tokenizers, side).vocab_size
+            expected = getattr(self.config.model, f"{side}_vocab_size")
+            if expected and size != expected:
+                raise UserError(
+                    f"{folder}: the {side} tokenizer has {size} pieces, but the model was trained "
+                    f"with {expected}: put the run's own tokenizer back"
+                )
+        return tokenizers
+
+    def _whole_tokenizer_copy(self) -> epath.Path | None:
+        for step in reversed(self.checkpoints()):
+            folder = checkpoint_folder(self.path, step)
+            if (folder / "tokenizer").is_dir() and not find_damage(folder, "tokenizer"):
+                return folder / "tokenizer"
+        return None
+
+    @property
+    def _item(self) -> str:
+        return "ema" if self.config.train.ema_decay is not None else "params"
+
+    def _select(self, which: str) -> tuple[list[int], str]:
+        """(steps to average, the name of the result)."""
+        steps = self.checkpoints()
+        if not steps:
+            raise UserError(f"--workdir={self.path}: no checkpoint here yet")
+        if which == "best" and (best := self._best_step(steps)) is not None:
+            return [best], f"best-step-{best}"
+        if which in ("best", "latest"):
+            step = self._newest_whole(steps)
+            return [step], f"step-{step}"
+        kind, _, number = which.partition(":")
+        if kind == "average" and number.isdecimal() and int(number) > 0:
+            last = steps[-self.config.train.keep_checkpoints :]  # without an older best one
+            if int(number) > len(last):
+                raise UserError(
+                    f"--checkpoint={which}: only {len(last)} checkpoints are kept here "
+                    f"(steps {', '.join(map(str, last))})"
+                )
+            return last[-int(number) :], f"average-{int(number)}-to-step-{last[-1]}"
+        if not which.isdecimal():
+            raise UserError(f"--checkpoint={which}: use best, latest, a step number or average:N")
+        if int(which) not in steps:
+            listed = ", ".join(map(str, steps))
+            raise UserError(f"--checkpoint={which}: not kept here; there are steps {listed}")
+        return [int(which)], f"step-{int(which)}"
+
+    def _best_step(self, steps: list[int]) -> int | None:
+        """The step that the newest checkpoint names as the best; None if nothing was evaluated."""
+        newest = checkpoint_folder(self.path, steps[-1])
+        problem = find_damage(newest, "meta")
+        best = None
+        if problem is None:
+            try:
+                best = read_meta(self.path, steps[-1])["best_step"]
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                problem = "its meta does not name the best step"
+        if problem is None and best is not None and best not in steps:
+            problem = f"it names step {best}, which is gone"
+        if problem is not None:
+            raise UserError(
+                f"--checkpoint=best: the newest checkpoint, {newest}, names the best one, but "
+                f"{problem}; choose a step ({', '.join(map(str, steps))}) or --checkpoint=latest"
+            )
+        return best
+
+    def _newest_whole(self, steps: list[int]) -> int:
+        problems: list[str] = []
+        for step in reversed(steps):
+            problem = find_damage(checkpoint_folder(self.path, step), self._item)
+            if problem is None:
+                if problems:
+                    _LOGGER.warning(
+                        "damaged checkpoint (%s): using step %d", "; ".join(problems), step
+                    )
+                return step
+            problems.append(f"step {step}: {problem}")
+        listed = "; ".join(problems)
+        raise UserError(f"--workdir={self.path}: no checkpoint here is whole ({listed})")
+
+    def _read(self, step: int, which: str, mesh: Mesh) -> Any:
+        """The parameters of one checkpoint."""
+        folder = checkpoint_folder(self.path, step)
+        if problem := find_damage(folder, self._item):
+            raise UserError(
+                f"--checkpoint={which}: {folder} is damaged ({problem}); choose another, or "
+                "--checkpoint=latest for the newest whole one"
+            )
+        model = self.config.model
+        abstract = abstract_params(model)
+        target = shapes_on(abstract, param_shardings(logical_axes(model), abstract, mesh))
+        # Each process reads for itself, so that one may read while others do something else.
+        index = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(
+            primary_host=index,
+            active_processes={index},
+            barrier_sync_key_prefix=f"process_{index}",
+        )
+        handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+        try:
+            with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
+                args = ocp.args.StandardRestore(target)
+                return reader.restore(absolute(folder / self._item), args=args)
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise UserError(
+                f"--checkpoint={which}: {folder} does not hold what config.json describes "
+                f"({first_line(error)})"
+            ) from error
+
+
+def read_config(workdir: epath.Path) -> Config:
+    """The config of a run folder.
+
+    Raises:
+        UserError: there is none, or this version of the package did not write it.
+    """
+    path = workdir / "config.json"
+    if not path.is_file():
+        hint = ""
+        if (workdir / "checkpoints").is_dir():
+            hint = "; its checkpoints are of tj.fit alone: call that again to get its state"
+        raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return from_json(text, str(path))
