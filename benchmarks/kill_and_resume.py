@@ -2,13 +2,12 @@
 
     python benchmarks/kill_and_resume.py --kills=30
 
-Trains a tiny model twice: once undisturbed, once killed and restarted. A third of the kills
-fall into the start (imports, tokenizer, restore), the others into training, which saves
-every ten steps. In the end it compares the parameters bit by bit, and the loss of
-every step, which depends on the parameters and on the data of that step: equal losses at
-every step, each step once, say that no data was skipped or seen twice. Prints JSON; exit
-status 1 where anything differs, where there were fewer kills than asked for (the run came to its
-end), or where of twenty or more none fell into a save.
+Trains a tiny model twice: once undisturbed, once killed and restarted. About a third of the kills
+hit the start (imports, tokenizer, restore), the others hit training, which saves every ten steps.
+At the end it compares the parameters bit by bit, and the loss of every step. A loss depends on the
+parameters and the data of its step, so equal losses, each step once, show that no data was skipped
+or seen twice. Prints JSON. The exit status is 1 if anything differs, if there were fewer kills than
+asked for (the run ended before), or if none of twenty or more kills hit a save.
 """
 
 import argparse
@@ -24,7 +23,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Of so many kills one at least must fall into a save; about a third of them does.
+#: Of this many kills at least one must hit a save; about a third do.
 ENOUGH = 20
 
 RECIPE = """
@@ -65,7 +64,7 @@ def prepare(folder: Path, steps: int) -> Path:
 
 
 def start(recipe: Path, workdir: Path) -> subprocess.Popen[bytes]:
-    """The command, always the same."""
+    """Starts the command, which is always the same."""
     return subprocess.Popen(
         [
             sys.executable,
@@ -81,7 +80,7 @@ def start(recipe: Path, workdir: Path) -> subprocess.Popen[bytes]:
 
 
 def wait_for_training(process: subprocess.Popen[bytes], workdir: Path, offset: int) -> None:
-    """Returns when log.txt, from `offset` on, says that the first step is done."""
+    """Returns when log.txt, after `offset` bytes, says that the first step is done."""
     log = workdir / "log.txt"
     while process.poll() is None:
         if log.exists() and b"first step done" in log.read_bytes()[offset:]:
@@ -102,9 +101,9 @@ def wait_for_step(process: subprocess.Popen[bytes], workdir: Path, step: int) ->
 
 
 def kill_once(recipe: Path, workdir: Path, draw: random.Random, startup: float, far: int) -> dict:
-    """Starts the command and kills it; says when and in the midst of what.
+    """Starts the command and kills it; returns at what moment that was.
 
-    One life in three ends in the start, the others after up to `far` more steps.
+    One start in three is killed before training, the others after up to `far` more steps.
     """
     log = workdir / "log.txt"
     offset = log.stat().st_size if log.exists() else 0
@@ -167,8 +166,8 @@ def main() -> int:
         assert process.wait() == 0, "the undisturbed run failed"
         kills: list[dict] = []
         while len(kills) < args.kills:
-            # Such that all the kills fit: on average the lives take half of the steps, and none
-            # comes so near the end that it could be over before its kill.
+            # So that all kills fit: on average the killed starts take half of the steps, and none
+            # comes so close to the end that it could finish before it is killed.
             far = max(1, int(1.5 * args.steps / args.kills))
             far = max(1, min(far, args.steps - 50 - newest(folder / "killed")))
             done = kill_once(recipe, folder / "killed", draw, startup, far)
