@@ -25,6 +25,23 @@ if TYPE_CHECKING:
     from transformer_jax.decoding.greedy import Greedy
     from transformer_jax.decoding.sample import Sample
     from transformer_jax.errors import UserError
+    from transformer_jax.layers.feed_forward import Glu, Mlp
+    from transformer_jax.layers.norms import LayerNorm, RMSNorm
+    from transformer_jax.mixers.bigbird import BigBird
+    from transformer_jax.mixers.full_attention import Full, FullCross
+    from transformer_jax.mixers.h3 import H3
+    from transformer_jax.mixers.linear import Linear, LinearCross
+    from transformer_jax.mixers.linformer import Linformer, LinformerCross
+    from transformer_jax.mixers.longformer import Longformer
+    from transformer_jax.mixers.mamba import Mamba
+    from transformer_jax.mixers.mlp_mixer import MlpMixer
+    from transformer_jax.mixers.performer import Performer, PerformerCross
+    from transformer_jax.mixers.reformer import Reformer
+    from transformer_jax.mixers.rwkv import RWKV
+    from transformer_jax.mixers.s4d import S4D
+    from transformer_jax.mixers.ssd import SSD
+    from transformer_jax.mixers.strided import Strided
+    from transformer_jax.mixers.window import Window
     from transformer_jax.models.api import apply, decode_step, encode, init, loss
     from transformer_jax.models.config import ModelConfig, StackConfig
     from transformer_jax.optimizers.optimizers import Adafactor, Adam, AdamW, Lion, Sgd
@@ -35,6 +52,14 @@ if TYPE_CHECKING:
         RsqrtSchedule,
     )
     from transformer_jax.parallel.mesh import MeshConfig
+    from transformer_jax.positions.alibi import Alibi
+    from transformer_jax.positions.concatenated import Concatenated
+    from transformer_jax.positions.learned import Learned
+    from transformer_jax.positions.none import NoPosition
+    from transformer_jax.positions.rope import Rope
+    from transformer_jax.positions.scalar import Scalar
+    from transformer_jax.positions.sinusoidal import Sinusoidal
+    from transformer_jax.positions.t5 import T5
     from transformer_jax.recipes import load_recipe
     from transformer_jax.runs.evaluation import Report, evaluate
     from transformer_jax.runs.folder import Run, open_run
@@ -46,36 +71,56 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"
 
-#: Module -> the public names in it.
+#: Module -> the public names in it; the same as above, for the first use of a name.
 _EXPORTS = {
-    "config": ("Config", "TrainConfig"),
-    "data.config": ("BatchConfig", "DataConfig", "TokenizerConfig"),
-    "data.sources.files": ("Files",),
-    "data.sources.grammar": ("Grammar",),
-    "data.sources.tfds": ("Tfds",),
-    "decoding.beam": ("Beam",),
-    "decoding.config": ("DecodeConfig",),
-    "decoding.greedy": ("Greedy",),
-    "decoding.sample": ("Sample",),
-    "errors": ("UserError",),
-    "models.api": ("apply", "decode_step", "encode", "init", "loss"),
-    "models.config": ("ModelConfig", "StackConfig"),
-    "optimizers.optimizers": ("Adafactor", "Adam", "AdamW", "Lion", "Sgd"),
-    "optimizers.schedules": (
-        "ConstantSchedule",
-        "CosineSchedule",
-        "LinearSchedule",
-        "RsqrtSchedule",
-    ),
-    "parallel.mesh": ("MeshConfig",),
-    "recipes": ("load_recipe",),
-    "runs.evaluation": ("Report", "evaluate"),
-    "runs.folder": ("Run", "open_run"),
-    "training.loop": ("fit",),
-    "translation.translator": ("Translator",),
+    "config": "Config TrainConfig",
+    "data.config": "BatchConfig DataConfig TokenizerConfig",
+    "data.sources.files": "Files",
+    "data.sources.grammar": "Grammar",
+    "data.sources.tfds": "Tfds",
+    "decoding.beam": "Beam",
+    "decoding.config": "DecodeConfig",
+    "decoding.greedy": "Greedy",
+    "decoding.sample": "Sample",
+    "errors": "UserError",
+    "layers.feed_forward": "Glu Mlp",
+    "layers.norms": "LayerNorm RMSNorm",
+    "mixers.bigbird": "BigBird",
+    "mixers.full_attention": "Full FullCross",
+    "mixers.h3": "H3",
+    "mixers.linear": "Linear LinearCross",
+    "mixers.linformer": "Linformer LinformerCross",
+    "mixers.longformer": "Longformer",
+    "mixers.mamba": "Mamba",
+    "mixers.mlp_mixer": "MlpMixer",
+    "mixers.performer": "Performer PerformerCross",
+    "mixers.reformer": "Reformer",
+    "mixers.rwkv": "RWKV",
+    "mixers.s4d": "S4D",
+    "mixers.ssd": "SSD",
+    "mixers.strided": "Strided",
+    "mixers.window": "Window",
+    "models.api": "apply decode_step encode init loss",
+    "models.config": "ModelConfig StackConfig",
+    "optimizers.optimizers": "Adafactor Adam AdamW Lion Sgd",
+    "optimizers.schedules": "ConstantSchedule CosineSchedule LinearSchedule RsqrtSchedule",
+    "parallel.mesh": "MeshConfig",
+    "positions.alibi": "Alibi",
+    "positions.concatenated": "Concatenated",
+    "positions.learned": "Learned",
+    "positions.none": "NoPosition",
+    "positions.rope": "Rope",
+    "positions.scalar": "Scalar",
+    "positions.sinusoidal": "Sinusoidal",
+    "positions.t5": "T5",
+    "recipes": "load_recipe",
+    "runs.evaluation": "Report evaluate",
+    "runs.folder": "Run open_run",
+    "training.loop": "fit",
+    "translation.translator": "Translator",
 }
 
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
 

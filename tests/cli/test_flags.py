@@ -82,6 +82,7 @@ def test_flags_are_collected_as_text():
             "--config.prt.text=a",
             "unknown argument --config.prt.text=a; did you mean '--config.part",
         ),
+        ("--size=7", "unknown argument --size=7; did you mean '--config.part.one.size'?"),
         ("--workdri=a", "unknown argument --workdri=a; did you mean '--workdir'?"),
         ("--part.text=a", "unknown argument --part.text=a; did you mean '--config.part.text'?"),
         ("word", "unknown argument word; did you mean '--workdir'? (see program --help)"),

@@ -25,6 +25,8 @@ class Parser(argparse.ArgumentParser):
     #: What stands before each key in a flag, and the first parts of the keys.
     _prefix: str = ""
     _keys: frozenset[str] = frozenset()
+    #: Flags into variants, such as `--method.beam_size`; only for hints.
+    _options: tuple[str, ...] = ()
 
     def error(self, message: str) -> NoReturn:
         """Raises what `main` prints."""
@@ -50,13 +52,16 @@ class Parser(argparse.ArgumentParser):
             for field in dataclasses.fields(part):
                 if dataclasses.is_dataclass(hints[field.name]) or only and field.name not in only:
                     continue
+                flag, mark = f"--{path}{field.name}", mark_of(hints[field.name])
                 group.add_argument(
-                    f"--{path}{field.name}",
+                    flag,
                     action=_Flag,
                     default=argparse.SUPPRESS,
                     metavar=_metavar(hints[field.name]),
-                    help=_help(part, field, mark_of(hints[field.name]), show_default=not title),
+                    help=_help(part, field, mark, show_default=not title),
                 )
+                if isinstance(mark, OneOf):
+                    self._options += tuple(f"{flag}.{option}" for option in _options(mark))
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """The parsed words; `flags` holds the keys of the config and the text of their values.
@@ -69,10 +74,14 @@ class Parser(argparse.ArgumentParser):
             flag, equals, value = word.partition("=")
             key = flag.removeprefix(f"--{self._prefix}")
             if not equals or key == flag or key.partition(".")[0] not in self._keys:
-                known = re.findall(r"--[\w.]+", self.format_help())
-                self.error(f"unknown argument {word}{hint(flag, known)}")
+                self.error(f"unknown argument {word}{self._hint(flag)}")
             args.flags[key] = value
         return args
+
+    def _hint(self, flag: str) -> str:
+        inside = [option for option in self._options if option.endswith(f".{flag.strip('-')}")]
+        known = re.findall(r"--[\w.]+", self.format_help())
+        return hint(flag, known) if not inside else f"; did you mean {inside[0]!r}?"
 
 
 class _Flag(argparse.Action):
@@ -112,6 +121,11 @@ def _metavar(kind: Any) -> str:
     if kind is bool:
         return "true|false"
     return {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
+
+
+def _options(mark: OneOf) -> list[str]:
+    """The options of all kinds of a family."""
+    return [field.name for cls in mark.family.values() for field in dataclasses.fields(cls)]
 
 
 def _help(

@@ -1,0 +1,37 @@
+"""`transformer_jax` has the same names for editors, which read its imports, and at run time."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import transformer_jax as tj
+
+
+def names_for_editors() -> dict[str, str]:
+    """Public name -> its module, from the imports under TYPE_CHECKING."""
+    tree = ast.parse(Path(tj.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: node.module
+        for node in imports
+        for alias in node.names
+        if node.module.startswith("transformer_jax.")
+    }
+
+
+def test_editors_see_the_names_that_exist():
+    assert {name: f"transformer_jax.{module}" for name, module in tj._MODULE_OF.items()} == (
+        names_for_editors()
+    )
+    assert dir(tj) == tj.__all__ == sorted(names_for_editors())
+
+
+@pytest.mark.parametrize("name", tj.__all__)
+def test_every_name_is_that_of_its_module(name):
+    assert getattr(tj, name).__module__.startswith(names_for_editors()[name].rpartition(".")[0])
+
+
+def test_another_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'Confgi'"):
+        _ = tj.Confgi
