@@ -19,11 +19,11 @@ import numpy as np
 
 from transformer_jax.data.batching import BatchPlan, Sampler
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.id_cache import IdCorpus, prepare_ids
+from transformer_jax.data.corpus import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
-from transformer_jax.data.subword_sampling import SubwordSampler
+from transformer_jax.data.segmentation import SubwordSampler
 from transformer_jax.data.tensorflow import has_tensorflow
-from transformer_jax.data.tokenizer import Tokenizers, prepare_tokenizers
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, train_tokenizers
 
 
 def synthetic_corpus(pairs: int = 29_000, seed: int = 0) -> IdCorpus:
@@ -97,12 +97,15 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         pairs = list(zip(read(args.source), read(args.target), strict=True))
+        trained = train_tokenizers(TokenizerConfig(), pairs)
 
-        def tokenizers() -> Tokenizers:  # as a run that is started finds them: with no candidates
-            return prepare_tokenizers(TokenizerConfig(), lambda: pairs, Path(folder))
+        def tokenizers() -> Tokenizers:
+            """A copy without cached segmentations, as a new run has it."""
+            copy = Tokenizer(trained.source.model)
+            return Tokenizers(copy, copy)
 
-        plain = prepare_ids(pairs, tokenizers(), folder, "plain")
-        text = prepare_ids(pairs, tokenizers(), folder, "text", sampling_alpha=0.2)
+        plain = prepare_ids(lambda: pairs, tokenizers(), folder, "plain")
+        text = prepare_ids(lambda: pairs, tokenizers(), folder, "text", sampling_alpha=0.2)
         for engine in engines:
             row("stored ids", plain, engine)
         for engine in engines:

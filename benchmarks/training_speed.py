@@ -45,16 +45,14 @@ def make_batches(arguments: argparse.Namespace) -> list[dict[str, np.ndarray]]:
 
     from transformer_jax.data.batching import BatchPlan, make_batch
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
-    from transformer_jax.data.id_cache import prepare_ids
-    from transformer_jax.data.tokenizer import prepare_tokenizers
+    from transformer_jax.data.corpus import prepare_ids
+    from transformer_jax.data.tokenizer import train_tokenizers
 
     if arguments.source:
         pairs = list(zip(read(arguments.source), read(arguments.target), strict=True))
         with tempfile.TemporaryDirectory() as folder:
-            tokenizers = prepare_tokenizers(
-                TokenizerConfig(vocab_size=VOCAB), lambda: iter(pairs), Path(folder)
-            )
-            corpus = prepare_ids(pairs, tokenizers, Path(folder) / "ids", "benchmark")
+            tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB), pairs)
+            corpus = prepare_ids(lambda: pairs, tokenizers, Path(folder) / "ids", "benchmark")
     else:
         corpus = synthetic_corpus()
     config = BatchConfig(tokens=arguments.tokens, num_buckets=arguments.shapes)

@@ -19,7 +19,7 @@ from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
-from transformer_jax.data.tokenizer import prepare_tokenizers
+from transformer_jax.data.tokenizer import train_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api
@@ -47,9 +47,8 @@ def run_folder(tmp_path_factory):
         (text / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     files = {"test_source": (str(text / "test.en"),), "test_target": (str(text / "test.de"),)}
     tokenizer = TokenizerConfig(vocab_size=34, byte_fallback=False)
-    tokenizers = prepare_tokenizers(
-        tokenizer, lambda: zip(sources, references, strict=True), folder / "tokenizer"
-    )
+    tokenizers = train_tokenizers(tokenizer, zip(sources, references, strict=True))
+    tokenizers.save(folder / "tokenizer")
     size = tokenizers.source.vocab_size
     stack = StackConfig(num_layers=1)
     config = Config(

@@ -11,9 +11,9 @@ import pytest
 from transformer_jax.data.batching import BatchPlan, make_batch
 from transformer_jax.data.bucketing import LengthHistogram, assign_boxes, choose_boxes
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.id_cache import IdCorpus, prepare_ids
-from transformer_jax.data.subword_sampling import SubwordSampler
-from transformer_jax.data.tokenizer import Tokenizers, prepare_tokenizers, train_tokenizer
+from transformer_jax.data.corpus import IdCorpus, prepare_ids
+from transformer_jax.data.segmentation import SubwordSampler
+from transformer_jax.data.tokenizer import Tokenizers, train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
@@ -246,7 +246,7 @@ def sampled(tmp_path_factory):
     joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
     tokenizers = Tokenizers(joint, joint)
     folder = tmp_path_factory.mktemp("ids")
-    corpus = prepare_ids(pairs, tokenizers, folder, "k", sampling_alpha=0.2, progress=False)
+    corpus = prepare_ids(lambda: pairs, tokenizers, folder, "k", sampling_alpha=0.2)
     return pairs, tokenizers, corpus
 
 
@@ -307,5 +307,5 @@ def multi30k_corpus(tmp_path_factory):
     ]
     pairs = list(zip(*sides, strict=True))
     cache = tmp_path_factory.mktemp("multi30k")
-    tokenizers = prepare_tokenizers(TokenizerConfig(), lambda: pairs, cache / "tokenizer")
-    return prepare_ids(pairs, tokenizers, cache, "multi30k", progress=False)
+    tokenizers = train_tokenizers(TokenizerConfig(), pairs)
+    return prepare_ids(lambda: pairs, tokenizers, cache, "multi30k")

@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax.data.batching import BatchPlan, make_batch
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.id_cache import IdCorpus
+from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.python_pipeline import prefetched
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
@@ -124,7 +124,7 @@ def test_a_program_that_forgets_its_stream_still_ends(engine):
 import numpy as np
 from transformer_jax.data.batching import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.id_cache import IdCorpus
+from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
 plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=64))

@@ -1,5 +1,7 @@
-"""The text of a config: splits, hold-out, languages, and what is refused."""
+"""The text of a config: splits, hold-out, languages, one reading, and what is refused."""
 
+import gzip
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,12 +10,23 @@ from typing import Any
 
 import pytest
 
-from transformer_jax.data.config import DataConfig
-from transformer_jax.data.sources.base import Split
+from transformer_jax.data import text as text_module
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.corpus import cache_name
+from transformer_jax.data.sources import files as files_module
+from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.text import check_splits, fingerprint, has_split, read_pairs, resolve
+from transformer_jax.data.text import (
+    TrainingText,
+    check_splits,
+    fingerprint,
+    has_split,
+    read_pairs,
+    resolve,
+)
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, train_tokenizers
 from transformer_jax.errors import UserError
 
 
@@ -186,3 +199,103 @@ def test_languages_are_named_or_read_off_the_files() -> None:
             resolve(change(files, train_source=tuple(vague.split(","))))
     with pytest.raises(UserError, match=r"data\.source_language is not set"):
         resolve(DataConfig(Tfds("wmt14_translate/de-en")))
+
+
+SMALL = TokenizerConfig(vocab_size=285)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
+    """60 pairs, of which 5 are held out. The files are old enough for their digests to be kept."""
+    monkeypatch.setattr(text_module, "_HELD_OUT", {})
+    monkeypatch.setattr(files_module, "_DIGESTS", {})
+    for language in ("en", "de"):
+        path = tmp_path / f"train.{language}.gz"
+        lines = "".join(f"{language} word{i} x\u2028y {'z' * (i % 7)}\n" for i in range(60))
+        path.write_bytes(gzip.compress(lines.encode()))
+        os.utime(path, (1, 1))
+    source = Files(
+        train_source=(f"{tmp_path}/train.en.gz",), train_target=(f"{tmp_path}/train.de.gz",)
+    )
+    return DataConfig(source, validation_from_train=5, cache_dir=str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are opened."""
+    names: list[str] = []
+
+    class Watched(files_module._HashedFile):
+        def __init__(self, path: str) -> None:
+            names.append(Path(path).name)
+            super().__init__(path)
+
+    monkeypatch.setattr(files_module, "_HashedFile", Watched)
+    return names
+
+
+def first_run(data: DataConfig, limit: int = 3) -> tuple[list[Pair], Tokenizers, list[list[int]]]:
+    """What training needs of the text of a new run."""
+    with TrainingText(data, SMALL) as text:
+        validation = text.validation(limit)
+        tokenizers = text.tokenizers()
+        corpus = text.ids(tokenizers, None)
+        return validation, tokenizers, [corpus.source(i).tolist() for i in range(len(corpus))]
+
+
+@pytest.mark.parametrize("in_memory", [1 << 26, 100])
+def test_a_first_run_reads_its_text_once(
+    corpus: DataConfig, opened: list[str], in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "_IN_MEMORY", in_memory)
+    validation, tokenizers, ids = first_run(corpus)
+    # The report after training shows translations of validation sentences.
+    assert list(read_pairs(corpus, "validation"))[:3] == validation
+    assert sorted(opened) == ["train.de.gz", "train.en.gz"]
+    # It is the same text that is read in three passes.
+    assert validation == list(read_pairs(corpus, "validation"))[:3]
+    pairs = list(read_pairs(corpus, "train"))
+    assert tokenizers.source.model == train_tokenizers(SMALL, pairs).source.model
+    assert ids == [tokenizers.source.encode(source) for source, _ in pairs]
+    assert [path.name for path in Path(corpus.cache_dir or "").iterdir()] == [
+        cache_name(tokenizers, fingerprint(corpus, "train"))
+    ]
+
+
+def test_a_run_that_goes_on_reads_the_text_once_and_encodes_nothing(
+    corpus: DataConfig, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validation, tokenizers, _ = first_run(corpus)
+    monkeypatch.setattr(files_module, "_DIGESTS", {})  # as in another process
+    monkeypatch.setattr(text_module, "_HELD_OUT", {})
+    monkeypatch.setattr(Tokenizer, "encode_batch", None)
+    opened.clear()
+    with TrainingText(corpus) as text:
+        assert text.validation(3) == validation
+        text.ids(tokenizers, None)
+    assert sorted(opened) == ["train.de.gz", "train.en.gz"]
+
+
+def test_a_changed_file_is_read_again(corpus: DataConfig, opened: list[str]) -> None:
+    first_run(corpus)
+    before = fingerprint(corpus, "train")
+    path = Path(corpus.source.train_source[0])  # type: ignore[attr-defined]
+    text = gzip.decompress(path.read_bytes()).replace(b"word1 ", b"wort1 ")
+    path.write_bytes(gzip.compress(text))
+    assert fingerprint(corpus, "train") != before
+    os.utime(path, (1, 1))
+    assert fingerprint(corpus, "train") != before
+
+
+def test_a_full_disk_is_one_line(corpus: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(text_module._Spool, "add", full)
+    with TrainingText(corpus, SMALL) as text, pytest.raises(UserError, match="No space left"):
+        text.tokenizers()
+
+
+def test_a_text_without_tokenizer_config_trains_none(corpus: DataConfig) -> None:
+    with TrainingText(corpus) as text, pytest.raises(ValueError, match="tokenizer config"):
+        text.tokenizers()

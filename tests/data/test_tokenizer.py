@@ -15,9 +15,9 @@ from transformer_jax.data.tokenizer import (
     Tokenizer,
     Tokenizers,
     load_tokenizers,
-    prepare_tokenizers,
     settled_vocab_size,
     train_tokenizer,
+    train_tokenizers,
     vocabulary_sizes,
 )
 from transformer_jax.errors import UserError
@@ -135,27 +135,30 @@ def test_damaged_missing_and_foreign_models(tmp_path, tokenizer):
         Tokenizer(foreign.getvalue(), "foreign.model")
 
 
-def test_prepare_trains_once_stores_and_reuses(tmp_path):
-    calls = []
-
-    def pairs():
-        calls.append(1)
-        return zip(sentences(0), sentences(1), strict=True)
-
-    made = prepare_tokenizers(SMALL, pairs, tmp_path / "joint")
+def test_train_save_and_load(tmp_path):
+    pairs = list(zip(sentences(0), sentences(1), strict=True))
+    made = train_tokenizers(SMALL, iter(pairs))
+    made.save(tmp_path / "joint")
     assert made.joint and [p.name for p in (tmp_path / "joint").iterdir()] == ["joint.model"]
-    again = prepare_tokenizers(SMALL, pairs, tmp_path / "joint")
-    assert len(calls) == 1 and again.source.model == made.source.model
     assert load_tokenizers(tmp_path / "joint").target.model == made.target.model
 
-    split = prepare_tokenizers(replace(SMALL, joint=False), pairs, tmp_path / "two")
+    split = train_tokenizers(replace(SMALL, joint=False), iter(pairs))
+    split.save(tmp_path / "two")
     assert not split.joint and not load_tokenizers(tmp_path / "two").joint
     assert sorted(p.name for p in (tmp_path / "two").iterdir()) == ["source.model", "target.model"]
+    for side, tokenizer in enumerate((split.source, split.target)):  # each from its own text
+        alone = train_tokenizer(SMALL, [pair[side] for pair in pairs])
+        assert tokenizer.model == alone.model
 
-    given = replace(SMALL, source_model=str(tmp_path / "joint" / "joint.model"))
-    copied = prepare_tokenizers(given, pairs, tmp_path / "copied")
+    def must_not_read():
+        raise AssertionError("a given model needs no text")
+        yield
+
+    given = replace(SMALL, vocab_size=None, source_model=str(tmp_path / "joint" / "joint.model"))
+    copied = train_tokenizers(given, must_not_read())
     assert copied.joint and copied.source.model == made.source.model
-    assert (tmp_path / "copied" / "joint.model").read_bytes() == made.source.model
+    half = train_tokenizers(replace(given, joint=False, vocab_size=330), iter(pairs))
+    assert half.source.model == made.source.model and half.target.model == split.target.model
 
 
 def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_path, tokenizer, bpe):
@@ -168,7 +171,7 @@ def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_pat
         ("character_coverage", 0.9, "is trained already: set it to 1.0"),
     ):
         config = replace(given, **{key: value})
-        for use in (vocabulary_sizes, lambda c: prepare_tokenizers(c, lambda: [], tmp_path / "no")):
+        for use in (vocabulary_sizes, lambda c: train_tokenizers(c, [])):
             with pytest.raises(UserError, match=rf"tokenizer\.{key}={value} has .*{words}$"):
                 use(config)
     unigram = replace(given, source_model=str(tmp_path / "unigram.model"), kind="bpe")
@@ -184,7 +187,7 @@ def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_pat
 def test_joint_with_two_different_models_is_refused(tmp_path):
     config = replace(SMALL, source_model="a.model", target_model="b.model")
     with pytest.raises(UserError, match="joint"):
-        prepare_tokenizers(config, lambda: [], tmp_path)
+        train_tokenizers(config, [])
     with pytest.raises(UserError, match="no tokenizer in"):
         load_tokenizers(tmp_path)
 

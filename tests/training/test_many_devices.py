@@ -19,7 +19,7 @@ from tests.training import toy
 from dataclasses import replace
 from transformer_jax.data.batching import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.id_corpus import IdCorpus
+from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit

@@ -34,7 +34,7 @@ from transformer_jax.data.shapes import (
 from transformer_jax.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_jax.data.id_corpus import IdCorpus
+    from transformer_jax.data.corpus import IdCorpus
 
 Batch = dict[str, np.ndarray]
 #: (corpus, pair indices, epoch) -> source ids and target ids of each pair, no EOS.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from transformer_jax.data.batching import Batch, BatchPlan, Sampler, make_batch
-from transformer_jax.data.id_corpus import IdCorpus
+from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.python_pipeline import prefetched
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 

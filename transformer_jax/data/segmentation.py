@@ -1,8 +1,8 @@
-"""Random segmentations of a text by a SentencePiece model, the same in every process.
+"""Subword regularisation: random segmentations of a text, the same in every process.
 
-SentencePiece draws its own samples from a generator that cannot be pinned down: with the
-same seeds another process draws others, and a run that is stopped and continued would not
-see what an undisturbed one sees. So the draw is ours.
+SentencePiece's own sampling cannot be seeded reproducibly: with the same seed another process
+draws other samples, and a resumed run would differ from an uninterrupted one. This module
+therefore draws itself, from a seed that is a pure function of (seed, epoch, pair, side).
 
 - unigram: among the `NBEST` most probable segmentations, proportionally to
   P(segmentation) ** alpha (Kudo 2018, arXiv:1804.10959, section 3.3, with l = 64).
@@ -11,18 +11,20 @@ see what an undisturbed one sees. So the draw is ours.
   segmentation.
 """
 
-from __future__ import annotations
-
 import heapq
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-#: Kudo's l: so many segmentations stand for all of them.
+if TYPE_CHECKING:
+    from transformer_jax.data.corpus import IdCorpus
+    from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+
+#: l of Kudo 2018: samples are drawn from this many segmentations.
 NBEST = 64
 
-#: Of segmentations of a unigram model that are kept; Multi30k's 58,000 sentences take 297 MiB.
+#: Bytes of cached segmentations of a unigram model; Multi30k's 58,000 sentences take 297 MiB.
 KEPT_BYTES = 1 << 29
 
 #: (text, generator, alpha) -> ids.
@@ -52,11 +54,11 @@ def is_bpe(processor: Any) -> bool:
 
 
 class _BestSegmentations:
-    """The `NBEST` most probable segmentations of texts, kept as long as there is room.
+    """The `NBEST` most probable segmentations of texts, cached while there is room.
 
-    Looking for them is nearly all the work of a draw, and an epoch asks for the same texts as
-    the last one. What has come first stays: with every text asked for once an epoch, making
-    room would throw out each just before it is wanted again.
+    Computing them is nearly all the work of a draw, and every epoch asks for the same texts.
+    The first entries stay: each text is asked for once an epoch, so evicting the oldest entry
+    would always remove the one that is needed next.
 
     Args:
         processor: a unigram `SentencePieceProcessor`.
@@ -76,7 +78,7 @@ class _BestSegmentations:
         found = (
             np.array([i for ids in segmentations for i in ids], np.int32),
             np.cumsum([len(ids) for ids in segmentations], dtype=np.int32),
-            # What is unknown is so in all of them, so its score need not be the one that was used.
+            # An unknown character is unknown in all of them: its score does not matter.
             np.array([self._scores[ids].sum() for ids in segmentations]),
         )
         size = len(text) + sum(array.nbytes for array in found)
@@ -143,3 +145,51 @@ def _merged(
 
 def _byte(processor: Any, byte: int) -> int:
     return int(processor.piece_to_id(f"<0x{byte:02X}>"))
+
+
+class SubwordSampler:
+    """Samples segmentations for `make_batch(..., sampler=...)`.
+
+    It needs a corpus made with `prepare_ids(..., sampling_alpha=alpha)`, which keeps the text
+    and plans lengths with room for samples. A sample that is still too long for its batch's
+    shape is replaced by the most probable segmentation.
+
+    Args:
+        tokenizers: of both languages.
+        alpha: smoothing (unigram) or merge dropout probability (BPE), > 0.
+        seed: of the samples.
+    """
+
+    def __init__(self, tokenizers: "Tokenizers", alpha: float, seed: int = 0):
+        if alpha <= 0:
+            raise ValueError(f"alpha must be > 0, got {alpha}")
+        self.tokenizers, self.alpha, self.seed = tokenizers, alpha, seed
+
+    def __call__(
+        self, corpus: "IdCorpus", rows: np.ndarray, epoch: int
+    ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
+        """Sampled source and target ids of the pairs `rows`, without EOS."""
+        seeds = _seeds(self.seed, epoch, rows)
+        tokenizers = self.tokenizers
+        return (
+            self._sampled(tokenizers.source, map(corpus.source_text, rows), seeds[0]),
+            self._sampled(tokenizers.target, map(corpus.target_text, rows), seeds[1]),
+        )
+
+    def _sampled(
+        self, tokenizer: "Tokenizer", texts: Iterable[str], seeds: np.ndarray
+    ) -> list[Sequence[int]]:
+        return [
+            tokenizer.encode_sampled(text, int(seed), self.alpha)
+            for text, seed in zip(texts, seeds, strict=True)
+        ]
+
+
+def _seeds(seed: int, epoch: int, rows: np.ndarray) -> np.ndarray:
+    """[2, rows] well-mixed 32-bit seeds (SplitMix64 finaliser, Steele et al. 2014)."""
+    first, second = np.random.SeedSequence([seed, epoch]).generate_state(2, np.uint64)
+    with np.errstate(over="ignore"):
+        x = np.asarray(rows, np.uint64) + np.stack([[first], [second]])
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((x ^ (x >> np.uint64(31))) & np.uint64(0xFFFFFFFF))

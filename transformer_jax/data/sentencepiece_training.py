@@ -3,8 +3,6 @@
 Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.07909).
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable
@@ -20,12 +18,37 @@ from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 _TRAINING_THREADS = 4
 
 
+class Reservoir:
+    """Keeps at most `limit` sentences, uniformly at random and always the same ones.
+
+    Algorithm R of Vitter 1985.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.sentences: list[str] = []
+        self._limit, self._count = limit, 0
+        self._random = np.random.Generator(np.random.PCG64(0))
+        self._draws: list[float] = []
+
+    def add(self, sentence: str) -> None:
+        """Keeps the sentence, or not."""
+        if self._count < self._limit:
+            self.sentences.append(sentence)
+        else:
+            if not self._draws:
+                self._draws = self._random.random(65536).tolist()
+            place = int(self._draws.pop() * (self._count + 1))
+            if place < self._limit:
+                self.sentences[place] = sentence
+        self._count += 1
+
+
 def train_model(config: TokenizerConfig, sentences: Iterable[str], side: str = "joint") -> bytes:
     """Trains a SentencePiece model; the same sentences give the same bytes on any machine.
 
     Args:
-        config: kind, vocab_size, byte_fallback, character_coverage, max_training_sentences.
-        sentences: the text; above the maximum a fixed random subset is used.
+        config: kind, vocab_size, byte_fallback, character_coverage.
+        sentences: the text; all of it is held in memory (see `Reservoir`).
         side: "joint", "source" or "target", for error messages.
 
     Returns:
@@ -36,7 +59,7 @@ def train_model(config: TokenizerConfig, sentences: Iterable[str], side: str = "
     """
     import sentencepiece
 
-    sample = _reservoir(sentences, config.max_training_sentences)
+    sample = list(sentences)
     if not any(line.strip() for line in sample):
         raise UserError(f"no text to train the {side} tokenizer on: the corpus is empty")
     model = io.BytesIO()
@@ -64,34 +87,15 @@ def train_model(config: TokenizerConfig, sentences: Iterable[str], side: str = "
 def _explain(error: Exception, config: TokenizerConfig, side: str) -> str:
     message = " ".join(str(error).split())
     key = f"tokenizer.vocab_size={config.trained_vocab_size}"
-    if found := re.search(r"Vocabulary size too high.*<= (\d+)", message):
+    if match := re.search(r"Vocabulary size too high.*<= (\d+)", message):
         return (
             f"{key} is larger than the {side} text supports; "
-            f"the maximum for this corpus is {found[1]}"
+            f"the maximum for this corpus is {match[1]}"
         )
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
             f"{key} is too small for the {side} text: its characters, the 4 special ids "
-            f"{'and 256 bytes ' if config.byte_fallback else ''}need at least {found[1]}; "
+            f"{'and 256 bytes ' if config.byte_fallback else ''}need at least {match[1]}; "
             "raise it or lower tokenizer.character_coverage"
         )
     return f"cannot train the {side} tokenizer: {message}"
-
-
-def _reservoir(sentences: Iterable[str], limit: int) -> list[str]:
-    """At most `limit` sentences, uniformly at random and always the same ones (algorithm R)."""
-    if limit < 1:
-        raise UserError(f"tokenizer.max_training_sentences must be at least 1, got {limit}")
-    kept: list[str] = []
-    random = np.random.Generator(np.random.PCG64(0))
-    draws: list[float] = []
-    for count, sentence in enumerate(sentences):
-        if count < limit:
-            kept.append(sentence)
-            continue
-        if not draws:
-            draws = random.random(65536).tolist()
-        place = int(draws.pop() * (count + 1))
-        if place < limit:
-            kept[place] = sentence
-    return kept

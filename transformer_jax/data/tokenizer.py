@@ -1,33 +1,27 @@
 """SentencePiece tokenizers: train, store, load, encode, decode.
 
-Normalisation is SentencePiece's "identity": no NFKC, so that `…`, `½`, `„` and
-decomposed accents leave the model as they entered it. NFKC would rewrite the
-target side too, and the detokenised output could then never equal such a
-reference. Runs of spaces, and spaces at either end, are reduced as SentencePiece
-does by default; other text round-trips exactly (with byte fallback even
-characters never seen in training), except U+2581 `▁`, SentencePiece's own sign
-for a space.
+Normalisation is SentencePiece's "identity": no NFKC, so that `…`, `½`, `„` and decomposed
+accents are not changed. NFKC would rewrite the target side too, and the output could then never
+equal such a reference. Runs of spaces, and spaces at either end, are reduced, as SentencePiece
+does by default. Other text round-trips exactly (with byte fallback also characters that the
+training text does not have), except U+2581 `▁`, SentencePiece's own sign for a space.
 """
-
-from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
-from transformer_jax.data.sentencepiece_training import train_model
+from transformer_jax.data.sentencepiece_training import Reservoir, train_model
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, make_folder, write_whole
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-
-Pairs = Callable[[], Iterable[tuple[str, str]]]
 
 
 class Tokenizer:
@@ -66,7 +60,7 @@ class Tokenizer:
             )
 
     @classmethod
-    def from_file(cls, path: Path | str) -> Tokenizer:
+    def from_file(cls, path: Path | str) -> Self:
         """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
         try:
             model = as_path(path).read_bytes()
@@ -112,8 +106,8 @@ class Tokenizer:
         return list(self._processor.encode(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text, in one call and in this thread."""
-        return list(self._processor.encode(list(texts), num_threads=1))
+        """`encode` of each text, in SentencePiece's threads, one per core."""
+        return list(self._processor.encode(list(texts), num_threads=-1))
 
     def encode_sampled(self, text: str, seed: int, alpha: float = 0.1) -> list[int]:
         """A random segmentation of the text, a pure function of the arguments.
@@ -194,30 +188,67 @@ def has_tokenizers(folder: Path | str) -> bool:
     )
 
 
-def prepare_tokenizers(config: TokenizerConfig, pairs: Pairs, folder: Path | str) -> Tokenizers:
-    """The run's tokenizers: those in `folder`, else the given models, else newly trained.
+class TokenizerTraining:
+    """Collects text pair by pair, then trains the tokenizers that the config does not give.
 
     Args:
         config: kind, size, or the paths of given models.
-        pairs: returns a fresh iterator over (source, target) texts at each call;
-            called only if something has to be trained.
-        folder: where the models are stored, normally `<workdir>/tokenizer`.
 
     Raises:
-        UserError: a given model cannot be used or is not what the config says, or the corpus
-            cannot support the vocabulary.
+        UserError: a given model cannot be used or is not what the config says.
     """
-    folder = as_path(folder)
-    if has_tokenizers(folder):
-        return load_tokenizers(folder)
-    source, target = _given(config)
-    if config.joint:
-        source = target = source or train_tokenizer(config, _both(pairs))
-    source = source or train_tokenizer(config, (s for s, _ in pairs()), "source")
-    target = target or train_tokenizer(config, (t for _, t in pairs()), "target")
-    tokenizers = Tokenizers(source, target)
-    tokenizers.save(folder)
-    return tokenizers
+
+    def __init__(self, config: TokenizerConfig) -> None:
+        self._config = config
+        self._given = _given(config)
+        sides = ("joint", "joint") if config.joint else ("source", "target")
+        self._sides = sides
+        self._text = {
+            side: Reservoir(config.max_training_sentences)
+            for side, given in zip(sides, self._given, strict=True)
+            if not given
+        }
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether anything has to be trained."""
+        return bool(self._text)
+
+    def add(self, source: str, target: str) -> None:
+        """Takes one sentence pair of the training text."""
+        for side, sentence in zip(self._sides, (source, target), strict=True):
+            if side in self._text:
+                self._text[side].add(sentence)
+
+    def train(self) -> Tokenizers:
+        """The tokenizers, given or trained on what was added.
+
+        Raises:
+            UserError: the text cannot support the vocabulary.
+        """
+        trained = {
+            side: Tokenizer(
+                train_model(self._config, text.sentences, side), f"the {side} tokenizer"
+            )
+            for side, text in self._text.items()
+        }
+        source, target = (
+            given or trained[side] for given, side in zip(self._given, self._sides, strict=True)
+        )
+        return Tokenizers(source, target)
+
+
+def train_tokenizers(config: TokenizerConfig, pairs: Iterable[tuple[str, str]]) -> Tokenizers:
+    """The tokenizers that the config gives, or that are trained on the pairs.
+
+    Raises:
+        UserError: a given model cannot be used, or the text cannot support the vocabulary.
+    """
+    training = TokenizerTraining(config)
+    if training.needs_text:
+        for source, target in pairs:
+            training.add(source, target)
+    return training.train()
 
 
 def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
@@ -280,11 +311,8 @@ def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
 def train_tokenizer(
     config: TokenizerConfig, sentences: Iterable[str], side: str = "joint"
 ) -> Tokenizer:
-    """A tokenizer trained on the sentences; see `sentencepiece_training.train_model`."""
-    return Tokenizer(train_model(config, sentences, side), f"the {side} tokenizer")
-
-
-def _both(pairs: Pairs) -> Iterator[str]:
-    for source, target in pairs():
-        yield source
-        yield target
+    """One tokenizer, trained on the sentences (at most `max_training_sentences` of them)."""
+    text = Reservoir(config.max_training_sentences)
+    for sentence in sentences:
+        text.add(sentence)
+    return Tokenizer(train_model(config, text.sentences, side), f"the {side} tokenizer")

@@ -3,12 +3,10 @@
 import contextlib
 import dataclasses
 import hashlib
-import itertools
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,11 +15,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import Config, from_json, to_json
 from transformer_jax.data.batching import BatchPlan
-from transformer_jax.data.id_cache import IdCorpus, prepare_ids
+from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
-from transformer_jax.data.subword_sampling import SubwordSampler
-from transformer_jax.data.text import check_splits, fingerprint, has_split, read_pairs
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, prepare_tokenizers
+from transformer_jax.data.segmentation import SubwordSampler
+from transformer_jax.data.text import TrainingText, check_splits, has_split
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
@@ -36,7 +34,6 @@ from transformer_jax.runs.resume import Start, check_stored_identity, resolve
 from transformer_jax.training.loop import Evaluate, fit
 from transformer_jax.translation.scores import corpus_scores, make_metrics
 from transformer_jax.translation.translator import Translator
-from transformer_jax.user_cache import user_cache
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -77,9 +74,11 @@ def run(
     with RunLog() as log, contextlib.ExitStack() as lock:
         start = _resolve(config, path, lock)
         mesh = make_mesh(start.config.mesh)
-        tokenizers, validation = _read_text(start, path)
-        config = _complete(start.config, tokenizers, mesh)
-        corpus, plan = _plan(config, tokenizers, progress)
+        training = start.config.tokenizer if start.is_new and is_first() else None
+        with TrainingText(start.config.data, training) as text:
+            tokenizers, validation = _read_text(start, text, path)
+            config = _complete(start.config, tokenizers, mesh)
+            corpus, plan = _plan(config, tokenizers, text, progress)
         identity = {
             "training data": plan.fingerprint,
             "training text": corpus.fingerprint,
@@ -115,28 +114,27 @@ def _resolve(config: Config, workdir: epath.Path, lock: contextlib.ExitStack) ->
     return Start(from_json(text, "config"), is_new, has_folder)
 
 
-def _read_text(start: Start, workdir: epath.Path) -> tuple[Tokenizers, list[Pair]]:
+def _read_text(
+    start: Start, text: TrainingText, workdir: epath.Path
+) -> tuple[Tokenizers, list[Pair]]:
     """The tokenizers, read or learned by the first process, and the validation pairs."""
     config = start.config
-    validation = _validation(config)
+    validation = _validation(config, text)
 
     def prepare() -> list[str]:
         if start.is_new:  # any tokenizer here is of a start that failed
             _LOGGER.info("tokenizer: learning the vocabulary from the training text")
-            with tempfile.TemporaryDirectory() as folder:
-                made = prepare_tokenizers(
-                    config.tokenizer, lambda: read_pairs(config.data, "train"), folder
-                )
+            made = text.tokenizers()
         else:
             made = Run(workdir, config).tokenizers()
         models = [made.source.model] + [made.target.model] * (not made.joint)
         return [model.hex() for model in models]
 
-    models = [Tokenizer(bytes.fromhex(text)) for text in from_first(prepare)]
+    models = [Tokenizer(bytes.fromhex(model)) for model in from_first(prepare)]
     return Tokenizers(models[0], models[-1]), validation
 
 
-def _validation(config: Config) -> list[Pair]:
+def _validation(config: Config, text: TrainingText) -> list[Pair]:
     """The pairs that BLEU is measured on while training; [] if there is no validation set.
 
     Raises:
@@ -158,14 +156,7 @@ def _validation(config: Config) -> list[Pair]:
         return []
     make_metrics(target_language=config.data.languages[1])
 
-    def read() -> list[Pair]:
-        pairs = read_pairs(config.data, "validation")
-        first = list(itertools.islice(pairs, config.train.evaluate_sentences))
-        for _ in pairs:  # files of unequal length are noticed at their end
-            pass
-        return first
-
-    return list(one_host_at_a_time(read))
+    return list(one_host_at_a_time(lambda: text.validation(config.train.evaluate_sentences)))
 
 
 def _complete(config: Config, tokenizers: Tokenizers, mesh: Mesh) -> Config:
@@ -187,21 +178,12 @@ def _complete(config: Config, tokenizers: Tokenizers, mesh: Mesh) -> Config:
     return dataclasses.replace(config, model=model, batch=batch)
 
 
-def _plan(config: Config, tokenizers: Tokenizers, progress: bool) -> tuple[IdCorpus, BatchPlan]:
+def _plan(
+    config: Config, tokenizers: Tokenizers, text: TrainingText, progress: bool
+) -> tuple[IdCorpus, BatchPlan]:
     """The training text as ids, and which pairs each batch holds."""
-    split: Literal["train"] = "train"
-
-    def ids() -> IdCorpus:
-        return prepare_ids(
-            lambda: read_pairs(config.data, split),
-            tokenizers,
-            config.data.cache_dir or user_cache() / "ids",
-            fingerprint(config.data, split),
-            sampling_alpha=config.tokenizer.sampling_alpha or 0.0,
-            progress=progress,
-        )
-
-    corpus = one_host_at_a_time(ids)
+    alpha = config.tokenizer.sampling_alpha
+    corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
     plan = BatchPlan(
         corpus.source_lengths,
         corpus.target_lengths,

@@ -218,8 +218,11 @@ def file_digest(path: str | Path) -> str:
     try:
         if known := _DIGESTS.get(_identity(os.stat(path))):
             return known
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with _HashedFile(path) as file:
+            buffer = bytearray(1 << 20)
+            while file.readinto(buffer):
+                pass
+            return file.digest()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -231,7 +234,7 @@ def _identity(stat: os.stat_result) -> tuple[Any, ...]:
 
 
 class _HashedFile(io.FileIO):
-    """A file opened for reading that remembers the digest of its bytes at its end."""
+    """A file opened for reading; at its end, the digest of its bytes is remembered."""
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, "rb")
@@ -245,8 +248,12 @@ class _HashedFile(io.FileIO):
         if not count and self._hashed == self._stat.st_size:
             key = _identity(os.fstat(self.fileno()))
             if key == _identity(self._stat) and time.time() - self._stat.st_mtime > _SURE_AFTER:
-                _DIGESTS[key] = self._hash.hexdigest()
+                _DIGESTS[key] = self.digest()
         return count
+
+    def digest(self) -> str:
+        """SHA-256 of what has been read."""
+        return self._hash.hexdigest()
 
 
 def _open(path: str | Path) -> io.BufferedReader:

@@ -6,9 +6,9 @@ import threading
 import numpy as np
 import pytest
 
-from transformer_jax.data import id_cache, parallel_encoding
+from transformer_jax.data import corpus as corpus_module
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.id_cache import IdCorpus, cache_name, load_ids, prepare_ids
+from transformer_jax.data.corpus import IdCorpus, cache_name, load_ids, prepare_ids
 from transformer_jax.data.tokenizer import Tokenizers, train_tokenizer
 from transformer_jax.errors import UserError
 
@@ -36,7 +36,7 @@ def same(a, b):
 
 
 def test_ids_and_lengths(tmp_path, tokenizers):
-    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "key", progress=False)
+    corpus = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "key")
     assert len(corpus) == len(PAIRS)
     for i, (source, target) in enumerate(PAIRS):
         assert corpus.source(i).tolist() == tokenizers.source.encode(source)
@@ -50,7 +50,7 @@ def test_ids_and_lengths(tmp_path, tokenizers):
 
 
 def test_second_call_reads_the_cache_memory_mapped(tmp_path, tokenizers):
-    first = prepare_ids(lambda: iter(PAIRS), tokenizers, tmp_path, "key", progress=False)
+    first = prepare_ids(lambda: iter(PAIRS), tokenizers, tmp_path, "key")
 
     def must_not_read():
         raise AssertionError("the corpus was read again")
@@ -74,18 +74,20 @@ def test_key_covers_corpus_and_tokenizer(tokenizers):
     assert len(names) == 6
 
 
-def test_processes_give_what_one_gives(tmp_path, tokenizers, monkeypatch, capfd):
-    monkeypatch.setattr(parallel_encoding, "_CHUNK", 7)
-    alone = prepare_ids(PAIRS, tokenizers, tmp_path / "1", "k", num_workers=1, progress=False)
-    monkeypatch.setattr(parallel_encoding, "_SMALL", 10)
-    many = prepare_ids(PAIRS, tokenizers, tmp_path / "2", "k", num_workers=2)
-    assert same(alone, many)
+def test_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
+    whole = prepare_ids(lambda: PAIRS, tokenizers, tmp_path / "1", "k")
+    assert not capfd.readouterr().err
+    monkeypatch.setattr(corpus_module, "_CHUNK", 7)
+    in_chunks = prepare_ids(lambda: PAIRS, tokenizers, tmp_path / "2", "k", progress=True)
+    assert same(whole, in_chunks)
     assert "encoding" in capfd.readouterr().err
 
 
 def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
-    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False)
-    plain = prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    corpus = prepare_ids(
+        lambda: PAIRS, tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False
+    )
+    plain = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
     assert [(corpus.source_text(i), corpus.target_text(i)) for i in range(len(PAIRS))] == PAIRS
     assert same(corpus, plain)
     assert (corpus.source_lengths >= plain.source_lengths).all()
@@ -94,7 +96,7 @@ def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
 
 @pytest.mark.parametrize("damage", ["cut", "no meta", "wrong meta"])
 def test_a_damaged_entry_is_made_anew(tmp_path, tokenizers, damage):
-    first = prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    first = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
     expected = [first.source(i).copy() for i in range(len(first))]
     folder = tmp_path / cache_name(tokenizers, "k")
     if damage == "cut":
@@ -105,7 +107,7 @@ def test_a_damaged_entry_is_made_anew(tmp_path, tokenizers, damage):
     else:
         (folder / "meta.json").write_text(json.dumps({"format": 1, "arrays": {}}))
     assert load_ids(folder) is None
-    again = prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+    again = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
     assert all(np.array_equal(again.source(i), e) for i, e in enumerate(expected))
 
 
@@ -118,7 +120,7 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
             barrier.wait(10)  # both find no cache before either writes one
             return iter(PAIRS)
 
-        made.append(prepare_ids(pairs, tokenizers, tmp_path, "k", progress=False))
+        made.append(prepare_ids(pairs, tokenizers, tmp_path, "k"))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -132,7 +134,7 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
         raise RuntimeError("reader failed")
 
     with pytest.raises(RuntimeError, match="reader failed"):
-        prepare_ids(fails, tokenizers, tmp_path, "other", progress=False)
+        prepare_ids(fails, tokenizers, tmp_path, "other")
     assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "k")]
 
 
@@ -140,15 +142,15 @@ def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(id_cache, "_write", full)
+    monkeypatch.setattr(corpus_module, "_write", full)
     with pytest.raises(UserError, match="No space left on device; free some space"):
-        prepare_ids(PAIRS, tokenizers, tmp_path, "k", progress=False)
+        prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_corpus_is_cached_too(tmp_path, tokenizers):
     for _ in range(2):
-        corpus = prepare_ids([], tokenizers, tmp_path, "k", progress=False)
+        corpus = prepare_ids(list, tokenizers, tmp_path, "k")
         assert len(corpus) == 0 and len(corpus.source_lengths) == 0
 
 

@@ -1,0 +1,284 @@
+"""A parallel corpus as ids: flat arrays, made once and memory-mapped from a cache on disk.
+
+A cache entry is a folder of raw little-endian arrays and `meta.json`; nothing is pickled.
+Sentence `i` is `ids[offsets[i]:offsets[i + 1]]`, without BOS or EOS. The folder's name is a
+hash of the text's fingerprint and of both tokenizers. An entry is written beside its final
+place and renamed, so that readers see all of it or nothing, and two processes that make the
+same entry do not disturb each other.
+"""
+
+import errno
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Self
+
+import numpy as np
+from tqdm import tqdm
+
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+
+_FORMAT = 1
+_CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
+_PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
+_NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
+
+
+class IdCorpus:
+    """Sentence pairs as ids, in memory or memory-mapped.
+
+    Attributes:
+        source_ids, target_ids: [total] integers, no BOS or EOS.
+        source_offsets, target_offsets: [pairs + 1] int64, ascending, from 0.
+        source_lengths, target_lengths: [pairs] int32, slots a sentence needs, EOS included;
+            with subword sampling these leave room for the usual sampled segmentation.
+        has_text: whether the text is kept (needed for subword sampling).
+    """
+
+    def __init__(self, arrays: Arrays):
+        self._arrays = arrays
+        self.source_ids, self.target_ids = arrays["source_ids"], arrays["target_ids"]
+        self.source_offsets = arrays["source_offsets"]
+        self.target_offsets = arrays["target_offsets"]
+        self.has_text = "source_text" in arrays
+        self.source_lengths = self._lengths("source")
+        self.target_lengths = self._lengths("target")
+
+    @classmethod
+    def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
+        """From lists of ids without BOS and EOS.
+
+        Raises:
+            ValueError: the lists differ in length.
+        """
+        if len(source) != len(target):
+            raise ValueError(
+                f"expected as many source as target sentences, got {len(source)} and {len(target)}"
+            )
+        arrays: Arrays = {}
+        for side, sentences in (("source", source), ("target", target)):
+            lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+            arrays[f"{side}_offsets"] = np.append(0, np.cumsum(lengths))
+            ids = chain.from_iterable(sentences)
+            arrays[f"{side}_ids"] = np.fromiter(ids, np.int32, int(lengths.sum()))
+        return cls(arrays)
+
+    def __len__(self) -> int:
+        return len(self.source_offsets) - 1
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of everything that training reads from the corpus, in its order."""
+        content = hashlib.sha256()
+        for name, values in sorted(self._arrays.items()):
+            content.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
+            content.update(np.ascontiguousarray(values).data)
+        return content.hexdigest()[:32]
+
+    def source(self, i: int) -> np.ndarray:
+        """Ids of source sentence i, [length] int32, no EOS."""
+        return self._slice("source_ids", "source_offsets", i).astype(np.int32)
+
+    def target(self, i: int) -> np.ndarray:
+        """Ids of target sentence i, [length] int32, no EOS."""
+        return self._slice("target_ids", "target_offsets", i).astype(np.int32)
+
+    def source_text(self, i: int) -> str:
+        """Source sentence i as text; only with `has_text`."""
+        return self._slice("source_text", "source_text_offsets", i).tobytes().decode("utf-8")
+
+    def target_text(self, i: int) -> str:
+        """Target sentence i as text; only with `has_text`."""
+        return self._slice("target_text", "target_text_offsets", i).tobytes().decode("utf-8")
+
+    def _lengths(self, side: str) -> np.ndarray:
+        if f"{side}_room" in self._arrays:
+            return np.asarray(self._arrays[f"{side}_room"], np.int32) + 1
+        return np.diff(self._arrays[f"{side}_offsets"]).astype(np.int32) + 1
+
+    def _slice(self, values: str, offsets: str, i: int) -> np.ndarray:
+        if values not in self._arrays:
+            raise ValueError("this corpus keeps no text: make it with a sampling_alpha")
+        start, stop = self._arrays[offsets][i : i + 2].tolist()
+        return self._arrays[values][start:stop]
+
+
+def prepare_ids(
+    pairs: Callable[[], Iterable[tuple[str, str]]],
+    tokenizers: Tokenizers,
+    cache_dir: Path | str,
+    key: str,
+    *,
+    sampling_alpha: float | None = None,
+    progress: bool = False,
+) -> IdCorpus:
+    """The corpus as ids, from the cache, or encoded now and cached.
+
+    Args:
+        pairs: returns (source, target) texts; called only when the cache has no entry.
+        tokenizers: their content is part of the name of the entry.
+        cache_dir: folder of all entries; made if missing.
+        key: fingerprint of the text, see `text.fingerprint`.
+        sampling_alpha: also store the text, and lengths with room for samples.
+        progress: show a tqdm bar on stderr.
+
+    Raises:
+        UserError: the cache folder cannot be written, or the disk is full.
+    """
+    cache_dir = Path(cache_dir)
+    folder = cache_dir / cache_name(tokenizers, key, sampling_alpha)
+    cached = load_ids(folder)
+    if cached is not None:
+        return cached
+    temporary = None
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
+        _write(temporary, _encoded(pairs(), tokenizers, sampling_alpha, progress))
+        _publish(temporary, folder)
+    except OSError as error:
+        raise cannot_write(cache_dir, error) from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    made = load_ids(folder)
+    if made is None:
+        raise UserError(f"the id cache {folder} was removed while it was written; run again")
+    return made
+
+
+def cannot_write(cache_dir: Path, error: OSError) -> Exception:
+    """What to raise for an error in writing the cache: a UserError where the user can help."""
+    if error.errno not in _NO_WRITE:
+        return error
+    return UserError(
+        f"cannot write the id cache in {cache_dir}: {error.strerror}; "
+        "free some space or set data.cache_dir to another folder"
+    )
+
+
+def cache_name(tokenizers: Tokenizers, key: str, sampling_alpha: float | None = None) -> str:
+    """The folder name of a cache entry: a hash of everything that its content depends on."""
+    parts = [str(_FORMAT), key, tokenizers.source.fingerprint, tokenizers.target.fingerprint]
+    if sampling_alpha:
+        parts.append(f"sampling {sampling_alpha!r}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def load_ids(folder: Path) -> IdCorpus | None:
+    """Memory-maps a cache entry; None where it is missing or incomplete."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        if meta["format"] != _FORMAT:
+            return None
+        arrays = {}
+        for name, (dtype, size) in meta["arrays"].items():
+            path = folder / f"{name}.bin"
+            if path.stat().st_size != size * np.dtype(dtype).itemsize:
+                return None
+            arrays[name] = (
+                np.memmap(path, dtype=dtype, mode="r", shape=(size,))
+                if size
+                else np.zeros(0, dtype)  # an empty file cannot be mapped
+            )
+        return IdCorpus(arrays)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _encoded(
+    pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, alpha: float | None, progress: bool
+) -> Iterator[Arrays]:
+    """Chunks of the corpus in its order; `_offsets` hold lengths, which `_write` sums up."""
+    iterator = iter(pairs)
+    with tqdm(
+        desc="encoding", unit=" pairs", unit_scale=True, leave=False, disable=not progress
+    ) as bar:
+        for number in range(1 << 62):
+            chunk = list(islice(iterator, _CHUNK))
+            if not chunk:
+                return
+            arrays: Arrays = {}
+            for side, texts in zip(("source", "target"), zip(*chunk, strict=True), strict=True):
+                arrays |= _encoded_side(side, getattr(tokenizers, side), texts, alpha, number)
+            yield arrays
+            bar.update(len(chunk))
+
+
+def _encoded_side(
+    side: str, tokenizer: Tokenizer, texts: Sequence[str], alpha: float | None, number: int
+) -> Arrays:
+    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
+    sentences = tokenizer.encode_batch(texts)
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    ids = np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum()))
+    arrays = {f"{side}_offsets": lengths, f"{side}_ids": ids}
+    if alpha:
+        room = lengths.copy()
+        for sample in range(_PLANNING_SAMPLES):
+            first = (number * _PLANNING_SAMPLES + sample) * _CHUNK
+            sampled = [
+                len(tokenizer.encode_sampled(text, first + i, alpha))
+                for i, text in enumerate(texts)
+            ]
+            np.maximum(room, sampled, out=room)
+        encoded = [text.encode("utf-8") for text in texts]
+        arrays[f"{side}_room"] = room.astype("<i4")
+        arrays[f"{side}_text_offsets"] = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        arrays[f"{side}_text"] = np.frombuffer(b"".join(encoded), np.uint8)
+    return arrays
+
+
+def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
+    """Appends the chunks to one file per array; lengths become running offsets."""
+    files: dict[str, IO[bytes]] = {}
+    sizes: dict[str, tuple[str, int]] = {}
+    ends: dict[str, int] = {}
+
+    def append(name: str, values: np.ndarray) -> None:
+        if name not in files:
+            files[name] = open(folder / f"{name}.bin", "wb")  # noqa: SIM115 (closed below)
+            sizes[name] = (values.dtype.str, 0)
+        files[name].write(values.tobytes())
+        sizes[name] = (values.dtype.str, sizes[name][1] + len(values))
+
+    try:
+        for side in ("source", "target"):  # an empty corpus has these arrays too
+            append(f"{side}_ids", np.zeros(0, "<u2"))
+            append(f"{side}_offsets", np.zeros(1, "<i8"))
+        for chunk in chunks:
+            for name, values in chunk.items():
+                if name.endswith("_offsets"):
+                    if name not in files:
+                        append(name, np.zeros(1, "<i8"))
+                    values = ends.get(name, 0) + np.cumsum(values, dtype="<i8")
+                    ends[name] = int(values[-1])
+                append(name, values)
+    finally:
+        for file in files.values():
+            file.close()
+    meta = {"format": _FORMAT, "arrays": sizes}
+    (folder / "meta.json").write_text(json.dumps(meta))  # last: with it the entry is complete
+
+
+def _publish(temporary: Path, folder: Path) -> None:
+    """Renames the finished entry into place; if another process was first, its entry stays."""
+    for _ in range(2):
+        try:
+            os.rename(temporary, folder)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            if load_ids(folder) is not None:
+                return
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged entry
