@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_jax.data.batching import BatchPlan, Sampler
+from transformer_jax.data.batches import BatchPlan, Sampler
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches

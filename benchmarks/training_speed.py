@@ -43,7 +43,7 @@ def make_batches(arguments: argparse.Namespace) -> list[dict[str, np.ndarray]]:
     """One batch of every shape that Multi30k (or a corpus like it) is cut into."""
     from pipeline_speed import read, synthetic_corpus
 
-    from transformer_jax.data.batching import BatchPlan, make_batch
+    from transformer_jax.data.batches import BatchPlan, make_batch
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
     from transformer_jax.data.corpus import prepare_ids
     from transformer_jax.data.tokenizer import train_tokenizers

@@ -114,7 +114,7 @@ def test_a_floor_imports_only_floors_below() -> None:
         ("mixers/a.py", "def f():\n    import transformer_jax.models", False),
         ("mixers/a.py", "import transformer_jax as tj", False),
         ("decoding/a.py", "from transformer_jax.vocabulary import PAD_ID", True),
-        ("decoding/a.py", "from transformer_jax.data.batching import BatchPlan", False),
+        ("decoding/a.py", "from transformer_jax.data.batches import BatchPlan", False),
         ("errors.py", "from transformer_jax.ops import masks", False),
         ("helpers/a.py", "import json", False),
     ],

@@ -14,7 +14,7 @@ import dataclasses, pathlib
 import jax, jax.numpy as jnp
 from tests.training import toy
 import transformer_jax as tj
-from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches

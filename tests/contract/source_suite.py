@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches

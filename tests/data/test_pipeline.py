@@ -8,11 +8,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from transformer_jax.data.batching import BatchPlan, make_batch
+from transformer_jax.data.batches import BatchPlan, make_batch
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
-from transformer_jax.data.pipeline import batches
-from transformer_jax.data.python_pipeline import prefetched
+from transformer_jax.data.pipeline import batches, prefetched
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.errors import UserError
 
@@ -67,21 +66,54 @@ def test_both_engines_yield_the_same_bits(corpus, plan):
         stream.close()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_an_error_arrives_as_itself(corpus, plan, engine):
+def test_an_error_of_the_sampler_arrives_as_itself(corpus, plan):
     def sampler(corpus, rows, epoch):
         raise UserError("the sampler failed")
 
-    stream = batches(corpus, plan, engine=engine, sampler=sampler)
+    stream = batches(corpus, plan, sampler=sampler)
     with pytest.raises(UserError, match="the sampler failed"):
         next(stream)
+    with pytest.raises(ValueError, match="use engine='python'"):
+        batches(corpus, plan, sampler=sampler, engine="tensorflow")
 
 
-def test_auto_takes_tensorflow_only_where_it_is(corpus, plan, monkeypatch):
+@needs_tensorflow
+def test_tf_data_crosses_from_one_segment_into_the_next(corpus, plan, monkeypatch):
+    monkeypatch.setattr("transformer_jax.data.pipeline._SEGMENT", 3)
+    stream = batches(corpus, plan, 1, engine="tensorflow", row_multiple=5)
+    for position in range(1, 12):
+        assert equal(next(stream), make_batch(corpus, plan, position, row_multiple=5))
+
+
+@needs_tensorflow
+def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
+    arrays = {}
+    for name in ("source_ids", "source_offsets", "target_ids", "target_offsets"):
+        values = getattr(corpus, name)
+        values.astype("<u2" if name.endswith("ids") else "<i8").tofile(tmp_path / name)
+        dtype = "<u2" if name.endswith("ids") else "<i8"
+        arrays[name] = np.memmap(tmp_path / name, dtype, mode="r")
+    stream = batches(IdCorpus(arrays), plan, engine="tensorflow")
+    for position in range(plan.batches_per_epoch):
+        assert equal(next(stream), make_batch(corpus, plan, position))
+
+
+def test_auto_takes_tf_data_where_it_is_and_nothing_is_sampled(corpus, plan, monkeypatch):
+    def names():
+        streams = batches(corpus, plan), batches(corpus, plan, sampler=lambda *_: ([], []))
+        return [stream.__name__ for stream in streams]
+
+    monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: True)
+    assert names() == ["_through_tensorflow", "prefetched"]
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: False)
-    stream = batches(corpus, plan)
-    assert stream.__name__ == "prefetched"
-    stream.close()
+    assert names() == ["prefetched", "prefetched"]
+
+
+@needs_tensorflow
+def test_tf_data_of_sentences_that_are_all_empty():
+    corpus = IdCorpus.from_lists([[]] * 10, [[]] * 10)
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=16))
+    assert equal(next(batches(corpus, plan, engine="tensorflow")), make_batch(corpus, plan, 0))
 
 
 def test_the_thread_runs_ahead_and_ends_with_the_generator():
@@ -122,7 +154,7 @@ def test_an_error_comes_at_its_position():
 def test_a_program_that_forgets_its_stream_still_ends(engine):
     code = f"""
 import numpy as np
-from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches

@@ -17,7 +17,7 @@ import hashlib, json, sys
 import jax, numpy as np, shutil
 from tests.training import toy
 from dataclasses import replace
-from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches

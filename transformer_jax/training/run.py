@@ -14,7 +14,7 @@ from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import Config, from_json, to_json
-from transformer_jax.data.batching import BatchPlan
+from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_jax.data.batching import BatchPlan, make_batch
-from transformer_jax.data.bucketing import LengthHistogram, assign_boxes, choose_boxes
+from transformer_jax.data.batches import BatchPlan, make_batch
+from transformer_jax.data.boxes import LengthHistogram, assign_boxes, choose_boxes
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, prepare_ids
 from transformer_jax.data.segmentation import SubwordSampler

@@ -1,44 +1,38 @@
 """Batches as a pure function of (lengths, config, seed, position).
 
-A few static shapes [B, S] + [B, T] are chosen from the lengths (see `bucketing`);
-every pair belongs to the cheapest shape that holds it. Each epoch shuffles the pairs
-of every shape and then the order of the batches, from (seed, epoch) alone; every pair
-occurs exactly once per epoch. Rows left over when a shape's pairs do not divide into
-whole batches move up to a larger shape if that wastes less than filling up a batch, so
-nearly all batches are full. How many batches each shape has depends only on the lengths;
-`position // batches_per_epoch` is therefore the epoch, and any position is reached
-without walking there.
+A few static shapes [B, S] + [B, T] are chosen from the lengths (see `boxes`); every pair
+belongs to the cheapest shape that holds it. Each epoch shuffles the pairs of every shape and
+then the order of the batches, from (seed, epoch) alone; every pair occurs exactly once per
+epoch. Rows left over when a shape's pairs do not divide into whole batches move to a larger
+shape if that wastes less than filling up a batch, so nearly all batches are full. The number of
+batches of each shape depends only on the lengths: `position // batches_per_epoch` is the epoch,
+and any position is reached directly.
 """
-
-from __future__ import annotations
 
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transformer_jax.data.bucketing import assign_boxes
-from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.gathering import gather, gather_sampled
-from transformer_jax.data.shapes import (
+from transformer_jax.data.boxes import (
     Shape,
+    assign_boxes,
     choose_rows,
     count_slots,
     fewest_boxes,
     given_boxes,
     row_choices,
 )
+from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from transformer_jax.data.corpus import IdCorpus
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Batch = dict[str, np.ndarray]
 #: (corpus, pair indices, epoch) -> source ids and target ids of each pair, no EOS.
-Sampler = Callable[["IdCorpus", np.ndarray, int], tuple[list[Sequence[int]], list[Sequence[int]]]]
+Sampler = Callable[[IdCorpus, np.ndarray, int], tuple[list[Sequence[int]], list[Sequence[int]]]]
 
 
 @dataclass(frozen=True)
@@ -120,7 +114,7 @@ class BatchPlan:
         self._epochs: dict[int, _Epoch] = {}
         self._lock = threading.Lock()  # pipelines ask from several threads
 
-    def sequential(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> BatchPlan:
+    def sequential(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> "BatchPlan":
         """A plan for other pairs (validation), unshuffled, in this plan's shapes.
 
         One pass is `range(plan.batches_per_epoch)`. Pairs that no shape holds, but that are
@@ -145,8 +139,8 @@ class BatchPlan:
     def padding_fraction(self) -> float:
         """Share of source and target slots of an epoch that hold no token.
 
-        By the lengths given to the plan: with subword sampling those leave room for samples,
-        and more of the slots stay empty (Multi30k: 12 % at alpha 0.5, 22 % at 0.2).
+        It is computed from the plan's lengths. With subword sampling those leave room for samples,
+        and more of the slots are empty (Multi30k: 12 % at alpha 0.5, 22 % at 0.2).
         """
         slots = count_slots(self.shapes, self._batch_counts)
         return 1.0 - sum(self._tokens) / slots
@@ -158,7 +152,7 @@ class BatchPlan:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of which pairs stand in which batch; what they say is in the corpus's."""
+        """Hash of which pairs are in which batch; the corpus's own hash covers their text."""
         content = hashlib.sha256(repr((self.seed, self.shapes, self._moves, self.shuffle)).encode())
         for members in self._members:
             content.update(np.ascontiguousarray(members, dtype="<i8").tobytes())
@@ -178,8 +172,8 @@ class BatchPlan:
             return self._epochs[number], batch
 
     def _make_epoch(self, number: int) -> _Epoch:
-        # Raw Philox words and a stable sort: NumPy promises both never to change, which it
-        # does not for Generator.permutation. A run may be resumed under another NumPy.
+        # NumPy guarantees that raw Philox words and a stable sort never change, but not
+        # Generator.permutation. A run may be resumed under another NumPy.
         words = np.random.Philox(np.random.SeedSequence([self.seed, number]))
         pools: list[list[np.ndarray]] = [[members] for members in self._members]
         rows, shape, count = [], [], []
@@ -205,31 +199,18 @@ class BatchPlan:
         return _Epoch(number, np.concatenate(rows), shapes, starts, counts)
 
 
-def make_batch(
-    corpus: IdCorpus,
-    plan: BatchPlan,
-    position: int,
-    host: int = 0,
-    num_hosts: int = 1,
-    sampler: Sampler | None = None,
-    row_multiple: int = 1,
-) -> Batch:
-    """The batch at a position, or this host's contiguous slice of its rows.
+def local_rows(
+    plan: BatchPlan, position: int, host: int = 0, num_hosts: int = 1, row_multiple: int = 1
+) -> tuple[Shape, np.ndarray]:
+    """This host's contiguous slice of `plan.rows(position)`: (B, S, T), and at most B rows.
 
     Args:
-        corpus: the ids.
-        plan: made from the corpus's lengths.
+        plan: the plan of the whole batches.
         position: number of batches before this one.
         host: which slice, from 0.
-        num_hosts: number of equal slices; B must divide by it.
-        sampler: gives other ids for the pairs at each visit (subword regularisation).
-        row_multiple: rows are added, all of them padding, up to a multiple of it: a run may
-            go on with more devices than its plan was made for.
-
-    Returns:
-        source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
-        [B, T] bool, with B the plan's rows / num_hosts. Both sides end with EOS; rows that
-        only fill up the batch have all-False masks.
+        num_hosts: number of equal slices; the whole B must divide by it.
+        row_multiple: padding rows are added up to a multiple of it: a run may continue with
+            more devices than its plan was made for.
     """
     (size, source_length, target_length), rows = plan.rows(position)
     size = -(-size // row_multiple) * row_multiple
@@ -239,26 +220,61 @@ def make_batch(
             "make the plan with row_multiple = number of devices"
         )
     size //= num_hosts
-    rows = rows[host * size : (host + 1) * size]
-    if sampler is None:
-        sides = [
-            gather(corpus.source_ids, corpus.source_offsets, rows, size, source_length),
-            gather(corpus.target_ids, corpus.target_offsets, rows, size, target_length),
-        ]
-    else:
-        source, target = sampler(corpus, rows, position // plan.batches_per_epoch)
-        sides = [
-            gather_sampled(
-                source, corpus.source_ids, corpus.source_offsets, rows, size, source_length
-            ),
-            gather_sampled(
-                target, corpus.target_ids, corpus.target_offsets, rows, size, target_length
-            ),
-        ]
-    (source_ids, source_mask), (target_ids, target_mask) = sides
-    return {
-        "source": source_ids,
-        "source_mask": source_mask,
-        "target": target_ids,
-        "target_mask": target_mask,
-    }
+    return (size, source_length, target_length), rows[host * size : (host + 1) * size]
+
+
+def make_batch(
+    corpus: IdCorpus,
+    plan: BatchPlan,
+    position: int,
+    host: int = 0,
+    num_hosts: int = 1,
+    sampler: Sampler | None = None,
+    row_multiple: int = 1,
+) -> Batch:
+    """The batch at a position, or this host's slice of its rows.
+
+    Args:
+        corpus: the ids.
+        plan: made from the corpus's lengths.
+        position, host, num_hosts, row_multiple: see `local_rows`.
+        sampler: gives other ids for the pairs at each visit (subword regularisation).
+
+    Returns:
+        source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
+        [B, T] bool, with B the plan's rows / num_hosts. Both sides end with EOS; padding rows
+        have all-False masks.
+    """
+    (size, *lengths), rows = local_rows(plan, position, host, num_hosts, row_multiple)
+    samples = sampler(corpus, rows, position // plan.batches_per_epoch) if sampler else (None, None)
+    batch: Batch = {}
+    for side, length, sampled in zip(("source", "target"), lengths, samples, strict=True):
+        ids = np.asarray(getattr(corpus, f"{side}_ids"))  # slices of a memmap are slow to make
+        offsets = getattr(corpus, f"{side}_offsets")
+        ends = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
+        stored = [ids[start:end] for start, end in ends]
+        if sampled is not None:  # a sample that is too long for the shape is not used
+            stored = [
+                np.asarray(sample) if len(sample) < length else own
+                for sample, own in zip(sampled, stored, strict=True)
+            ]
+        batch[side], batch[f"{side}_mask"] = pad(stored, size, length)
+    return batch
+
+
+def pad(sentences: Sequence[np.ndarray], rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences with EOS, padded to [rows, length] int32, and the mask of real tokens (bool).
+
+    Args:
+        sentences: at most `rows` arrays of fewer than `length` ids, without EOS.
+        rows: B; rows after the sentences are padding.
+        length: L, EOS included.
+    """
+    ends_B1 = np.full((rows, 1), -1)
+    ends_B1[: len(sentences), 0] = [len(sentence) for sentence in sentences]
+    column_L = np.arange(length)
+    ids_BL = np.full((rows, length), PAD_ID, np.int32)
+    if sentences:
+        ids_BL[column_L < ends_B1] = np.concatenate(sentences)
+    ids_BL[column_L == ends_B1] = EOS_ID
+    return ids_BL, column_L <= ends_B1
