@@ -32,6 +32,8 @@ from transformer_jax.ops.partial_attention import Hooks
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
 from transformer_jax.positions.base import Position
 
+_plan = lru_cache(maxsize=64)(bigbird_reads)
+
 
 @dataclass(frozen=True)
 class BigBird(SparseConfig):
@@ -62,11 +64,11 @@ class BigBirdAttention(CachedSparseAttention):
         o = self.config
         return _plan(
             num_blocks(max(length, self.context.max_length), self.block),
-            o.global_blocks,
-            o.window_blocks,
-            o.random_blocks,
-            self.context.causal,
-            (o.seed, self.context.layer),
+            global_blocks=o.global_blocks,
+            window_blocks=o.window_blocks,
+            random_blocks=o.random_blocks,
+            causal=self.context.causal,
+            seed=(o.seed, self.context.layer),
         )
 
     def attend(
@@ -88,22 +90,3 @@ class BigBirdAttention(CachedSparseAttention):
         reads_G = jnp.asarray(self.plan(slots))[position // self.block]
         at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)).reshape(-1)
         return at_M, (at_M >= 0) & (at_M <= position)
-
-
-@lru_cache(maxsize=64)
-def _plan(
-    blocks: int,
-    global_blocks: int,
-    window_blocks: int,
-    random_blocks: int,
-    causal: bool,
-    seed: tuple[int, int],
-) -> np.ndarray:
-    return bigbird_reads(
-        blocks,
-        global_blocks=global_blocks,
-        window_blocks=window_blocks,
-        random_blocks=random_blocks,
-        causal=causal,
-        seed=seed,
-    )

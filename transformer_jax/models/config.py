@@ -26,8 +26,8 @@ def _is_cross(value: Any) -> Any:
     """Says why a mixer that exists cannot read the memory."""
     kind = value.get("kind") if isinstance(value, dict) else str(value).partition("(")[0].strip()
     if kind in MIXERS and kind not in CROSS_MIXERS:
-        reason = MIXERS[kind].refuses.get("cross", NOT_CROSS)
-        raise ValueError(f"{kind}: {reason}; use {' or '.join(sorted(CROSS_MIXERS))}")
+        why = MIXERS[kind].refuses.get("cross", NOT_CROSS)
+        raise ValueError(f"{kind}: {why}; use {' or '.join(sorted(CROSS_MIXERS))}")
     return value
 
 
@@ -184,9 +184,9 @@ def _errors_of(place: str) -> Iterator[None]:
 def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
     context = mixer_context(config, causal=role == "decoder")
     for mixer in stack.mixers:
-        reason = mixer.refuses.get(role)
-        if reason:
-            raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {reason}")
+        why = mixer.refuses.get(role)
+        if why:
+            raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {why}")
     position = f"model.{role}.position={to_text(stack.position, POSITIONS)}"
     with _errors_of(position):
         stack.position.check(context)
