@@ -38,7 +38,7 @@ def test_what_cannot_read_the_memory_says_why_and_what_can(name):
         TypeAdapter(ModelConfig).validate_python({"cross": name})
     reason, _, advice = refused.value.errors()[0]["msg"].partition("; use ")
     assert f"{name}: " in reason
-    assert "sequence" in reason or "place in the source" in reason
+    assert "sequence" in reason or "position in the source" in reason
     assert advice == "full or linear or linformer or performer"
 
 
