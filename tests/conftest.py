@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import shapes
 from tests.oracles import missing
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +24,7 @@ if version("jaxlib").startswith("0.10."):  # later ones end the process at this 
 
 def pytest_configure(config):
     """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
+    shapes.install()
     # Processes that tests start import `transformer_jax` and `tests` from this checkout.
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

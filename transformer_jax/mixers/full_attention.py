@@ -134,7 +134,7 @@ class DotProductAttention(MixerModule):
         self,
         q_BTHK: jax.Array,
         k_BMGK: jax.Array,
-        v_BMGK: jax.Array,
+        v_BMJV: jax.Array,
         key_mask_BM: jax.Array,
         *,
         causal: bool = False,
@@ -146,7 +146,7 @@ class DotProductAttention(MixerModule):
             return flash_attention(
                 q_BTHK,
                 k_BMGK,
-                v_BMGK,
+                v_BMJV,
                 key_mask_BM,
                 causal=causal,
                 bias=bias,
@@ -162,7 +162,7 @@ class DotProductAttention(MixerModule):
         return dot_product_attention(
             q_BTHK,
             k_BMGK,
-            v_BMGK,
+            v_BMJV,
             mask,
             bias_HTM,
             scale=scale,
@@ -179,17 +179,17 @@ class FullAttention(DotProductAttention, Mixer):
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         positions_L = jnp.arange(x_BLD.shape[1])
         q_BLHK = self.heads.queries(x_BLD)
-        k_BLGK, v_BLGK = self.heads.keys_values(x_BLD)
+        k_BLGK, v_BLJV = self.heads.keys_values(x_BLD)
         q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, positions_L, positions_L)
-        y_BLHK = self.attend(
+        y_BLHV = self.attend(
             q_BLHK,
             k_BLGK,
-            v_BLGK,
+            v_BLJV,
             mask_BL,
             causal=self.context.causal,
             bias=bias_of(self.position),
         )
-        return self.heads.join(y_BLHK)
+        return self.heads.join(y_BLHV)
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
@@ -204,14 +204,14 @@ class FullAttention(DotProductAttention, Mixer):
         x_B1D = x_BD[:, None]
         here_1 = position[None]
         slots_M = jnp.arange(state.key.shape[1])
-        k_B1GK, v_B1GK = self.heads.keys_values(x_B1D)
+        k_B1GK, v_B1JV = self.heads.keys_values(x_B1D)
         q_B1HK, k_B1GK = self.position.rotate(self.heads.queries(x_B1D), k_B1GK, here_1, here_1)
         cache = KeyValueCache(
             key=write_token(state.key, k_B1GK, position),
-            value=write_token(state.value, v_B1GK, position),
+            value=write_token(state.value, v_B1JV, position),
         )
         # One query's weights are O(L): there is nothing to fuse.
-        y_B1HK = dot_product_attention(
+        y_B1HV = dot_product_attention(
             q_B1HK,
             cache.key,
             cache.value,
@@ -219,7 +219,7 @@ class FullAttention(DotProductAttention, Mixer):
             self.position.bias(here_1, slots_M),
             scale=self.heads.scale,
         )
-        return self.heads.join(y_B1HK)[:, 0], cache
+        return self.heads.join(y_B1HV)[:, 0], cache
 
 
 class FullCrossAttention(DotProductAttention, CrossMixer):
@@ -234,5 +234,5 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         q_BTHK = self.heads.queries(x_BTD)
-        y_BTHK = self.attend(q_BTHK, projected.key, projected.value, projected.mask)
-        return self.heads.join(y_BTHK)
+        y_BTHV = self.attend(q_BTHK, projected.key, projected.value, projected.mask)
+        return self.heads.join(y_BTHV)

@@ -127,10 +127,11 @@ class LengthProjection(MixerModule):
             self._project(self.value_projection, jnp.where(real_BM11, v_BMHK, 0)),
         )
 
-    def _project(self, matrix_HMR: jax.Array, x_BMHK: jax.Array) -> jax.Array:
+    def _project(self, matrix: jax.Array, x_BMHK: jax.Array) -> jax.Array:
         length, heads = x_BMHK.shape[1:3]
         operand = self.context.matmul_dtype
-        matrix_HMR = jnp.broadcast_to(matrix_HMR[:, :length], (heads, length, matrix_HMR.shape[-1]))
+        # [H or 1, max_length, R], of which the first M rows are used
+        matrix_HMR = jnp.broadcast_to(matrix[:, :length], (heads, length, matrix.shape[-1]))
         return jnp.einsum(
             "hmr,bmhk->brhk",
             matrix_HMR.astype(operand),

@@ -127,15 +127,15 @@ class TokenMlp(Mixer):
             )
 
     def _row(
-        self, kernel_LL: jax.Array, bias_L: jax.Array, x_BLD: jax.Array, position: jax.Array
+        self, kernel_PP: jax.Array, bias_P: jax.Array, x_BLD: jax.Array, position: jax.Array
     ) -> jax.Array:
         """Output `position` of a triangular product; the inputs after it are still zero."""
         column_L = jax.lax.dynamic_index_in_dim(
-            kernel_LL[: x_BLD.shape[1]], position, axis=1, keepdims=False
+            kernel_PP[: x_BLD.shape[1]], position, axis=1, keepdims=False
         )
         column_L = jnp.where(jnp.arange(x_BLD.shape[1]) <= position, column_L, 0)
         y_BD1 = matmul(jnp.swapaxes(x_BLD, 1, 2), column_L[:, None], self.context.matmul_dtype)
-        return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_L, position, keepdims=False)
+        return y_BD1[..., 0] + jax.lax.dynamic_index_in_dim(bias_P, position, keepdims=False)
 
 
 def _triangular_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:

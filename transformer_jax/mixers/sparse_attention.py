@@ -101,8 +101,8 @@ class SparseAttention(Mixer):
     ) -> jax.Array:
         """One token reads keys and values whose positions are `at_M`: [B, D]."""
         bias_H1M = self.position.bias(position[None], at_M)
-        mask_M = exists_M[None, None, None, :]
-        y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_M, bias_H1M)
+        mask_111M = exists_M[None, None, None, :]
+        y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_111M, bias_H1M)
         return self.heads.join(y_B1HK)[:, 0]
 
 

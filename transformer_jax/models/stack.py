@@ -46,12 +46,12 @@ class Stack(nn.Module):
             self.last_norm = build_norm(config)
 
     def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array] = ()
+        self, words_BLE: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array] = ()
     ) -> jax.Array:
-        """Embeddings -> [B, L, D]; `memory` is [B, M, D] and its mask [B, M], in the decoder."""
-        length = x_BLD.shape[1]
+        """Word embeddings -> [B, L, D]; the decoder gets the memory [B, M, D] and its mask."""
+        length = words_BLE.shape[1]
         self.position.check_length(length)
-        x_BLD = self.dropout(self.position.embed(x_BLD, jnp.arange(length)))
+        x_BLD = self.dropout(self.position.embed(words_BLE, jnp.arange(length)))
         if self._reconstructs():
             streams = run_stack(self, x_BLD, mask_BL, memory)
         else:
@@ -82,12 +82,12 @@ class Stack(nn.Module):
         return [block.mixer.init_state(batch, max_length) for block in self.blocks]
 
     def step(
-        self, x_BZD: jax.Array, position: jax.Array, state: list[Any], projected: list[Any]
+        self, words_BZE: jax.Array, position: jax.Array, state: list[Any], projected: list[Any]
     ) -> tuple[jax.Array, list[Any]]:
-        """One token of each beam: [B, Z, D] -> ([B, Z, D], next state)."""
-        # `embed` takes [B, L, D]; all beams are at the same position.
-        batch, beams, words = x_BZD.shape
-        x_N1D = self.position.embed(x_BZD.reshape(-1, 1, words), position[None])
+        """One token of each beam: word embeddings -> ([B, Z, D], next state)."""
+        # `embed` takes [B, L, E]; all beams are at the same position.
+        batch, beams, width = words_BZE.shape
+        x_N1D = self.position.embed(words_BZE.reshape(-1, 1, width), position[None])
         streams = self.residuals.start(x_N1D.reshape(batch, beams, -1))
         next_state = []
         for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):

@@ -95,8 +95,8 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """The decoder's output [B, T, D] under teacher forcing."""
         memory_BSD = self.memory(source_BS, source_mask_BS)
-        target_BTD = self.target_embedding(target_in_BT)
-        return self.decoder(target_BTD, target_mask_BT, (memory_BSD, source_mask_BS))
+        words_BTE = self.target_embedding(target_in_BT)
+        return self.decoder(words_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
 
     def memory(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """The encoder's output [B, S, D]."""
@@ -115,8 +115,8 @@ class Transformer(nn.Module):
         self, tokens_BZ: jax.Array, position: jax.Array, state: list[Any], sentence: list[Any]
     ) -> tuple[jax.Array, list[Any]]:
         """Next-token logits [B, Z, V] in float32, and the next state."""
-        x_BZD = self.target_embedding(tokens_BZ)
-        hidden_BZD, state = self.decoder.step(x_BZD, position, _join_beams(state), sentence)
+        words_BZE = self.target_embedding(tokens_BZ)
+        hidden_BZD, state = self.decoder.step(words_BZE, position, _join_beams(state), sentence)
         return self._logits(hidden_BZD), _split_beams(state, tokens_BZ.shape[0])
 
     def _vocabulary_kernel(self) -> jax.Array:

@@ -62,7 +62,7 @@ def weighted_values(weights_BHTM: jax.Array, v_BMGK: jax.Array) -> jax.Array:
 def attention_weights(
     q_BTHK: jax.Array,
     k_BMGK: jax.Array,
-    mask_BHTM: jax.Array,
+    mask: jax.Array,
     bias_HTM: jax.Array | None = None,
     *,
     scale: float | None = None,
@@ -71,7 +71,7 @@ def attention_weights(
 
     Args:
         k_BMGK: keys, with H heads or a divisor of H.
-        mask_BHTM: boolean, broadcastable to [B, H, T, M].
+        mask: boolean, broadcastable to [B, H, T, M].
         scale: of the product; 1 / sqrt(K) unless given.
 
     Returns:
@@ -80,14 +80,14 @@ def attention_weights(
     scores_BHTM = attention_scores(q_BTHK, k_BMGK, scale=scale)
     if bias_HTM is not None:
         scores_BHTM = scores_BHTM + bias_HTM[None]
-    return jax.nn.softmax(jnp.where(mask_BHTM, scores_BHTM, MASKED), axis=-1)
+    return jax.nn.softmax(jnp.where(mask, scores_BHTM, MASKED), axis=-1)
 
 
 def dot_product_attention(
     q_BTHK: jax.Array,
     k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
-    mask_BHTM: jax.Array,
+    v_BMJV: jax.Array,
+    mask: jax.Array,
     bias_HTM: jax.Array | None = None,
     *,
     scale: float | None = None,
@@ -97,9 +97,9 @@ def dot_product_attention(
     """[B, T, H, K] in the dtype of the values; arguments as in `attention_weights`.
 
     Args:
-        v_BMGK: values; their width may differ from that of the keys.
+        v_BMJV: values; number of heads and width may differ from those of the keys.
         dropout_rate: of the attention weights; there is no dropout without `dropout_key`.
     """
-    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask_BHTM, bias_HTM, scale=scale)
+    weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
     weights_BHTM = dropout(weights_BHTM, dropout_rate, dropout_key)
-    return weighted_values(weights_BHTM, v_BMGK).astype(v_BMGK.dtype)
+    return weighted_values(weights_BHTM, v_BMJV).astype(v_BMJV.dtype)

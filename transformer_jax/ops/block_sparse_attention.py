@@ -55,18 +55,18 @@ class BlockLayout:
         within = (n % per_class) * self.block + np.arange(self.block)
         return n // per_class + self.dilation * within
 
-    def fold(self, x_BL: jax.Array) -> jax.Array:
+    def fold(self, x: jax.Array) -> jax.Array:
         """[B, L, ...] -> [N, B, C, ...], padded with zeros (False)."""
-        batch, rest = x_BL.shape[0], x_BL.shape[2:]
-        x = pad_to_multiple(x_BL, self.block * self.dilation)
+        batch, rest = x.shape[0], x.shape[2:]
+        x = pad_to_multiple(x, self.block * self.dilation)
         # Position p = (m C + c) d + r becomes token c of block m of class r.
         x = x.reshape(batch, -1, self.block, self.dilation, *rest)
         return jnp.moveaxis(x, (3, 1, 0), (0, 1, 2)).reshape(-1, batch, self.block, *rest)
 
-    def unfold(self, x_NBC: jax.Array) -> jax.Array:
+    def unfold(self, x: jax.Array) -> jax.Array:
         """[N, B, C, ...] -> [B, L, ...], without the padding."""
-        _, batch, _, *rest = x_NBC.shape
-        x = x_NBC.reshape(self.dilation, -1, batch, self.block, *rest)
+        _, batch, _, *rest = x.shape
+        x = x.reshape(self.dilation, -1, batch, self.block, *rest)
         x = jnp.moveaxis(x, (0, 1, 2), (3, 1, 0))
         return x.reshape(batch, -1, *rest)[:, : self.length]
 
@@ -107,8 +107,8 @@ def block_sparse_attention(
     (blocks, reads), (batch, _, heads, _) = reads_NG.shape, q_BLHK.shape
     keys = reads * layout.block
 
-    def gather(x_BLH: jax.Array) -> jax.Array:
-        x_NGBCHK = layout.fold(x_BLH)[reads_NG]
+    def gather(x_BLHK: jax.Array) -> jax.Array:
+        x_NGBCHK = layout.fold(x_BLHK)[reads_NG]
         return x_NGBCHK.transpose(0, 2, 4, 1, 3, 5).reshape(blocks, batch, heads, keys, -1)
 
     mask_NGBC = layout.fold(key_mask_BL)[reads_NG] & valid_NG[:, :, None, None]

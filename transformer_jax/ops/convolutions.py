@@ -22,17 +22,17 @@ def short_convolution(x_BLE: jax.Array, kernel_WE: jax.Array) -> jax.Array:
 
 
 def short_convolution_step(
-    x_BE: jax.Array, window_BWE: jax.Array, kernel_WE: jax.Array
+    x_BE: jax.Array, window_BPE: jax.Array, kernel_WE: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """One position: (y, the next window); `window` holds the W - 1 inputs before it."""
-    inputs_BWE = jnp.concatenate([window_BWE, x_BE[:, None].astype(window_BWE.dtype)], axis=1)
+    """One position: (y, the next window); `window` holds the P = W - 1 inputs before it."""
+    inputs_BWE = jnp.concatenate([window_BPE, x_BE[:, None].astype(window_BPE.dtype)], axis=1)
     return (inputs_BWE * kernel_WE).sum(axis=1), inputs_BWE[:, 1:]
 
 
 def long_convolution(
     u_BLD: jax.Array,
-    kernel_LD: jax.Array,
-    reverse_kernel_LD: jax.Array | None = None,
+    kernel: jax.Array,
+    reverse_kernel: jax.Array | None = None,
     *,
     direct_length: int,
 ) -> jax.Array:
@@ -40,31 +40,31 @@ def long_convolution(
 
     Args:
         u_BLD: inputs, zero at padding.
-        kernel_LD: the filter; a shorter one is padded with zeros.
-        reverse_kernel_LD: a filter over the later inputs, y_t += sum_l reverse[l] u_{t+1+l};
+        kernel: the filter [any length, D], padded with zeros or cut to L.
+        reverse_kernel: a filter over the later inputs, likewise, y_t += sum_l reverse[l] u_{t+1+l};
             None for a causal convolution.
         direct_length: the longest sequence that is convolved by the plain sum.
     """
     length = u_BLD.shape[1]
-    u_BLD, kernel_LD = u_BLD.astype(jnp.float32), kernel_LD[:length].astype(jnp.float32)
-    if reverse_kernel_LD is None:
-        reverse_kernel_LD = jnp.zeros_like(kernel_LD[:1])
-    later_LD = reverse_kernel_LD[: max(length - 1, 1)].astype(jnp.float32)
+    u_BLD, kernel = u_BLD.astype(jnp.float32), kernel[:length].astype(jnp.float32)
+    if reverse_kernel is None:
+        reverse_kernel = jnp.zeros_like(kernel[:1])
+    later = reverse_kernel[: max(length - 1, 1)].astype(jnp.float32)
     if length <= direct_length:
-        return _direct(u_BLD, kernel_LD, later_LD)
+        return _direct(u_BLD, kernel, later)
     size = 1 << (2 * length - 1).bit_length()
     # Lag -1 - l of a circular convolution has index size - 1 - l.
-    middle = jnp.zeros((size - kernel_LD.shape[0] - later_LD.shape[0], u_BLD.shape[-1]))
-    circular = jnp.concatenate([kernel_LD, middle, later_LD[::-1]])
+    middle = jnp.zeros((size - kernel.shape[0] - later.shape[0], u_BLD.shape[-1]))
+    circular = jnp.concatenate([kernel, middle, later[::-1]])
     spectrum = jnp.fft.rfft(u_BLD, n=size, axis=1) * jnp.fft.rfft(circular, axis=0)
     return jnp.fft.irfft(spectrum, n=size, axis=1)[:, :length]
 
 
-def _direct(u_BLD: jax.Array, kernel_LD: jax.Array, later_LD: jax.Array) -> jax.Array:
+def _direct(u_BLD: jax.Array, kernel: jax.Array, later: jax.Array) -> jax.Array:
     length = u_BLD.shape[1]
-    kernel_LD = jnp.pad(kernel_LD, ((0, length - kernel_LD.shape[0]), (0, 0)))
-    later_LD = jnp.pad(later_LD, ((0, length - later_LD.shape[0]), (0, 0)))
-    by_lag = jnp.concatenate([kernel_LD, later_LD[::-1]])  # lags 0 ... L - 1, -L ... -1
+    kernel = jnp.pad(kernel, ((0, length - kernel.shape[0]), (0, 0)))
+    later = jnp.pad(later, ((0, length - later.shape[0]), (0, 0)))
+    by_lag = jnp.concatenate([kernel, later[::-1]])  # lags 0 ... L - 1, -L ... -1
     # Row s of a Toeplitz matrix is the lags shifted by s. Repeating all 2L lags and cutting
     # rows of 2L - 1 shifts each row by one more, without a gather.
     sheared = jnp.tile(by_lag, (length, 1))[: length * (2 * length - 1)]

@@ -38,7 +38,7 @@ _PALLAS_BLOCK = 128
 def flash_attention(
     q_BTHK: jax.Array,
     k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
+    v_BMJV: jax.Array,
     key_mask_BM: jax.Array,
     *,
     causal: bool = False,
@@ -54,17 +54,17 @@ def flash_attention(
         jax.device_count(),
         q_BTHK,
         k_BMGK,
-        v_BMGK,
+        v_BMJV,
         has_extras=bias is not None or (dropout_key is not None and dropout_rate > 0.0),
     )
     if kernel == "cudnn":
-        return _cudnn(q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal, scale)
+        return _cudnn(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal, scale)
     if kernel == "pallas":
-        return pallas_attention(q_BTHK, k_BMGK, v_BMGK, key_mask_BM, causal=causal, scale=scale)
+        return pallas_attention(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal=causal, scale=scale)
     return blockwise_attention(
         q_BTHK,
         k_BMGK,
-        v_BMGK,
+        v_BMJV,
         key_mask_BM,
         causal=causal,
         bias=bias,
@@ -120,7 +120,7 @@ def _cudnn(
 def pallas_attention(
     q_BTHK: jax.Array,
     k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
+    v_BMJV: jax.Array,
     key_mask_BM: jax.Array,
     *,
     causal: bool,
@@ -132,7 +132,7 @@ def pallas_attention(
     repeats = q_BTHK.shape[2] // k_BMGK.shape[2]
     heads_first = [
         jnp.moveaxis(pad_to_multiple(x, _PALLAS_BLOCK), 2, 1)
-        for x in (q_BTHK, jnp.repeat(k_BMGK, repeats, axis=2), jnp.repeat(v_BMGK, repeats, axis=2))
+        for x in (q_BTHK, jnp.repeat(k_BMGK, repeats, axis=2), jnp.repeat(v_BMJV, repeats, axis=2))
     ]
     # Queries read only keys of their own segment: 1 for all queries and for the real keys.
     keys_BM = pad_to_multiple(key_mask_BM, _PALLAS_BLOCK).astype(jnp.int32)
@@ -143,13 +143,13 @@ def pallas_attention(
         causal=causal,
         sm_scale=scale,
     )
-    return jnp.moveaxis(y_BHTK, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMGK.dtype)
+    return jnp.moveaxis(y_BHTK, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMJV.dtype)
 
 
 def blockwise_attention(
     q_BTHK: jax.Array,
     k_BMGK: jax.Array,
-    v_BMGK: jax.Array,
+    v_BMJV: jax.Array,
     key_mask_BM: jax.Array,
     *,
     causal: bool = False,
@@ -163,7 +163,7 @@ def blockwise_attention(
 
     Args:
         k_BMGK: keys, with H heads or a divisor of H.
-        v_BMGK: values, likewise; their width may differ from that of the keys.
+        v_BMJV: values, likewise; their width may differ from that of the keys.
         causal: a query reads the keys up to its own position.
         bias: added to the scores; evaluated block by block.
         scale: of the product; 1 / sqrt(K) unless given.
@@ -177,7 +177,7 @@ def blockwise_attention(
     block = min(block, max(length, k_BMGK.shape[1]))
     # [L / block, B, block, ...]; the mask is padded with False.
     q_blocks, k_blocks, v_blocks, mask_blocks = (
-        jnp.moveaxis(chunked(x, block), 1, 0) for x in (q_BTHK, k_BMGK, v_BMGK, key_mask_BM)
+        jnp.moveaxis(chunked(x, block), 1, 0) for x in (q_BTHK, k_BMGK, v_BMJV, key_mask_BM)
     )
 
     def attend(carry: None, numbered: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
@@ -188,7 +188,7 @@ def blockwise_attention(
         def read(
             running: Running, keys: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
         ) -> tuple[Running, None]:
-            k_number, k_BCGK, v_BCGK, mask_BC = keys
+            k_number, k_BCGK, v_BCJV, mask_BC = keys
             k_positions = k_number * block + jnp.arange(block)
 
             def visible(running: Running) -> Running:
@@ -199,7 +199,7 @@ def blockwise_attention(
                 if causal:
                     mask = mask & (k_positions[None, :] <= q_positions[:, None])[None, None]
                 block_key = None if key is None else jax.random.fold_in(key, k_number)
-                return _accumulate(running, scores, mask, v_BCGK, dropout_rate, block_key)
+                return _accumulate(running, scores, mask, v_BCJV, dropout_rate, block_key)
 
             if not causal:
                 return visible(running), None
@@ -210,15 +210,15 @@ def blockwise_attention(
         start = (
             jnp.full((batch, heads, block), MASKED, jnp.float32),
             jnp.zeros((batch, heads, block), jnp.float32),
-            jnp.zeros((batch, block, heads, v_BMGK.shape[-1]), jnp.float32),
+            jnp.zeros((batch, block, heads, v_BMJV.shape[-1]), jnp.float32),
         )
         numbers = jnp.arange(len(k_blocks))
-        (_, sum_BHC, y_BCHK), _ = jax.lax.scan(
+        (_, sum_BHC, y_BCHV), _ = jax.lax.scan(
             jax.checkpoint(read), start, (numbers, k_blocks, v_blocks, mask_blocks)
         )
         # Where no key is real, both y and the sum are 0.
-        y_BCHK = y_BCHK / jnp.maximum(sum_BHC, 1e-30).swapaxes(1, 2)[..., None]
-        return carry, y_BCHK.astype(v_BMGK.dtype)
+        y_BCHV = y_BCHV / jnp.maximum(sum_BHC, 1e-30).swapaxes(1, 2)[..., None]
+        return carry, y_BCHV.astype(v_BMJV.dtype)
 
     _, y_blocks = jax.lax.scan(jax.checkpoint(attend), None, (jnp.arange(len(q_blocks)), q_blocks))
     return unchunked(jnp.moveaxis(y_blocks, 0, 1), length)
@@ -227,19 +227,19 @@ def blockwise_attention(
 def _accumulate(
     running: Running,
     scores_BHTC: jax.Array,
-    mask_BHTC: jax.Array,
-    v_BCGK: jax.Array,
+    mask: jax.Array,
+    v_BCJV: jax.Array,
     dropout_rate: float,
     dropout_key: jax.Array | None,
 ) -> Running:
     """Adds one block of keys."""
     max_BHT, sum_BHT, y_BTHK = running
-    scores_BHTC = jnp.where(mask_BHTC, scores_BHTC, MASKED)
+    scores_BHTC = jnp.where(mask, scores_BHTC, MASKED)
     # y / l does not depend on the maximum, so no gradient needs to pass through it.
     new_max_BHT = jax.lax.stop_gradient(jnp.maximum(max_BHT, scores_BHTC.max(axis=-1)))
     decay_BHT = jnp.exp(max_BHT - new_max_BHT)
-    weights_BHTC = jnp.where(mask_BHTC, jnp.exp(scores_BHTC - new_max_BHT[..., None]), 0.0)
+    weights_BHTC = jnp.where(mask, jnp.exp(scores_BHTC - new_max_BHT[..., None]), 0.0)
     # The sum is taken before dropout, as when dropout follows a softmax.
     kept_BHTC = dropout(weights_BHTC, dropout_rate, dropout_key)
-    y_BTHK = y_BTHK * decay_BHT.swapaxes(1, 2)[..., None] + weighted_values(kept_BHTC, v_BCGK)
+    y_BTHK = y_BTHK * decay_BHT.swapaxes(1, 2)[..., None] + weighted_values(kept_BHTC, v_BCJV)
     return new_max_BHT, sum_BHT * decay_BHT + weights_BHTC.sum(axis=-1), y_BTHK

@@ -136,10 +136,8 @@ def causal_kernel_attention(
     q, k, v = (chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
     log_scale_BNCH = chunked(log_scale_BLH, chunk, fill=MASKED)
     # The largest log scale up to each position, without the later ones.
-    top_BLH = jax.lax.cummax(
-        jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1
-    )
-    top_BNCH = top_BLH.reshape(log_scale_BNCH.shape)
+    top = jax.lax.cummax(jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1)
+    top_BNCH = top.reshape(log_scale_BNCH.shape)
     norm_k = k if norm_k_BLHR is None else chunked(norm_k_BLHR, chunk)
     before, last = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
 

@@ -185,19 +185,19 @@ def _chunks(
     return chunks, kernel_DV.astype(dtype)
 
 
-def _shards(x_BT: jax.Array) -> int:
+def _shards(x: jax.Array) -> int:
     """Number of devices the rows are split over; 1 where it does not divide the rows."""
     shards = num_shards("batch")
-    return shards if x_BT.shape[0] % shards == 0 else 1
+    return shards if x.shape[0] % shards == 0 else 1
 
 
-def _chunk(x_BT: jax.Array, shards: int, count: int) -> jax.Array:
+def _chunk(x: jax.Array, shards: int, count: int) -> jax.Array:
     """[B, T, ...] -> [at most `count`, N, ...]: equal parts of every device's tokens.
 
     The last part is padded with zeros, which are tokens of weight 0. (Chunks of whole rows
     would be uneven, and for a prime number of rows too small or too large.)
     """
-    x = x_BT.reshape(shards, -1, *x_BT.shape[2:])
+    x = x.reshape(shards, -1, *x.shape[2:])
     # The axis of devices becomes the major one of a chunk's tokens, so that a batch sharded
     # over devices stays sharded inside every chunk.
     x = jnp.swapaxes(chunked(x, -(-x.shape[1] // count)), 0, 1)

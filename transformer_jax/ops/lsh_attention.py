@@ -101,18 +101,19 @@ def lsh_attention(
     """
     length = q_BLHK.shape[1]
     chunk = min(chunk, length)
-    q_BHLK, k_BHLK, v_BHLV = (
+    # P is the length with padding.
+    q_BHPK, k_BHPK, v_BHPV = (
         jnp.swapaxes(pad_to_multiple(x, chunk), 1, 2) for x in (q_BLHK, k_BLHK, v_BLHV)
     )
     last_bucket = jnp.iinfo(jnp.int32).max  # of padding
     bucket_BLHJ = jnp.where(mask_BL[..., None, None], bucket_BLHJ, last_bucket)
-    bucket_BHJL = jnp.moveaxis(pad_to_multiple(bucket_BLHJ, chunk, fill=last_bucket), 1, 3)
+    bucket_BHJP = jnp.moveaxis(pad_to_multiple(bucket_BLHJ, chunk, fill=last_bucket), 1, 3)
     # A stable sort keeps the order of positions within each bucket.
-    order_BHJL = jnp.argsort(bucket_BHJL, axis=-1, stable=True)
-    bucket_BHJNC = chunked(jnp.take_along_axis(bucket_BHJL, order_BHJL, axis=-1), chunk, axis=3)
+    order_BHJP = jnp.argsort(bucket_BHJP, axis=-1, stable=True)
+    bucket_BHJNC = chunked(jnp.take_along_axis(bucket_BHJP, order_BHJP, axis=-1), chunk, axis=3)
     q, k, v = (
-        chunked(jnp.take_along_axis(x[:, :, None], order_BHJL[..., None], axis=3), chunk, axis=3)
-        for x in (q_BHLK, k_BHLK, v_BHLV)
+        chunked(jnp.take_along_axis(x[:, :, None], order_BHJP[..., None], axis=3), chunk, axis=3)
+        for x in (q_BHPK, k_BHPK, v_BHPV)
     )
     scores_BHJNCM = jnp.einsum(
         "bhjnck,bhjnmk->bhjncm", q, _with_previous(k), preferred_element_type=jnp.float32
@@ -128,11 +129,11 @@ def lsh_attention(
         _with_previous(v),
         preferred_element_type=jnp.float32,
     )
-    unsort_BHJL = jnp.argsort(order_BHJL, axis=-1)
-    y_BHJLV = y_BHJNCV.reshape(*order_BHJL.shape, -1)
-    y_BHJLV = jnp.take_along_axis(y_BHJLV, unsort_BHJL[..., None], axis=3)
-    z_BHJL = jnp.take_along_axis(z_BHJNC.reshape(order_BHJL.shape), unsort_BHJL, axis=-1)
-    return jnp.swapaxes(_over_rounds(y_BHJLV, z_BHJL), 1, 2)[:, :length]
+    unsort_BHJP = jnp.argsort(order_BHJP, axis=-1)
+    y_BHJPV = y_BHJNCV.reshape(*order_BHJP.shape, -1)
+    y_BHJPV = jnp.take_along_axis(y_BHJPV, unsort_BHJP[..., None], axis=3)
+    z_BHJP = jnp.take_along_axis(z_BHJNC.reshape(order_BHJP.shape), unsort_BHJP, axis=-1)
+    return jnp.swapaxes(_over_rounds(y_BHJPV, z_BHJP), 1, 2)[:, :length]
 
 
 def lsh_attention_step(
@@ -192,6 +193,6 @@ def _over_rounds(y_BHJLV: jax.Array, z_BHJL: jax.Array) -> jax.Array:
     return (y_BHJLV * share_BHJL[..., None]).sum(axis=2)
 
 
-def _with_previous(x_BHJNC: jax.Array) -> jax.Array:
+def _with_previous(x: jax.Array) -> jax.Array:
     """Each chunk with the one before it: [B, H, J, N, C, ...] -> [B, H, J, N, 2 C, ...]."""
-    return jnp.concatenate([jnp.roll(x_BHJNC, 1, axis=3), x_BHJNC], axis=4)
+    return jnp.concatenate([jnp.roll(x, 1, axis=3), x], axis=4)

@@ -51,15 +51,13 @@ def _backward(mask_BL: jax.Array, dy_BLD: jax.Array) -> tuple[jax.Array, None]:
 reverse_prefix.defvjp(_forward, _backward)
 
 
-def write_token(cache_BL: jax.Array, token_B: jax.Array, position: jax.Array) -> jax.Array:
-    """The cache [B, L, ...] with `token_B` written at `position`, in the cache's dtype.
+def write_token(cache: jax.Array, token: jax.Array, position: jax.Array) -> jax.Array:
+    """The cache [B, L, ...] with `token` written at `position`, in the cache's dtype.
 
     Read the returned cache, not the argument: otherwise XLA keeps a copy of all of it.
 
     Args:
-        token_B: [B, ...] or [B, 1, ...].
+        token: [B, ...] or [B, 1, ...].
         position: a scalar below L.
     """
-    return jax.lax.dynamic_update_index_in_dim(
-        cache_BL, token_B.astype(cache_BL.dtype), position, axis=1
-    )
+    return jax.lax.dynamic_update_index_in_dim(cache, token.astype(cache.dtype), position, axis=1)

@@ -202,8 +202,8 @@ def bigbird_attention(
         block: tokens in a block.
     """
     length = q_BLHK.shape[1]
-    reads_NG = reads_NG[: num_blocks(length, block)]
-    layout = BlockLayout(length, block, 1, np.where(reads_NG < len(reads_NG), reads_NG, -1))
+    reads = reads_NG[: num_blocks(length, block)]
+    layout = BlockLayout(length, block, 1, np.where(reads < len(reads), reads, -1))
     global_tokens = 0 if causal else min(global_blocks * block, length)
     at_L = jnp.arange(length)
     parts = []
