@@ -43,4 +43,8 @@ def grammar(folder: Path, text: Text) -> tuple[Source, Text]:
     return Grammar(), {name: split_pairs(name) for name in ("train", "validation", "test")}
 
 
-EXAMPLES: dict[str, Maker] = {"files": files, "tfds": tfds, "grammar": grammar}
+EXAMPLES: dict[str, Maker] = {
+    "files": files,
+    "tfds": tfds,
+    "grammar": grammar,
+}

@@ -109,7 +109,11 @@ def check_fingerprint_is_the_same_in_another_process(make: Maker, folder: Path) 
         "print(source.fingerprint('train', ('en', 'de')))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], input=pickle.dumps(source), capture_output=True, check=False
+        [sys.executable, "-c", script],
+        input=pickle.dumps(source),
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).parents[2],  # imports the package that is tested here
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode().splitlines()[-1] == source.fingerprint("train", EN_DE)

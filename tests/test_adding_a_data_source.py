@@ -1,0 +1,84 @@
+"""docs/adding_a_data_source.md, followed in a copy of the repository."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import followed_page
+from tests.contract import source_suite
+
+PAGE = "adding_a_data_source.md"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    with followed_page.followed(PAGE, tmp_path_factory.mktemp("followed")) as tree:
+        yield tree
+
+
+def copied(tree, name):
+    return followed_page.copied(tree, name)
+
+
+def test_no_line_is_longer_than_the_linter_allows():
+    assert followed_page.longest_line(PAGE) <= 100
+
+
+@pytest.mark.parametrize("check", [check.__name__ for check in source_suite.CHECKS])
+def test_the_suite_runs_over_the_source_of_the_page(tree, check, tmp_path):
+    suite = copied(tree, "tests.contract.source_suite")
+    copied(tree, "tests.contract.test_sources").test_source("tmx", getattr(suite, check), tmp_path)
+
+
+def test_every_source_still_has_an_example(tree, tmp_path):
+    tests = copied(tree, "tests.contract.test_sources")
+    tests.test_every_source_has_an_example()
+    tests.test_its_spellings_mean_the_same("tmx", tmp_path)
+
+
+def test_the_tests_of_the_page(tree, tmp_path):
+    tests = copied(tree, "tests.data.test_tmx")
+    tests.test_units_without_both_languages_are_skipped(tmp_path)
+    for text in ("", "<tmx><body><tu>", "no XML"):
+        tests.test_a_damaged_file_is_named(tmp_path, text)
+
+
+def test_the_tests_of_the_page_can_fail(tree, tmp_path, monkeypatch):
+    monkeypatch.setattr(copied(tree, "transformer_jax.data.sources.tmx"), "_LANGUAGE", "lang")
+    with pytest.raises(AssertionError):
+        copied(tree, "tests.data.test_tmx").test_units_without_both_languages_are_skipped(tmp_path)
+
+
+def test_a_run_reads_its_text_through_it(tree, tmp_path):
+    """Hold-out, tokenizer and ids come without further code."""
+    suite = copied(tree, "tests.contract.source_suite")
+    source, text = copied(tree, "tests.contract.source_examples").tmx(
+        tmp_path, {"train": suite.TEXT["train"]}
+    )
+    config = copied(tree, "transformer_jax.config")
+    flags = {
+        "data.source": "tmx",
+        "data.source.train": str(Path(source.train)),
+        "data.source_language": "en",
+        "data.target_language": "de",
+        "data.validation_from_train": "9",
+        "data.cache_dir": str(tmp_path / "cache"),
+        "tokenizer.vocab_size": "300",
+    }
+    changed = config.override(config.Config(), flags)
+    assert changed.data.source == source
+    assert config.from_json(config.to_json(changed), "config.json") == changed
+    TrainingText = copied(tree, "transformer_jax.data.text").TrainingText
+    with TrainingText(changed.data, changed.tokenizer) as training:
+        assert training.validation(100) == text["train"][-9:]
+        corpus = training.ids(training.tokenizers(), None)
+    assert len(corpus) == len(text["train"]) - 9
+
+
+def test_the_page_of_options_knows_it(tree):
+    page = copied(tree, "tests.test_configuration_doc")
+    with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
+        page.test_the_page_is_what_the_config_classes_say()
+    followed_page.run_commands(PAGE, tree)
+    page.test_the_page_is_what_the_config_classes_say()
+    assert "### tmx" in (tree / "docs" / "configuration.md").read_text(encoding="utf-8")
