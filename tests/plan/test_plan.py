@@ -232,7 +232,7 @@ def test_a_refused_program_holds_what_the_compiler_said(made):
 def test_flags_of_plans_belong_to_plans(tmp_path, capsys):
     recipe = f"--config={ROOT / 'configs' / 'quickstart.py'}"
     assert main(["train", recipe, "--plan_topology=v5e:2x4", f"--workdir={tmp_path}"]) == 2
-    assert "--plan_topology is for --plan" in capsys.readouterr().err
+    assert "--plan_topology needs --plan" in capsys.readouterr().err
     assert main(["train", recipe]) == 2
     assert "--workdir is missing" in capsys.readouterr().err
     assert main(["train", recipe, "--plan", "--plan_topology=v9:1"]) == 2

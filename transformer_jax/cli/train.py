@@ -99,9 +99,7 @@ def plan(config: Config, args: argparse.Namespace) -> int:
     if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
     target = tpu_slice(args.plan_topology) if args.plan_topology else this_machine()
-    made = make_plan(
-        config, target, length=args.plan_length or 0, largest_batch=not args.plan_no_search
-    )
+    made = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
     print(report(made))
     return 0 if fits(made) else DOES_NOT_FIT
 

@@ -1,8 +1,7 @@
-"""Where the computing time of a compiled step goes: by the module that asked for it, and the work.
+"""The computing time of a compiled step, by part of the model and kind of work.
 
-Modules stand in the name that JAX gives every operation (`op_name`), with the path of the Flax
-modules in it. A fusion has the name of one of its operations, so what the compiler fused across
-modules counts as one of them.
+JAX names every operation (`op_name`) with the path of the Flax modules that it is in. A fusion
+has the name of one of its operations, so work that was fused across modules counts for one of them.
 """
 
 import re
@@ -11,8 +10,8 @@ from collections import Counter
 from transformer_jax.plan.devices import Device
 from transformer_jax.plan.hlo import Instruction, Module, walk
 
-#: What is looked for in an operation's path, the first that is found: a normalisation inside a
-#: mixer is the mixer's.
+#: Patterns for an operation's path. The first that matches counts, so a normalisation inside a
+#: mixer belongs to the mixer.
 PARTS = (
     ("feed-forward", re.compile(r"/feed_forward/")),
     ("cross-attention", re.compile(r"/cross[/.]")),
@@ -23,18 +22,18 @@ PARTS = (
 )
 REST = "optimizer, rest"
 
-#: Products of matrices; moving arrays into another layout; all else (sums, elementwise).
+#: Matrix products; changes of layout; everything else (sums, elementwise operations).
 KINDS = ("products", "copies", "other")
 
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
-_PRODUCTS = ("dot", "convolution")  # TPU's compiler writes a product as a convolution
+_PRODUCTS = ("dot", "convolution")  # the TPU's compiler writes products as convolutions
 
 
 def breakdown(module: Module, device: Device) -> dict[str, dict[str, float]]:
-    """Part -> kind -> seconds of computing, by the compiler's estimates; collectives are not in it.
+    """Part -> kind -> seconds by the compiler's estimates, without collectives.
 
     Returns:
-        Parts that take time, the longest first; {} where the compiler gave no estimates.
+        Parts that take time, the longest first; {} if the compiler gave no estimates.
     """
     if not device.clock:
         return {}

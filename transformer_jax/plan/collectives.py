@@ -1,4 +1,4 @@
-"""What devices say to each other in a compiled program: collectives by kind, and their bytes."""
+"""The communication in a compiled program: collectives by kind, and their bytes."""
 
 import math
 import re
@@ -23,8 +23,8 @@ class Collective:
 
     Attributes:
         kind: one of KINDS.
-        size: bytes of the whole array that it makes or sums: of an all-gather's result, of a
-            reduce-scatter's operand, of the result otherwise.
+        size: bytes of the whole array: an all-gather's result, a reduce-scatter's operand, the
+            result of any other.
         group: devices that take part.
     """
 
@@ -34,7 +34,7 @@ class Collective:
 
     @property
     def sent(self) -> float:
-        """Bytes that each device sends in a ring (Patarasuk and Yuan 2009): the least there is."""
+        """Bytes that each device sends in a ring (Patarasuk and Yuan 2009), the minimum."""
         others = (self.group - 1) / self.group
         return {
             "all-reduce": 2 * others * self.size,
@@ -46,14 +46,14 @@ class Collective:
 
 
 def collective(instruction: Instruction, num_devices: int) -> Collective | None:
-    """The collective that an instruction is, or starts; None where it is none."""
+    """The collective that an instruction is, or starts; None if it is another instruction."""
     kind = instruction.opcode.removesuffix("-start")
     if kind not in KINDS:
         return None
     group = 2 if kind == "collective-permute" else group_size(instruction.attributes, num_devices)
     sizes = instruction.array_bytes
     if instruction.opcode != kind:
-        # The result of a start lists operands, then results, then scalars of its own.
+        # The result of a start lists its operands, then its results, then scalars.
         arrays = [n for n, (_, dims) in zip(sizes, instruction.arrays, strict=True) if dims]
         sizes = tuple(arrays if kind == "all-reduce" else arrays[len(arrays) // 2 :])
     total = sum(sizes) * (group if kind == "reduce-scatter" else 1)
@@ -61,7 +61,7 @@ def collective(instruction: Instruction, num_devices: int) -> Collective | None:
 
 
 def collectives_of(module: Module, instruction: Instruction, num_devices: int) -> list[Collective]:
-    """The collectives that an instruction is, starts or has fused into it."""
+    """The collectives that an instruction is, starts, or contains as a fusion."""
     own = collective(instruction, num_devices)
     if own:
         return [own] if own.group > 1 else []
@@ -69,15 +69,14 @@ def collectives_of(module: Module, instruction: Instruction, num_devices: int) -
         return []
     inside = (collective(i, num_devices) for i in module.computations.get(instruction.called, []))
     found = [one for one in inside if one and one.group > 1]
-    if (
-        "all-reduce-scatter" in instruction.called
-    ):  # a TPU's form of it: an all-reduce, then a slice
+    # A TPU's reduce-scatter is an all-reduce, then a slice.
+    if "all-reduce-scatter" in instruction.called:
         found = [replace(one, kind="reduce-scatter") for one in found]
     return found
 
 
 def group_size(attributes: str, num_devices: int) -> int:
-    """How many devices `replica_groups` puts together, in any of XLA's three ways to write it."""
+    """Devices in each of the `replica_groups`, which XLA writes in three ways."""
     start = attributes.find("replica_groups=")
     text = attributes[start + len("replica_groups=") :] if start >= 0 else ""
     if text.startswith("mesh["):  # mesh['data'=2,'tensor'=4] {'tensor'}
@@ -92,10 +91,10 @@ def group_size(attributes: str, num_devices: int) -> int:
 
 
 def by_kind(module: Module, num_devices: int) -> dict[str, tuple[int, int]]:
-    """Kind -> (how many run in a step, their bytes together as in `Collective.size`)."""
-    found: dict[str, tuple[int, int]] = {}
+    """Kind -> (number in a step, sum of their `Collective.size`)."""
+    totals: dict[str, tuple[int, int]] = {}
     for instruction, times in walk(module):
         for one in collectives_of(module, instruction, num_devices):
-            count, size = found.get(one.kind, (0, 0))
-            found[one.kind] = (count + times, size + times * one.size)
-    return dict(sorted(found.items()))
+            count, size = totals.get(one.kind, (0, 0))
+            totals[one.kind] = (count + times, size + times * one.size)
+    return dict(sorted(totals.items()))

@@ -1,4 +1,4 @@
-"""What the planned-for devices can do: the makers' published numbers, and where they stand."""
+"""Published memory, speed and bandwidth of accelerators, with their sources."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ class Device:
     """One JAX device.
 
     Attributes:
-        name: for people.
+        name: as reports show it.
         memory: bytes of HBM.
         flops: peak bfloat16 operations a second.
         bandwidth: HBM bytes a second.
-        clock: cycles a second of the compiler's estimates; 0 = it gives none.
-        link: bytes a second of one link to a neighbour, in one direction.
+        clock: cycles a second of the compiler's estimates; None if it gives none.
+        link: bytes a second of one link to a neighbour, in one direction; None if unknown.
     """
 
     name: str
     memory: int
     flops: float
     bandwidth: float
-    clock: float = 0.0
-    link: float = 0.0
+    clock: float | None = None
+    link: float | None = None
 
 
 #: By `jax.Device.device_kind`. Memory, FLOPs and bandwidths: the Cloud TPU pages on each
@@ -38,7 +38,7 @@ TPUS = {
     "TPU v6 lite": Device("TPU v6e", 32 * GIB, 918e12, 1.64e12, 1.75e9, 90e9),
 }
 
-#: Dense bfloat16 peaks of NVIDIA's data sheets; memory is asked of the device itself.
+#: Dense bfloat16 peaks from NVIDIA's data sheets; the device itself reports its memory.
 GPUS = {
     "H200": Device("NVIDIA H200", 141 * 10**9, 989e12, 4.8e12),
     "H100": Device("NVIDIA H100", 80 * 10**9, 989e12, 3.35e12),
@@ -48,7 +48,7 @@ GPUS = {
 
 
 def known_device(kind: str) -> Device | None:
-    """The entry of a `device_kind`; None where the tables have none (a CPU, another GPU)."""
+    """The entry for a `device_kind`; None if there is none (a CPU, another GPU)."""
     if kind in TPUS:
         return TPUS[kind]
     return next((device for name, device in GPUS.items() if name in kind), None)

@@ -1,9 +1,9 @@
-"""Floating-point operations that the model needs, whatever the compiler makes of it.
+"""Floating-point operations that the model needs, independent of the compiler.
 
-Counted are matrix products and convolutions of the forward pass, a multiplication and an
-addition each; a training step needs three times as many, since each product has two operands
-that want a gradient (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). What is computed
-again to save memory does not count, nor do attention's masked scores count less.
+Matrix products and convolutions of the forward pass count, as two operations for each
+multiply-add. A training step needs three times as many, since each product has two operands
+that need a gradient (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). Recomputation to save
+memory does not count; masked scores of attention count like others.
 """
 
 import math
@@ -18,7 +18,7 @@ from transformer_jax.models.config import ModelConfig
 
 
 def train_step_flops(model: ModelConfig, rows: int, length: int) -> int:
-    """Of a training step on `rows` sentence pairs of `length` pieces on either side."""
+    """FLOPs of a training step on `rows` sentence pairs of `length` tokens on each side."""
     ids = jax.ShapeDtypeStruct((rows, length), jnp.int32)
     mask = jax.ShapeDtypeStruct((rows, length), jnp.bool_)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
@@ -29,9 +29,9 @@ def train_step_flops(model: ModelConfig, rows: int, length: int) -> int:
 
 
 def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
-    """Operations of the products in a jaxpr; a scan's body counts as often as it runs.
+    """FLOPs of the products in a jaxpr; a scan's body counts as often as it runs.
 
-    Of a `cond` the dearest branch counts, and of a `while` one turn of its body.
+    For a `cond` its most expensive branch counts, and for a `while` one iteration.
     """
     inner = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     total = 0
@@ -59,9 +59,5 @@ def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
 
 def _parts(params: dict[str, Any]) -> list[Any]:
     """The jaxprs among an equation's parameters."""
-    found = []
-    for value in params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(item, (ClosedJaxpr, Jaxpr)):
-                found.append(item)
-    return found
+    values = (v if isinstance(v, (tuple, list)) else (v,) for v in params.values())
+    return [item for items in values for item in items if isinstance(item, (ClosedJaxpr, Jaxpr))]

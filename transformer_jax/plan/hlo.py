@@ -1,9 +1,10 @@
-"""Reading what XLA compiled: the instructions of an HLO module's text, in their order.
+"""A reader for the text of a compiled HLO module (`Compiled.as_text()`, XLA's long form).
 
-Only what a plan needs is read: names, result shapes, operands, called computations and the
-attributes as text. The text is XLA's own long form (`Compiled.as_text()`).
+It reads what a plan needs: names, result shapes, operands, called computations, and the
+attributes as text, in the order of the instructions.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,13 +37,7 @@ class Instruction:
     @property
     def array_bytes(self) -> tuple[int, ...]:
         """Bytes of each array of the result."""
-        found = []
-        for dtype, sizes in self.arrays:
-            count = 1
-            for size in sizes:
-                count *= size
-            found.append(count * _BYTES.get(dtype, 1))
-        return tuple(found)
+        return tuple(math.prod(sizes) * _BYTES.get(dtype, 1) for dtype, sizes in self.arrays)
 
     @property
     def called(self) -> str | None:
@@ -52,7 +47,7 @@ class Instruction:
 
     @property
     def cycles(self) -> int | None:
-        """The compiler's estimate for it, where it gives one (TPU)."""
+        """The compiler's estimate, if it gives one (TPU)."""
         match = _CYCLES.search(self.attributes)
         return int(match[1]) if match else None
 
@@ -65,10 +60,10 @@ class Module:
     entry: str
 
     def trip_count(self, loop: Instruction) -> int:
-        """How often a `while` runs; 1 where that is not known before it runs.
+        """How often a `while` runs; 1 if that is not known in advance.
 
-        Counted loops compare their counter with a constant; where the text does not state
-        the count, that constant is taken.
+        A counted loop compares its counter with a constant. If the text does not state the
+        count, this constant is used.
         """
         match = _TRIPS.search(loop.attributes)
         if match:
@@ -85,10 +80,10 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """The module that `text` writes out.
+    """The module that `text` spells.
 
     Raises:
-        ValueError: there is no ENTRY computation in it.
+        ValueError: it has no ENTRY computation.
     """
     computations: dict[str, list[Instruction]] = {}
     entry, inside = "", ""
@@ -151,7 +146,7 @@ def _closing(line: str, start: int) -> int:
 def walk(
     module: Module, computation: str = "", times: int = 1
 ) -> Iterator[tuple[Instruction, int]]:
-    """Every instruction that runs, with how often: loops and calls are entered, fusions are not."""
+    """Every instruction that runs, and how often; enters loops and calls, but not fusions."""
     for instruction in module.computations.get(computation or module.entry, []):
         yield instruction, times
         if instruction.called is None:

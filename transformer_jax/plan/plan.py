@@ -1,4 +1,4 @@
-"""A recipe's plan: what its programs need on given devices, and how long they should take."""
+"""A recipe's plan: the memory that its programs need on given devices, and the expected time."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from transformer_jax.plan.topology import Target
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known before anything runs. Bytes are of one device, FLOPs of all together.
+    """What is known before anything runs. Bytes are per device, FLOPs of all devices together.
 
     Attributes:
         target: the devices, in words.
@@ -27,23 +27,22 @@ class Plan:
         num_params: of the model.
         param_bytes: parameters on the fullest device.
         state_bytes: parameters, optimizer and average on it.
-        fsdp_state_bytes: as much, if all devices stood along `fsdp`.
-        memory: what a device has; None = it does not say.
+        fsdp_state_bytes: the same with all devices along `fsdp`.
+        memory: of a device; None if unknown.
         rows: B of the training step's batch.
-        length: pieces of its sentences, on either side.
+        length: tokens of its sentences, on each side.
         train: the training step.
-        decode: the search of a batch of sentences of `length`, by `eval.py`.
-        evaluation: as much between training steps; its bytes count the rest of the training
-            state, which stays where it is.
-        own_param_bytes: parameters on a device where one process translates by itself.
-        collectives: of a training step: kind -> (how many, bytes).
-        flops: that a training step needs.
-        peak_flops: a second, of all devices; None = not published here.
-        estimate: of a training step's time; None = nothing is known of the device.
-        breakdown: of its computing, in seconds: part of the model -> kind of work; {} = unknown.
-        largest_rows: of the batches that fit; None = not looked for.
-        steps: of the recipe.
-        remat: whether the recipe has it.
+        decode: decoding of a batch of sentences of `length`, as in `eval`.
+        evaluation: decoding between training steps; its bytes include the training state.
+        own_param_bytes: parameters on a device if one process translates by itself.
+        collectives: of a training step: kind -> (number, bytes).
+        flops: of a training step.
+        peak_flops: a second, of all devices; None if unknown.
+        estimate: of a training step's time; None if the device is unknown.
+        breakdown: seconds of computing: part of the model -> kind of work; {} if unknown.
+        largest_rows: B of the largest batch that fits; None if not searched for.
+        steps: `train.steps` of the recipe.
+        remat: `model.remat` of the recipe.
     """
 
     target: str
@@ -76,26 +75,27 @@ class Plan:
 
     @property
     def utilisation(self) -> float | None:
-        """Model FLOPs a second over the peak; None without an estimate."""
+        """Model FLOPs a second, divided by the peak; None without an estimate."""
         if self.estimate is None or not self.peak_flops:
             return None
         return self.flops / self.estimate.seconds / self.peak_flops
 
 
 def make_plan(
-    config: Config, target: Target, *, length: int = 0, largest_batch: bool = True
+    config: Config, target: Target, *, length: int | None = None, largest_batch: bool = True
 ) -> Plan:
-    """Compiles the recipe's training step and search for the target, and reads what came out.
+    """Compiles the recipe's training step and decoding for the target, and reads the results.
 
     Args:
         config: the recipe.
         target: the devices.
-        length: pieces of every sentence of the batch; 0 = `batch.max_length`, which takes the
-            most memory.
-        largest_batch: also look for it, which takes some more compilations.
+        length: tokens of every sentence of the batch; default: `batch.max_length`, which takes
+            the most memory.
+        largest_batch: also search for the largest batch that fits, which takes a few more
+            compilations.
 
     Raises:
-        UserError: the mesh does not fit the devices, or the token budget not the mesh.
+        UserError: the mesh does not fit the devices, or the batch is too small for the mesh.
     """
     planner = Planner(config, target)
     config, train = planner.config, planner.config.train
@@ -148,7 +148,7 @@ def make_plan(
 
 
 def evaluation(planner: Planner, length: int) -> Program:
-    """The search of a batch between training steps, with the whole training state in memory."""
+    """Decoding of a batch between training steps, with the training state in memory."""
     program = planner.decode(while_training(planner.config.decode), length)
     state = planner.bytes_per_device(planner.state)
     used = program.bytes + state - planner.bytes_per_device(planner.state.eval_params)
@@ -157,12 +157,12 @@ def evaluation(planner: Planner, length: int) -> Program:
 
 
 def largest_rows(planner: Planner, step: Program, length: int) -> int | None:
-    """B of the largest batch of this length that fits; None where the device says no memory.
+    """B of the largest batch of this length that fits; None if the device's memory is unknown.
 
     Args:
         planner: compiles for the device.
-        step: a training step of that length, as compiled, from which the search sets out.
-        length: pieces of a sentence.
+        step: a compiled training step of that length, where the search starts.
+        length: tokens of a sentence.
     """
     memory = planner.target.memory
     if memory is None:

@@ -1,4 +1,4 @@
-"""The programs that are planned: the very functions that training and decoding run.
+"""The programs of a plan: the functions that training and decoding run, compiled.
 
 Nothing is allocated: parameters, optimizer state and batches are shapes with shardings.
 """
@@ -38,30 +38,28 @@ from transformer_jax.translation.model_calls import Sources, decode_batch
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program, or how much too large it is.
+    """A compiled program, or one that the compiler refused for lack of memory.
 
     Attributes:
         rows: B of its batch, over all devices.
         bytes: on each device while it runs: arguments, results, temporaries and code.
-        argument_bytes: of these, arguments (for a training step nearly all of it the state).
-        text: HLO, as compiled; "" where it does not fit.
-        fits: whether the compiler found room, and the device has it.
+        text: the compiled HLO; None if it was refused.
+        fits: whether the compiler accepted it and the device has the memory.
         accessed: bytes that one run reads and writes on a device, loop bodies counted once.
-        limit: bytes that the compiler lets a program have, where it refused this one; None = it
-            named none. (Of v5e's 16 GiB it is 15.75.)
+        limit: bytes that the compiler allows, if it refused the program and named them. (On v5e
+            it is 15.75 of the 16 GiB.)
     """
 
     rows: int
     bytes: int
-    argument_bytes: int
-    text: str
+    text: str | None
     fits: bool
     accessed: float = 0.0
     limit: int | None = None
 
 
 def settled(config: Config, device: jax.Device) -> Config:
-    """The config with what training would fill in: vocabulary sizes and the matmul dtype."""
+    """The config with the values that training fills in: vocabulary sizes and matmul dtype."""
     source_size, target_size = vocabulary_sizes(config.tokenizer)
     model = dataclasses.replace(
         config.model,
@@ -92,20 +90,20 @@ class Planner:
 
     @property
     def batch_devices(self) -> int:
-        """Devices that share a batch's rows."""
+        """Devices that share the rows of a batch."""
         return batch_devices(self.mesh)
 
     @property
     def row_multiple(self) -> int:
-        """B of a training batch is a multiple of it."""
+        """B of a training batch is a multiple of this."""
         return self.batch_devices * self.config.train.accumulate
 
     def rows(self, length: int) -> int:
-        """B of the recipe's batches of this length: what its token budget holds."""
+        """B of the recipe's batches of this length, by its token budget."""
         return self.config.batch.tokens // length // self.row_multiple * self.row_multiple
 
     def train_step(self, rows: int, length: int) -> Program:
-        """Compiles the training step for a batch of `rows` sentence pairs of `length` pieces."""
+        """Compiles the training step for a batch of `rows` sentence pairs of `length` tokens."""
         ids = self._array((rows, length), jnp.int32)
         mask = self._array((rows, length), jnp.bool_)
         batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
@@ -113,9 +111,9 @@ class Planner:
         return self._compile(lowered, rows, self.bytes_per_device((self.state, batch)))
 
     def decode(self, config: DecodeConfig, length: int) -> Program:
-        """Compiles the search of a batch of sentences of `length` pieces: encoder and decode steps.
+        """Compiles the decoding of a batch of sentences of `length` tokens, encoder included.
 
-        All devices share its rows, as in `eval.py` and in the evaluations of a training.
+        All devices share its rows, as in `eval` and in evaluations during training.
         """
         model = self.config.model
         rows = decoding_rows(config.batch_size, self.mesh)
@@ -138,21 +136,21 @@ class Planner:
         return self._compile(lowered, rows, self.bytes_per_device(self.state.eval_params))
 
     def bytes_per_device(self, tree: Any) -> int:
-        """Of the arrays of a tree of shapes with shardings, on the fullest device."""
+        """Bytes on the fullest device of a tree of shapes with shardings."""
         return sum(
             jnp.dtype(leaf.dtype).itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape))
             for leaf in jax.tree.leaves(tree)
         )
 
     def param_bytes_of_one_process(self) -> int:
-        """Of the parameters on each device of a process that translates for itself."""
+        """Bytes of parameters on each device if one process translates by itself."""
         mesh = decoding_mesh(self.config.mesh, self.target.process_devices)
         params = self.state.eval_params
         shardings = param_shardings(api.logical_axes(self.config.model), params, mesh)
         return self.bytes_per_device(shapes_on(params, shardings))
 
     def state_bytes_with_fsdp(self) -> int:
-        """What `bytes_per_device(state)` would be with all devices along `fsdp`."""
+        """`bytes_per_device(state)` with all devices along `fsdp`."""
         mesh = make_mesh(MeshConfig(data=1, fsdp=-1), self.target.devices)
         model, ema = self.config.model, self.config.train.ema_decay is not None
         shardings = state_shardings(model, self._optimizer, ema, mesh)
@@ -172,11 +170,10 @@ class Planner:
             if refused is None:
                 raise
             needed, limit = refused
-            return Program(rows, needed, arguments, "", False, limit=limit)
+            return Program(rows, needed, None, False, limit=limit)
         memory = compiled.memory_analysis()
-        arguments = memory.argument_size_in_bytes
         total = (
-            arguments
+            memory.argument_size_in_bytes
             + memory.output_size_in_bytes
             - memory.alias_size_in_bytes
             + memory.temp_size_in_bytes
@@ -185,11 +182,11 @@ class Planner:
         fits = self.target.memory is None or total <= self.target.memory
         costs = compiled.cost_analysis() or {}
         accessed = float(costs.get("bytes accessed", 0.0))
-        return Program(rows, total, arguments, compiled.as_text(), fits, accessed)
+        return Program(rows, total, compiled.as_text(), fits, accessed)
 
 
-#: How the TPU's compiler says it: what the program needs, and what there is. The second form
-#: names the temporaries alone, where those already are too much.
+#: Messages of the TPU's compiler: what the program needs, and what there is. The second form
+#: names only the temporaries, if these alone are too large.
 _REFUSALS = (
     r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm",
     r"total memory required for [\w ]+ \(([\d.]+)([KMGT]?)\) exceeds available HBM"
@@ -199,14 +196,14 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def refusal(message: str, arguments: int) -> tuple[int, int | None] | None:
-    """(what a program needed, what there is) where it was refused for want of memory.
+    """(bytes needed, bytes available) of a program that was refused for lack of memory.
 
     Args:
-        message: the compiler's.
-        arguments: bytes of the program's arguments, which stand beside its temporaries.
+        message: of the compiler.
+        arguments: bytes of the program's arguments, to be added to its temporaries.
 
     Returns:
-        Bytes; None for another error. What there is may be None: not every form names it.
+        None for another error. The bytes available are None if the message does not name them.
     """
     for form, besides in zip(_REFUSALS, (0, arguments), strict=True):
         if match := re.search(form, message):

@@ -1,4 +1,4 @@
-"""A plan in words."""
+"""A plan as text."""
 
 from transformer_jax.plan.breakdown import KINDS
 from transformer_jax.plan.plan import Plan
@@ -61,7 +61,7 @@ def report(plan: Plan) -> str:
 
 
 def fits(plan: Plan) -> bool:
-    """Whether all programs do."""
+    """Whether all programs fit."""
     return plan.train.fits and plan.decode.fits and plan.evaluation.fits
 
 
@@ -146,7 +146,7 @@ def _decoding_advice(plan: Plan) -> str:
     limit = plan.decode.limit or plan.memory
     if limit is None or limit <= plan.param_bytes or plan.decode.rows <= devices:
         return f"  for decoding: {beam}"
-    # All but the parameters grows with the sentences.
+    # Everything but the parameters grows with the number of sentences.
     rows = guess_from(plan.decode.rows, plan.decode.bytes, plan.param_bytes, limit)
     rows = max(devices, min(rows, plan.decode.rows - 1) // devices * devices)
     return f"  for decoding: about --config.decode.batch_size={rows}, or {beam}"

@@ -1,4 +1,4 @@
-"""The largest batch that fits, with as few compilations as can be."""
+"""The largest batch that fits, with few compilations."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ def largest_that_fits(
 ) -> int:
     """The largest multiple of `multiple` that fits, to within `tolerance` below it.
 
-    Bisection between a size that fits and one that does not, which are looked for from
-    `guess` on in widening steps. 0 = not even one `multiple` fits.
+    Bisection between a size that fits and one that does not, which are searched for from
+    `guess` in growing steps. 0 if not even one `multiple` fits.
 
     Args:
         fits: asks the compiler; must be True up to some size and False beyond it.
-        guess: where to begin, better near the answer.
-        multiple: of which all sizes are multiples.
-        tolerance: stop when the sizes tried lie this near together.
+        guess: where to start, best near the answer.
+        multiple: all sizes are multiples of it.
+        tolerance: stop when the two sizes differ by no more than this share.
     """
 
     def rounded(size: float) -> int:
@@ -37,6 +37,6 @@ def largest_that_fits(
 
 
 def guess_from(rows: int, bytes_needed: int, fixed_bytes: int, memory: int) -> int:
-    """Rows that would fill the memory if all but the fixed bytes grew in proportion to them."""
+    """Rows that fill the memory if everything but the fixed bytes grows in proportion to them."""
     per_row = max(1.0, (bytes_needed - fixed_bytes) / rows)
     return max(1, int((memory - fixed_bytes) / per_row))

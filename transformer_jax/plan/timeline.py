@@ -1,13 +1,13 @@
-"""How long a compiled step takes, by the compiler's own estimates.
+"""The time of a compiled step, by the compiler's own estimates.
 
-A TPU's compiler writes its estimate in cycles beside every fusion. The step's instructions stand
-in the order they will run, so the estimates are added along that order. The compiler gives none
-for collectives: those take the bytes that each device sends over the links that its group has
-(`link_bandwidth`). A synchronous collective stops the computation; one that is split into a start
-and a done runs beside it, one at a time, and only the done waits.
+A TPU's compiler writes an estimate in cycles for every fusion. The instructions are in the order
+in which they run, so the estimates are added in that order. The compiler gives none for
+collectives: their time is the bytes that each device sends, divided by the bandwidth of the links
+of its group (`link_bandwidth`). A synchronous collective stops the computation. One that is split
+into a start and a done runs beside the computation, one at a time, and only the done waits.
 
-What is not counted: the latency of a message, the host, the input, and copies between HBM and
-on-chip memory that the compiler starts ahead (it counts on hiding them).
+Not counted: the latency of a message, the host, the input, and copies between HBM and on-chip
+memory that the compiler starts early in order to hide them.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from transformer_jax.plan.hlo import Instruction, Module
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a step on one device, which all run alike.
+    """Seconds of a step on one device; all devices run the same program.
 
     Attributes:
         seconds: of the whole step.
-        computing: of these, in the compiler's estimates.
-        waiting: of these, for collectives that nothing hides.
+        computing: the part of `seconds` that is computation.
+        waiting: the part of `seconds` that waits for collectives.
         hidden: seconds of collectives that run beside the computation.
-        source: whose word `computing` is.
+        source: where `computing` comes from.
     """
 
     seconds: float
@@ -40,15 +40,16 @@ def link_bandwidth(device: Device, group: int, num_devices: int, bounds: tuple[i
     """Bytes a second that each device can send to a group of its neighbours.
 
     Args:
-        device: whose links.
+        device: the kind of device; its `link` is known.
         group: devices that take part.
         num_devices: in the slice.
-        bounds: the slice's sides, such as (2, 4). A side of 16 or more is closed to a ring
-            in a v5e or v6e slice; in shorter ones the devices at the ends have one neighbour.
+        bounds: the slice's sides, such as (2, 4). A side of 16 or more is a ring in a v5e or v6e
+            slice; on a shorter side the devices at the ends have one neighbour.
 
-    A group of all devices uses one link for each side of the slice (two where it is a ring); a
-    smaller one is taken to lie along one side.
+    A group of all devices uses one link for each side of the slice (two if it is a ring). A
+    smaller one is assumed to be along one side.
     """
+    assert device.link is not None
     links = [2 if side >= 16 else 1 for side in bounds if side > 1] or [1]
     return device.link * (sum(links) if group == num_devices else min(links))
 
@@ -56,36 +57,36 @@ def link_bandwidth(device: Device, group: int, num_devices: int, bounds: tuple[i
 def estimate(
     module: Module, device: Device, num_devices: int, bounds: tuple[int, ...]
 ) -> Estimate | None:
-    """The step's time; None where the compiler gave no estimates (any but a TPU's)."""
-    line = _Line(module, device, num_devices, bounds)
-    computing = line.run(module.entry)
+    """The step's time; None if the compiler gave no estimates (only a TPU's does)."""
+    step = _Simulation(module, device, num_devices, bounds)
+    computing = step.run(module.entry)
     if not computing or not device.clock:
         return None
     return Estimate(
-        seconds=line.now,
+        seconds=step.now,
         computing=computing / device.clock,
-        waiting=line.waiting,
-        hidden=max(line.communicating - line.waiting, 0.0),  # rounding can leave less
+        waiting=step.waiting,
+        hidden=max(step.communicating - step.waiting, 0.0),  # rounding can leave less
     )
 
 
 def roofline(device: Device, flops: float, accessed: float) -> Estimate:
-    """The least that a step can take: its FLOPs at the peak, or its bytes at full bandwidth.
+    """A lower bound of a step's time: its FLOPs at the peak, or its bytes at full bandwidth.
 
     Args:
-        device: whose published numbers.
+        device: the kind of device.
         flops: of the step on one device.
         accessed: bytes that the compiled step reads and writes there, loop bodies counted once.
 
-    For devices whose compiler gives no estimates (Williams et al. 2009, the roofline model).
-    Collectives are left out, since nothing is known here of what links the devices.
+    For devices whose compiler gives no estimates (the roofline model, Williams et al. 2009).
+    Collectives are left out, since the links between the devices are unknown.
     """
     seconds = max(flops / device.flops, accessed / device.bandwidth)
     return Estimate(seconds, seconds, 0.0, 0.0, source="a roofline, so at least")
 
 
-class _Line:
-    """Where the computation and the links stand, in seconds, as instructions go by."""
+class _Simulation:
+    """Simulates the instructions in order; times are in seconds."""
 
     def __init__(
         self, module: Module, device: Device, num_devices: int, bounds: tuple[int, ...]
@@ -99,7 +100,7 @@ class _Line:
         self._arrives: dict[str, float] = {}
 
     def run(self, computation: str) -> int:
-        """Runs a computation once; returns the cycles of it, loops and all."""
+        """Runs a computation once; returns its cycles, loops included."""
         total = 0
         for instruction in self._module.computations.get(computation, []):
             called = instruction.called

@@ -1,4 +1,4 @@
-"""The devices a plan is made for: this machine's, or a TPU slice that is only described."""
+"""The devices of a plan: this machine's, or those of a TPU slice that is not at hand."""
 
 import os
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ GENERATIONS = ("v4", "v5e", "v5p", "v6e")
 
 @dataclass(frozen=True)
 class Target:
-    """What is planned for.
+    """The devices of a plan.
 
     Attributes:
-        devices: JAX's; of a described slice they compile, and cannot run anything.
-        bounds: sides of a slice, such as (2, 4); () where nothing is known of the links.
-        device: published numbers of one device; None = none are known.
+        devices: JAX's; those of a described slice can compile programs but not run them.
+        bounds: sides of a slice, such as (2, 4); () if the links are unknown.
+        device: published numbers of one device; None if unknown.
     """
 
     devices: list[jax.Device]
@@ -29,7 +29,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """For people: how many of what."""
+        """Number and kind, as reports show them."""
         first = self.devices[0]
         name = self.device.name if self.device else f"{first.device_kind} ({first.platform})"
         sides = " in a slice of " + "x".join(map(str, self.bounds)) if self.bounds else ""
@@ -37,13 +37,13 @@ class Target:
 
     @property
     def process_devices(self) -> list[jax.Device]:
-        """Those of one process; on a slice it runs on each host."""
+        """The devices of the first process; on a slice each host runs one."""
         first = self.devices[0].process_index
         return [device for device in self.devices if device.process_index == first]
 
     @property
     def memory(self) -> int | None:
-        """Bytes that one device has; None where it does not say."""
+        """Bytes of memory of one device; None if unknown."""
         if self.device and self.bounds:
             return self.device.memory
         stats = self.devices[0].memory_stats() or {}
@@ -51,7 +51,7 @@ class Target:
 
 
 def this_machine() -> Target:
-    """The devices that training would use here."""
+    """The devices that training uses here."""
     devices = jax.devices()
     return Target(devices, (), known_device(devices[0].device_kind))
 
@@ -59,10 +59,10 @@ def this_machine() -> Target:
 def tpu_slice(topology: str) -> Target:
     """A TPU slice by the name of its generation and its sides, such as `v5e:4x4`.
 
-    libtpu describes it, on a machine that need not have a TPU; JAX itself runs on the CPU.
+    libtpu describes the slice, so no TPU is needed; JAX itself runs on the CPU.
 
     Raises:
-        UserError: not such a name, libtpu is missing, or it knows no such slice.
+        UserError: the name is wrong, libtpu is missing, or it knows no such slice.
     """
     generation, _, sides = topology.partition(":")
     numbers = sides.split("x")
@@ -71,8 +71,8 @@ def tpu_slice(topology: str) -> Target:
             f"--plan_topology={topology}: expected <generation>:<side>x<side>, such as v5e:2x4 or "
             f"v5p:2x2x2, with a generation out of {', '.join(GENERATIONS)}"
         )
-    # A plan may be made on a TPU host too: libtpu must not ask for its metadata, or
-    # lock its chips, or refuse to compile beside another plan.
+    # On a TPU host, libtpu must not read the host's metadata, lock its chips, or refuse to run
+    # beside another plan.
     jax.config.update("jax_platforms", "cpu")
     # Programs for devices that are not there can be stored but not loaded again.
     jax.config.update("jax_enable_compilation_cache", False)
@@ -80,14 +80,13 @@ def tpu_slice(topology: str) -> Target:
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
-    # Where nothing says which host this is, libtpu prints lines of warnings, for nothing: the
-    # slice is described by its name alone.
+    # Without these libtpu prints warnings, although the topology's name is all that it needs.
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")
     from jax.experimental import topologies
 
-    # A v4 chip has two cores. Cloud TPUs run it as one device, which libtpu calls megacore and
-    # JAX asks for; libtpu's default is a device for each core. Later chips are one device anyhow.
+    # A v4 chip has two cores. Cloud TPUs run it as one device (megacore), as JAX does, but
+    # libtpu's default is a device for each core. Later chips are always one device.
     options = {"chip_config_name": "megacore"} if generation == "v4" else {}
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)

@@ -1,26 +1,23 @@
-"""Looking inside: where each layer of a model takes its information from.
+"""Which input tokens each layer of a model uses.
 
 Two views of a sentence pair under teacher forcing, by layer:
 
-`attention_weights`: the weights that attention computes with, one matrix a head.
+`attention_weights`: the weights of softmax attention, one matrix a head.
 
 `effective_attention`: for every mixer, with or without such weights, how much its output
-at i depends on its input at j, by one definition that asks only for the mixer's public
-calls and so needs no code for any of them:
+at i depends on its input at j. The definition uses only the mixer's public calls, so a mixer
+needs no code for it:
 
     E[i, j] = || d y_i / d x_j ||  /  sum_j' || d y_i / d x_j' ||
 
 with y the mixer's output, x its input (for cross-attention the memory), and the
 Frobenius norm of the D x D Jacobian, which is computed exactly, in float32.
 
-It is the whole Jacobian, not the values' part of it alone: it counts all ways in which x_j
-matters, through the values, and through the scores, gates and normalisers that choose
-among them. The values' part can be cut out only where a mixer has values apart from the
-rest. A gated recurrence has none: one input is written into the state and sets the gates
-that keep or forget it, and "through the values" would depend on which of its products one
-calls so. Where the choices do not hang on the input, only the values' way is left, and for
-one head E is then the weight matrix itself: an attention whose scores are a position bias
-alone shows exactly softmax(bias).
+This is the whole Jacobian. It includes every way in which x_j matters: through the values, and
+through the scores, gates and normalisers. The part through the values alone is not defined for
+every mixer: in a gated recurrence the same input is written into the state and sets the gates.
+If the scores do not depend on the input, only the values remain, and for one head E is then the
+weight matrix: an attention whose scores are only a position bias shows exactly softmax(bias).
 
 `draw` makes heat maps of a sentence pair in one call.
 """
@@ -40,6 +37,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.api import shift_right
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.translation.text_batches import pad, padded_length
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.plots import plot_attention_maps
 from transformer_jax.vocabulary import EOS_ID
@@ -54,14 +52,14 @@ def attention_weights(
     """Attention weights of every layer for one sentence pair under teacher forcing.
 
     Args:
-        config: the model's.
+        config: of the model.
         params: its parameters.
         source: source ids, EOS included.
         target: target ids, EOS included.
 
     Returns:
         {"encoder.0": [H, S, S], "decoder.0": [H, T, T], "cross.0": [H, T, S], ...};
-        each row sums to 1. Layers whose mixer has no attention weights are missing.
+        each row sums to 1. Layers whose mixer has no attention weights are left out.
     """
     sizes = {
         "encoder": (len(source), len(source)),
@@ -82,12 +80,12 @@ def effective_attention(
     target: list[int],
     layers: list[str] | None = None,
 ) -> Maps:
-    """How much each output depends on each input, for every mixer; see the module.
+    """How much each output depends on each input, for every mixer; defined at the top of the file.
 
     Costs L * D backward passes of a layer, in batches of D.
 
     Args:
-        config: the model's.
+        config: of the model.
         params: its parameters.
         source: source ids, EOS included.
         target: target ids, EOS included.
@@ -95,7 +93,7 @@ def effective_attention(
 
     Returns:
         {"encoder.0": [S, S], "decoder.0": [T, T], "cross.0": [T, S], ...}; rows sum to 1
-        (to 0 where an output depends on nothing).
+        (to 0 if an output depends on no input).
     """
     config = replace(config, dtype="float32", matmul_dtype="float32", remat=False)
     paths = _layers(config)
@@ -116,10 +114,10 @@ def effective_attention(
 
 
 def attention_maps(config: ModelConfig, params: Any, source: list[int], target: list[int]) -> Maps:
-    """The weights of every head where a layer has them, else its effective attention.
+    """The weights of every head if a layer has them, else its effective attention.
 
     Returns:
-        As `attention_weights`, with every layer there: [1, ...] where it is effective.
+        As `attention_weights`, for every layer; effective attention is [1, ...].
     """
     weights = attention_weights(config, params, source, target)
     missing = [name for name in _layers(config) if name not in weights]
@@ -133,13 +131,13 @@ def attention_maps(config: ModelConfig, params: Any, source: list[int], target: 
 def sentence_maps(
     translator: Translator, source: str, target: str | None = None, *, effective: bool = False
 ) -> tuple[Maps, list[str], list[str]]:
-    """The maps of a sentence pair in a trained model, with the pieces along their sides.
+    """The maps of a sentence pair in a trained model, with the pieces as labels.
 
     Args:
         translator: from `Run.translator`.
         source: a sentence.
         target: its translation; None means the translator's own.
-        effective: the effective attention of every layer, also where there are weights.
+        effective: show the effective attention of every layer, even if it has weights.
 
     Returns:
         maps as `attention_maps` gives them, source pieces, target pieces.
@@ -156,7 +154,7 @@ def sentence_maps(
     for side, ids in (("source", source_ids), ("target", target_ids)):
         if len(ids) > config.max_length:
             raise UserError(
-                f"the {side} has {len(ids)} pieces with its end, and the model takes "
+                f"the {side} has {len(ids)} pieces, its end included, but the model takes only "
                 f"{config.max_length} (model.max_length): shorten it"
             )
     pieces = (
@@ -177,7 +175,7 @@ def draw(
     *,
     effective: bool = False,
 ) -> Path:
-    """Heat maps of `sentence_maps`, a row for every layer and a panel for every head.
+    """Draws `sentence_maps` as heat maps, a row for every layer and a panel for every head.
 
         translator = tj.open_run("runs/quickstart").translator()
         draw(translator, "The dog sleeps.", path="heat.png")
@@ -187,7 +185,7 @@ def draw(
         source: a sentence.
         target: its translation; None means the translator's own.
         path: where to write the PNG.
-        effective: the effective attention of every layer, also where there are weights.
+        effective: show the effective attention of every layer, even if it has weights.
 
     Returns:
         The path.
@@ -201,7 +199,7 @@ def draw(
 
 
 def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Name of every mixer -> its place in the model."""
+    """Name of every mixer -> the path of its module in the model."""
     encoder, decoder = range(config.encoder.num_layers), range(config.decoder.num_layers)
     paths: dict[str, tuple[str, ...]] = {}
     paths |= {f"encoder.{i}": ("encoder", f"blocks_{i}", "mixer") for i in encoder}
@@ -211,19 +209,18 @@ def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _padded(config: ModelConfig, *sentences: list[int]) -> list[np.ndarray]:
-    """Ids and mask [1, L] of each, in one of few lengths: a program is compiled for each."""
-    arrays = []
-    for ids in sentences:
-        length = min(-(-len(ids) // 32) * 32, config.max_length)
-        padding = (0, max(length - len(ids), 0))
-        arrays.append(np.pad(np.asarray(ids, np.int32), padding)[None])
-        arrays.append(np.pad(np.ones(len(ids), bool), padding)[None])
-    return arrays
+    """Ids and mask [1, L] of each; few lengths, because each is compiled."""
+    lengths = [padded_length(len(ids), config.max_length) for ids in sentences]
+    return [
+        array
+        for ids, length in zip(sentences, lengths, strict=True)
+        for array in pad([ids], 1, length)
+    ]
 
 
 @partial(jax.jit, static_argnums=0)
 def _weights(config: ModelConfig, params: Any, *pair: jax.Array) -> dict[str, jax.Array]:
-    """What the layers sow, [H, T, M] each."""
+    """The weights that the layers sow, [H, T, M] each."""
     _, collected = _run(config, params, *pair, mutable=["intermediates"])
     found = {}
     for name, path in _layers(config).items():
@@ -262,15 +259,15 @@ def _output_of_shifted(
     path: tuple[str, ...],
     shift_LD: jax.Array,
 ) -> jax.Array:
-    """What the mixer at `path` returns [T, D] when `shift_LD` is added to its input.
+    """The output [T, D] of the mixer at `path` if `shift_LD` is added to its input.
 
-    Runs the whole model and listens in on the one mixer's public calls. What comes after
-    it does not reach the result, and the compiler leaves it out.
+    Runs the whole model and intercepts the calls of this mixer. Later layers do not affect the
+    result, so the compiler removes them.
     """
-    heard: list[jax.Array] = []
-    is_inside = False  # a mixer that calls its parent class's method is heard once
+    outputs: list[jax.Array] = []
+    is_inside = False  # a mixer that calls its parent class's method counts once
 
-    def listen(call: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
+    def intercept(call: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
         nonlocal is_inside
         module, method = context.module, context.method_name
         if is_inside or module.path != path or method not in ("__call__", "project", "read"):
@@ -281,21 +278,21 @@ def _output_of_shifted(
         result = call(*args, **kwargs)
         is_inside = False
         if method != "project":
-            heard.append(result[0])
+            outputs.append(result[0])
         return result
 
     source_1S, target_1T = jnp.asarray([source]), jnp.asarray([target])
     masks = jnp.ones(source_1S.shape, bool), jnp.ones(target_1T.shape, bool)
-    with nn.intercept_methods(listen):
+    with nn.intercept_methods(intercept):
         _run(config, params, source_1S, masks[0], target_1T, masks[1])
-    return heard[0]
+    return outputs[0]
 
 
 def _jacobian_norms(
     function: Callable[[jax.Array], jax.Array], length: int, width: int
 ) -> jax.Array:
     """[T, L]: Frobenius norms of d function(x)[i] / d x[j] at x = 0, x of [L, width]."""
-    # Backwards, as in training: a custom backward pass cannot be differentiated forwards.
+    # Reverse mode, since a custom backward pass cannot be differentiated in forward mode.
     y_TD, pull_back = jax.vjp(function, jnp.zeros((length, width)))
 
     def of_output(i: jax.Array) -> jax.Array:

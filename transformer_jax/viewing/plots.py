@@ -1,4 +1,4 @@
-"""Pictures of a run: its loss curve, and what its cross-attention looks at."""
+"""Pictures of a run: its loss curve, and its attention."""
 
 import io
 import logging
@@ -59,7 +59,7 @@ def plot_training(run: Run) -> epath.Path | None:
 
 
 def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:
-    """(step, numbers under the keys) of each record that has the first key."""
+    """(step, value of each key) of every record that has the first key."""
     points = []
     for record in records:
         if keys[0] in record:
@@ -78,7 +78,7 @@ def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list
 def plot_cross_attention(
     weights_TS: np.ndarray, source: list[str], target: list[str], path: str | os.PathLike[str]
 ) -> epath.Path:
-    """A heat map: which source pieces (columns) each target piece (row) looked at.
+    """A heat map of how much each target piece (row) attends to each source piece (column).
 
     Args:
         weights_TS: [T, S], rows sum to 1.
@@ -93,8 +93,8 @@ def plot_cross_attention(
     axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(target)), target)
-    axes.set_xlabel("source: looked at")
-    axes.set_ylabel("target: being written")
+    axes.set_xlabel("source: attended to")
+    axes.set_ylabel("target: generated")
     figure.colorbar(image, label="attention weight", shrink=0.8)
     return _save(figure, as_path(path))
 
@@ -105,14 +105,14 @@ def plot_attention_maps(
     """One heat map for every layer and head: a row of the picture is a layer.
 
     Args:
-        maps: from `inspect.attention_maps`: "encoder.0", "decoder.0" or "cross.0", and so
-            on, each [H, rows, columns]; each row of a map sums to 1.
+        maps: from `viewing.attention.attention_maps`: "encoder.0", "decoder.0", "cross.0" and
+            so on, each [H, rows, columns]; each row of a map sums to 1.
         source: labels of the source pieces.
         target: labels of the target pieces; the decoder reads them shifted by one.
         path: where to write the PNG.
     """
     plt = _pyplot()
-    read = ["<s>", *target[:-1]]  # what the decoder reads while it writes `target`
+    read = ["<s>", *target[:-1]]  # the decoder's input
     labels = {"encoder": (source, source), "decoder": (read, read), "cross": (read, source)}
     num_heads = max(len(heads) for heads in maps.values())
     longest = max(len(source), len(target))
