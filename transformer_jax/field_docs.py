@@ -23,7 +23,7 @@ def _comments(source: str) -> dict[str, str]:
         code, mark, comment = line.partition("#: ")
         if field := re.match(r"\s+(\w+): (?!ClassVar)", code):
             name = field[1]
-        elif code.strip():
+        elif re.match(r" {0,4}[^\s)]", code):  # not a default that goes over several lines
             name = None
         if mark and name:
             docs.setdefault(name, []).append(comment.strip())
