@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +61,6 @@ class Config:
 C = TypeVar("C")
 
 
-@functools.cache
 def _adapter(cls: type[C]) -> TypeAdapter[C]:
     """Of a config class; unknown keys are errors there and in its parts."""
     if "__pydantic_config__" not in vars(cls):
@@ -130,7 +128,7 @@ def _set(cls: type, tree: dict[str, Any], path: list[str], text: str, prefix: st
         if not isinstance(child, dict):
             raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
         tree[name] = child = dict(child)
-        if dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             _set(hint, child, rest, text, f"{prefix}{name}.")
         else:
             child[".".join(rest)] = None if text.lower() == "none" else text

@@ -227,7 +227,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (
             ["score", "--source={text}/test.en", "--target={text}/short"],
             b"",
-            "test.en has 12 lines and {text}/short has 2",
+            "test.en has 12 lines and --target={text}/short has 2",
         ),
     ],
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.lines import file_pairs
 from transformer_jax.cli.process_flags import add_process_arguments, start_processes
 from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
 from transformer_jax.decoding.config import DecodeConfig
@@ -46,13 +47,13 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Translates, scores, writes and reports; of several processes the first one does."""
+    """Evaluates and prints the report; of several processes the first one prints it."""
     from transformer_jax.parallel.processes import gather
 
     with _all_output_on_standard_error():
         start_processes(args)
         report = evaluate(args)
-        gather([])  # they end together
+        gather([])  # all processes end together
     if report is None:
         return 0
     print(json.dumps(report.to_json()) if args.json else report)
@@ -62,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _all_output_on_standard_error() -> Iterator[None]:
-    """Whatever a library prints meanwhile: the report is alone on the output.
+    """Redirects what libraries print to standard error, so that the output is the report alone.
 
-    That of C++ too: Gloo, the collectives of CPU processes, says whom it has found.
+    C++ libraries are included: Gloo, which connects CPU processes, prints to standard output.
     """
     sys.stdout.flush()
     output = os.dup(1)
@@ -78,11 +79,7 @@ def _all_output_on_standard_error() -> Iterator[None]:
 
 
 def evaluate(args: argparse.Namespace) -> "Report | None":
-    """Evaluates what the flags say.
-
-    Raises:
-      UserError: see the message.
-    """
+    """The report on what the flags name; None in all processes but the first."""
     from transformer_jax.data.sources.files import read_lines
     from transformer_jax.runs import evaluation
     from transformer_jax.runs.folder import open_run
@@ -91,7 +88,10 @@ def evaluate(args: argparse.Namespace) -> "Report | None":
     pairs: Any = args.split or "test"
     name = None
     if args.source is not None or args.reference is not None:
-        pairs, name = _read_files(args), Path(args.source).name
+        if args.split is not None:
+            raise UserError("give either --split or --source and --reference, not both")
+        pairs = file_pairs(source=args.source, reference=args.reference)
+        name = Path(args.source).name
     return evaluation.evaluate(
         run,
         pairs,
@@ -102,19 +102,3 @@ def evaluate(args: argparse.Namespace) -> "Report | None":
         progress=True,
         **decode_overrides(run, args.flags),
     )
-
-
-def _read_files(args: argparse.Namespace) -> list[tuple[str, str]]:
-    from transformer_jax.data.sources.files import read_lines
-
-    if args.source is None or args.reference is None:
-        raise UserError("--source and --reference belong together: give both or neither")
-    if args.split is not None:
-        raise UserError("give either --split or --source and --reference, not both")
-    sources, references = list(read_lines(args.source)), list(read_lines(args.reference))
-    if len(sources) != len(references):
-        raise UserError(
-            f"--source={args.source} has {len(sources)} lines and --reference={args.reference} "
-            f"has {len(references)}; line n of one must translate line n of the other"
-        )
-    return list(zip(sources, references, strict=True))

@@ -102,7 +102,7 @@ def _parts(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
     """The class and those of its parts, each with the prefix of its keys."""
     yield prefix, cls
     for name, kind in get_type_hints(cls).items():
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             yield from _parts(kind, f"{prefix}{name}.")
 
 

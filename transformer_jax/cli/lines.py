@@ -1,4 +1,4 @@
-"""Lines of standard input and output; only LF ends a line."""
+"""Lines of standard input, standard output and files; only LF ends a line."""
 
 import sys
 from collections.abc import Iterator
@@ -41,3 +41,27 @@ def write_lines(lines: list[str]) -> None:
     """Writes lines to standard output as UTF-8, whatever the locale, and flushes."""
     sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode("utf-8"))
     sys.stdout.buffer.flush()
+
+
+def file_pairs(**files: str | None) -> list[tuple[str, str]]:
+    """The pairs of lines of two files.
+
+    Args:
+        files: the two names, by flag: `file_pairs(source="a.en", reference="a.de")`.
+
+    Raises:
+        UserError: one of them is not given, cannot be read, or has more lines than the other.
+    """
+    from transformer_jax.data.sources.files import read_lines
+
+    first, second = (f"--{flag}" for flag in files)
+    given = [name for name in files.values() if name is not None]
+    if len(given) < 2:
+        raise UserError(f"{first} and {second} belong together: give both or neither")
+    sources, targets = (list(read_lines(name)) for name in given)
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{first}={given[0]} has {len(sources)} lines and {second}={given[1]} has "
+            f"{len(targets)}; line n of one must translate line n of the other"
+        )
+    return list(zip(sources, targets, strict=True))

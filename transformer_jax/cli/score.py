@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import chunks, stdin_lines, write_lines
+from transformer_jax.cli.lines import chunks, file_pairs, stdin_lines, write_lines
 from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     """Writes a log-probability for each pair."""
     from transformer_jax.runs.folder import open_run
 
-    pairs = iter(_file_pairs(args)) if args.source or args.target else _stdin_pairs()
+    pairs = _stdin_pairs()
+    if args.source or args.target:
+        pairs = iter(file_pairs(source=args.source, target=args.target))
     run = open_run(args.workdir)
     translator = run.translator(args.checkpoint, **decode_overrides(run, args.flags))
     done = num_cut = 0
@@ -52,20 +54,6 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
-
-
-def _file_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
-    from transformer_jax.data.sources.files import read_lines
-
-    if not args.source or not args.target:
-        raise UserError("--source and --target belong together: give both, or pipe in TSV")
-    sources, targets = list(read_lines(args.source)), list(read_lines(args.target))
-    if len(sources) != len(targets):
-        raise UserError(
-            f"{args.source} has {len(sources)} lines and {args.target} has {len(targets)}; "
-            "line n of one must translate line n of the other"
-        )
-    return list(zip(sources, targets, strict=True))
 
 
 def _stdin_pairs() -> Iterator[tuple[str, str]]:
