@@ -22,13 +22,10 @@ from transformer_jax.config import override
 from transformer_jax.recipes import load_recipe
 
 COMMANDS = [(page, command) for page in PAGES for command in commands(page)]
-#: Until every part of the redesign has landed.
-IN_TRANSIT = pytest.mark.xfail(strict=False, reason="the code still changes")
 NOTEBOOK = ROOT / "docs" / "notebooks" / "first_steps.ipynb"
 SIZES = "STEPS, LAYERS, D_MODEL, SHAPES = 450, 2, 128, 3"
 
 
-@IN_TRANSIT
 @pytest.mark.parametrize(
     ("page", "arguments"), COMMANDS, ids=lambda v: v if isinstance(v, str) else " ".join(v)
 )
@@ -52,7 +49,6 @@ def test_most_pages_have_commands() -> None:
     }
 
 
-@IN_TRANSIT
 @pytest.mark.parametrize("page", PAGES)
 def test_named_files_exist(page: str) -> None:
     text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
@@ -82,7 +78,6 @@ def extras() -> set[str]:
     return set(project["optional-dependencies"])
 
 
-@IN_TRANSIT
 @pytest.mark.parametrize("page", PAGES)
 def test_public_names_exist(page: str) -> None:
     assert set(re.findall(r"\btj\.(\w+)", text_of(page))) <= set(tj.__all__)
@@ -101,7 +96,6 @@ def test_the_library_page_runs() -> None:
     assert [tokens.shape for tokens in names["output"]] == [(32, 1)] * 6
 
 
-@IN_TRANSIT
 def test_the_notebook_runs(tmp_path, monkeypatch) -> None:
     """Every cell, with few steps and sentences; the notebook is committed without outputs."""
     from transformer_jax.data.sources.grammar import sentences
@@ -135,7 +129,6 @@ def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@IN_TRANSIT
 def test_the_site_builds(tmp_path: Path) -> None:
     """In strict mode: every link, anchor and public name is found."""
     need("mkdocs")
