@@ -167,25 +167,16 @@ class Tokenizers:
 
 def load_tokenizers(folder: Path | str) -> Tokenizers:
     """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
-    folder = as_path(folder)
-    if (folder / "joint.model").exists():
-        joint = Tokenizer.from_file(folder / "joint.model")
+    place = as_path(folder)
+    if (place / "joint.model").exists():
+        joint = Tokenizer.from_file(place / "joint.model")
         return Tokenizers(joint, joint)
-    if not has_tokenizers(folder):
+    source, target = place / "source.model", place / "target.model"
+    if not (source.exists() and target.exists()):
         raise UserError(
             f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"
         )
-    return Tokenizers(
-        Tokenizer.from_file(folder / "source.model"), Tokenizer.from_file(folder / "target.model")
-    )
-
-
-def has_tokenizers(folder: Path | str) -> bool:
-    """Whether the folder holds a joint model or both single ones."""
-    folder = as_path(folder)
-    return (folder / "joint.model").exists() or (
-        (folder / "source.model").exists() and (folder / "target.model").exists()
-    )
+    return Tokenizers(Tokenizer.from_file(source), Tokenizer.from_file(target))
 
 
 class TokenizerTraining:
