@@ -5,23 +5,26 @@ Nothing is written anywhere but in the cache, and no malformed input makes a tra
 
 import json
 import string
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.malformed.harness import TEXT, few, fewer, is_refused, training
-from transformer_jax.config import Config, check_train_config, from_json, override, to_json
+from transformer_jax.config import Config, from_json, override, to_dict, to_json
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.errors import UserError
 
-KEYS = [
-    f"{group}.{key}" if not isinstance(value, dict) else f"{group}.{key}.{inner}"
-    for group, keys in asdict(Config()).items()
-    for key, value in keys.items()
-    for inner in (value if isinstance(value, dict) else [""])
-]
+
+def keys(tree, prefix=""):
+    """The dotted keys of nested dicts, those of groups included."""
+    for name, value in tree.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from keys(value, f"{prefix}{name}.")
+
+
+KEYS = list(keys(to_dict(Config())))
 VALUES = st.one_of(
     st.text(string.printable, max_size=8),
     st.integers(-(10**20), 10**20).map(str),
@@ -41,15 +44,9 @@ def test_an_override_is_taken_or_refused_in_one_line(place, tmp_path_factory, ke
     except UserError as error:
         folder = tmp_path_factory.mktemp("override")
         line = is_refused(folder, *training(place, folder / "run", f"--config.{key}={value}"))
-        assert line.split() == f"error: {error}".split()
-        assert key.split(".")[0] in line
+        assert f"--config.{key}" in line or line.split() == f"error: {error}".split()
         return
-    try:
-        check_train_config(config.train)
-    except UserError as error:
-        assert "\n" not in str(error).replace(value, "") and str(error)
-    else:
-        assert from_json(to_json(config), "here") is not None
+    assert from_json(to_json(config), "here") == config
 
 
 @few
