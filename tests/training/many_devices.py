@@ -138,9 +138,7 @@ def main(folder):
             "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
     seen["by_default"] = restored_by_default(folder)
-    alone = translations(
-        jax.tree.map(jax.numpy.asarray, found_on_one), None, Beam(beam_size=3)
-    )
+    alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, Beam(beam_size=3))
     print(json.dumps(seen | {"no mesh": {"beam": alone}}))
 
 
