@@ -42,11 +42,6 @@ def absolute(path: epath.Path) -> epath.Path:
     return path if in_bucket(path) else path.absolute()
 
 
-def make_folder(folder: epath.Path) -> None:
-    """Makes a folder and its parents."""
-    folder.mkdir(parents=True, exist_ok=True)
-
-
 def write_whole(path: epath.Path, content: bytes) -> None:
     """Writes a whole file; if that fails, the old content stays.
 

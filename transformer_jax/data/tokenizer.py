@@ -9,9 +9,9 @@ training text does not have), except U+2581 `▁`, SentencePiece's own sign for 
 
 import functools
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
 from transformer_jax.data.sentencepiece_training import Reservoir, train_model
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, make_folder, write_whole
+from transformer_jax.paths import as_path, write_whole
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 
@@ -60,7 +60,7 @@ class Tokenizer:
             )
 
     @classmethod
-    def from_file(cls, path: Path | str) -> Self:
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
         try:
             model = as_path(path).read_bytes()
@@ -147,17 +147,18 @@ class Tokenizers:
         """Whether both languages share one vocabulary."""
         return self.source is self.target or self.source.model == self.target.model
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes joint.model, or source.model and target.model, each atomically, and no other."""
+        path = as_path(folder)
         models = {"source": self.source.model, "target": self.target.model}
         if self.joint:
             models = {"joint": self.source.model}
         try:
-            make_folder(folder)
+            path.mkdir(parents=True, exist_ok=True)
             for name, model in models.items():
-                write_whole(folder / f"{name}.model", model)
+                write_whole(path / f"{name}.model", model)
             for name in {"joint", "source", "target"} - models.keys():  # of a start that failed
-                (folder / f"{name}.model").unlink(missing_ok=True)
+                (path / f"{name}.model").unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror}; "
@@ -165,7 +166,7 @@ class Tokenizers:
             ) from error
 
 
-def load_tokenizers(folder: Path | str) -> Tokenizers:
+def load_tokenizers(folder: str | os.PathLike[str]) -> Tokenizers:
     """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
     place = as_path(folder)
     if (place / "joint.model").exists():
