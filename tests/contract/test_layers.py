@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from tests.contract import layer_suite
-from transformer_jax.layers.feed_forward import FEED_FORWARDS
-from transformer_jax.layers.norms import NORMS
+from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 
 DROPPING = [
     kind

@@ -10,13 +10,8 @@ import pytest
 
 from tests.contract.layer_suite import DTYPES, D, F, initialised
 from transformer_jax import variants
-from transformer_jax.layers.feed_forward import (
-    ACTIVATIONS,
-    FEED_FORWARDS,
-    Activation,
-    Glu,
-    Mlp,
-)
+from transformer_jax.layers.feed_forward import ACTIVATIONS, Activation, Glu, Mlp
+from transformer_jax.layers.registry import FEED_FORWARDS
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, D))) * 2
 CONFIGS = [

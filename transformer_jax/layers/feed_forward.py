@@ -4,7 +4,7 @@
     glu   y = down(dropout(f(gate(x)) * up(x)))     Shazeer 2020, arXiv:2002.05202
 
 `up`, `gate` and `down` are affine maps (linear without biases), and f is one of
-`ACTIVATIONS`. `FEED_FORWARDS` holds what `model.feed_forward` can choose.
+`ACTIVATIONS`. `layers/registry.py` holds what `model.feed_forward` can choose.
 """
 
 from collections.abc import Callable
@@ -98,9 +98,3 @@ class Glu(FeedForwardConfig):
         return FeedForward(
             d_model, d_ff, self.activation, True, self.use_bias, self.dropout_rate, dtypes
         )
-
-
-FEED_FORWARDS: dict[str, type[FeedForwardConfig]] = {
-    "mlp": Mlp,
-    "glu": Glu,
-}

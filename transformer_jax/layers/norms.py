@@ -7,7 +7,7 @@
     GroupNorm   LayerNorm over each of several equal parts of the axis
                 Wu and He 2018, arXiv:1803.08494, without the axes of space
 
-`NORMS` holds what `model.norm` can choose.
+`layers/registry.py` holds what `model.norm` can choose.
 """
 
 from dataclasses import dataclass
@@ -108,9 +108,3 @@ class RMSNorm(NormConfig):
             dtype=dtype,
             param_dtype=param_dtype,
         )
-
-
-NORMS: dict[str, type[NormConfig]] = {
-    "layer": LayerNorm,
-    "rms": RMSNorm,
-}

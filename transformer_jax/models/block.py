@@ -17,7 +17,7 @@ import jax
 from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.mixers.base import CrossMixer, Mixer
+from transformer_jax.mixers.base import Mixer
 from transformer_jax.models.config import ModelConfig, layer_dtypes
 
 Function = Callable[[jax.Array], jax.Array]
@@ -96,7 +96,7 @@ class Block(nn.Module):
 
     config: ModelConfig
     mixer: Mixer
-    cross: CrossMixer | None
+    cross: Any  #: the decoder's CrossMixer; None in the encoder
 
     def setup(self) -> None:
         config = self.config

@@ -9,8 +9,9 @@ from pydantic import BeforeValidator, ConfigDict, PositiveInt, TypeAdapter, Vali
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import DropoutRate
-from transformer_jax.layers.feed_forward import FEED_FORWARDS, FeedForwardConfig, Mlp
-from transformer_jax.layers.norms import NORMS, LayerNorm, NormConfig
+from transformer_jax.layers.feed_forward import FeedForwardConfig, Mlp
+from transformer_jax.layers.norms import LayerNorm, NormConfig
+from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.base import NOT_CROSS, CrossMixerConfig, MixerConfig, MixerContext
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
