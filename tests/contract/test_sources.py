@@ -6,6 +6,7 @@ import pytest
 
 from tests.contract.source_examples import EXAMPLES
 from tests.contract.source_suite import CHECKS, TEXT
+from tests.oracles import need
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.variants import parse, to_dict, to_text
 
@@ -18,7 +19,7 @@ def test_every_source_has_an_example() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_source(name, check, tmp_path: Path) -> None:
     if name == "tfds":
-        pytest.importorskip("tensorflow_datasets")
+        need("tensorflow_datasets")
     check(EXAMPLES[name], tmp_path)
 
 

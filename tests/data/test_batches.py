@@ -1,9 +1,7 @@
 import gzip
-import os
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -292,12 +290,8 @@ def test_multi30k_has_at_most_a_tenth_padding(multi30k_corpus, tokens):
 
 
 @pytest.fixture(scope="module")
-def multi30k_corpus(tmp_path_factory):
-    folder = Path(__file__).parents[3] / "shared" / "data" / "multi30k"
-    if not folder.exists():
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{folder} is missing")
-        pytest.skip(f"{folder} is missing")
+def multi30k_corpus(tmp_path_factory, shared_data):
+    folder = shared_data / "multi30k"
     sides = [
         gzip.decompress((folder / f"train.{language}.gz").read_bytes())
         .decode("utf-8")

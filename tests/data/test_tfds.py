@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.oracles import need
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.data.text import check_splits, fingerprint, has_split, read_pairs
 from transformer_jax.errors import UserError
 
-tfds = pytest.importorskip("tensorflow_datasets")
+tfds = need("tensorflow_datasets")
 
 #: What the set below is made of; a test may change it before it prepares the set elsewhere.
 TEXT: dict[str, list[Pair]] = {
