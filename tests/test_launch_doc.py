@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.pages import blocks, commands
-from transformer_jax.plan.topology import GENERATIONS
+from transformer_jax.plan.devices import GENERATIONS
 
 #: How many sides a slice of each generation has; those of two sides are powers of two up to 16.
 NUM_SIDES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}

@@ -1,4 +1,4 @@
-"""FLOPs of the model, against the formula worked out by hand."""
+"""FLOPs of the model, compared with the formula derived by hand."""
 
 import jax
 import jax.numpy as jnp

@@ -1,78 +1,27 @@
-"""Reading HLO: on small modules written here by hand, in the forms that XLA writes."""
+"""Reading HLO and its collectives, on small modules written by hand in the forms of XLA."""
 
 import pytest
 
+from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
 from transformer_jax.plan.collectives import by_kind, collective, group_size
-from transformer_jax.plan.devices import Device
 from transformer_jax.plan.hlo import parse, walk
-from transformer_jax.plan.timeline import estimate, link_bandwidth, roofline
-
-MODULE = """\
-HloModule jit_small, is_scheduled=true, entry_computation_layout={(f32[8,4]{1,0})->f32[8,4]{1,0}}
-
-%sum (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)
-}
-
-%fused (p: f32[8,4]) -> f32[8,4] {
-  %p = f32[8,4]{1,0:T(8,128)} parameter(0)
-  ROOT %n = f32[8,4]{1,0:T(8,128)} negate(%p), backend_config={"estimated_cycles":"999999"}
-}
-
-%turn (t: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
-  %t = (s32[]{:T(128)}, f32[8,4]{1,0:T(8,128)S(1)}) parameter(0)
-  %i = s32[]{:T(128)} get-tuple-element(%t), index=0
-  %x = f32[8,4]{1,0:T(8,128)S(1)} get-tuple-element(%t), index=1
-  %y = f32[8,4]{1,0:T(8,128)} fusion(%x), calls=%fused, backend_config={"estimated_cycles":"200"}
-  %g = f32[16,4]{1,0:T(8,128)} all-gather(%y), replica_groups=[4,2]<=[8], dimensions={0}
-  ROOT %r = (s32[]{:T(128)}, f32[8,4]{1,0:T(8,128)S(1)}) tuple(%i, %y)
-}
-
-%goes_on (t: (s32[], f32[8,4])) -> pred[] {
-  %t = (s32[], f32[8,4]) parameter(0)
-  %limit = s32[]{:T(128)} constant(5)
-  %i = s32[] get-tuple-element(%t), index=0
-  ROOT %more = pred[]{:T(512)} compare(%i, %limit), direction=LT
-}
-
-ENTRY %main (w: f32[8,4]) -> f32[8,4] {
-  %w = f32[8,4]{1,0:T(8,128)} parameter(0), metadata={op_name="state.params[\\'w\\']"}
-  %zero = s32[]{:T(128)} constant(0)
-  %start = (s32[], f32[8,4]{1,0}) tuple(%zero, %w)
-  %loop = (s32[]{:T(128)}, /*index=1*/f32[8,4]{1,0}) while(%start), condition=%goes_on, body=%turn
-  %v = f32[8,4]{1,0} get-tuple-element(%loop), index=1
-  %both = (f32[8,4]{1,0}, bf16[10]{0}) all-reduce(%v, %v), replica_groups=mesh['d'=4,'t'=2] {'d'}
-  ROOT %out = f32[8,4]{1,0} get-tuple-element(%both), index=0
-}
-"""
-
-#: 1 GHz and links of 1 GB/s: a cycle is a nanosecond, and so is a byte.
-DEVICE = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11, clock=1e9, link=1e9)
-
-
-def instructions(*lines: str):
-    text = "ENTRY %main (p: f32[2]) -> f32[2] {\n" + "\n".join(lines) + "\n}\n"
-    module = parse(text)
-    return module, {i.name: i for i in module.computations["main"]}
 
 
 def test_computations_instructions_and_shapes():
     module = parse(MODULE)
     assert module.entry == "main"
     assert set(module.computations) == {"sum", "fused", "turn", "goes_on", "main"}
-    found = {i.name: i for i in module.computations["main"]}
-    assert found["loop"].opcode == "while"
-    assert found["loop"].arrays == (("s32", ()), ("f32", (8, 4)))
-    assert found["loop"].called == "turn"
-    assert found["both"].operands == ("v", "v")
-    assert found["both"].array_bytes == (8 * 4 * 4, 10 * 2)
-    assert found["w"].cycles is None
+    main = {i.name: i for i in module.computations["main"]}
+    assert main["loop"].opcode == "while"
+    assert main["loop"].arrays == (("s32", ()), ("f32", (8, 4)))
+    assert main["loop"].called == "turn"
+    assert main["both"].operands == ["v", "v"]
+    assert main["both"].array_bytes == (8 * 4 * 4, 10 * 2)
+    assert main["w"].cycles is None
     assert {i.name: i.cycles for i in module.computations["turn"]}["y"] == 200
 
 
-def test_loops_are_entered_as_often_as_they_run_and_fusions_are_not():
+def test_walk_repeats_loops_and_does_not_enter_fusions():
     times = {i.name: count for i, count in walk(parse(MODULE))}
     assert times["y"] == times["g"] == 5
     assert times["both"] == 1
@@ -86,12 +35,12 @@ def test_loops_are_entered_as_often_as_they_run_and_fusions_are_not():
         ("condition=%nowhere, body=%b", 1),
     ],
 )
-def test_trip_count_that_is_stated_or_not_known(attributes, count):
-    module, found = instructions(f"%l = (s32[]) while(%t), {attributes}")
-    assert module.trip_count(found["l"]) == count
+def test_trip_count_stated_or_unknown(attributes, count):
+    module, by_name = instructions(f"%l = (s32[]) while(%t), {attributes}")
+    assert module.trip_count(by_name["l"]) == count
 
 
-def test_text_that_is_no_module_is_refused():
+def test_other_text_is_refused():
     with pytest.raises(ValueError, match="ENTRY"):
         parse("nothing here")
 
@@ -118,7 +67,7 @@ def test_group_sizes(attributes, size):
 
 
 def test_bytes_of_started_collectives():
-    _, found = instructions(
+    _, by_name = instructions(
         "%g = (f32[2,4]{1,0}, f32[8,4]{1,0}) all-gather-start(%x), replica_groups={{0,1,2,3}}",
         "%r = f32[6]{0} all-reduce-start(%x), replica_groups={{0,1,2,3}}, to_apply=%s",
         "%s = f32[5]{0} reduce-scatter(%x), replica_groups={{0,1,2,3}}, dimensions={0}",
@@ -126,85 +75,20 @@ def test_bytes_of_started_collectives():
         "source_target_pairs={{0,1}}",
         "%d = f32[6]{0} all-reduce-done(%r)",
     )
-    sizes = {name: collective(i, 4).size for name, i in found.items() if name != "d"}
+    sizes = {name: collective(i, 4).size for name, i in by_name.items() if name != "d"}
     assert sizes == {"g": 128, "r": 24, "s": 80, "p": 12}
-    assert collective(found["d"], 4) is None
+    assert collective(by_name["d"], 4) is None
 
 
 def test_collectives_inside_fusions_and_asynchronous_computations():
-    text = """
-%all-reduce-scatter.1 (p: f32[8]) -> f32[2] {
-  %p = f32[8]{0} parameter(0)
-  %r = f32[8]{0} all-reduce(%p), replica_groups={{0,1,2,3}}, to_apply=%s
-  ROOT %d = f32[2]{0} dynamic-slice(%r), dynamic_slice_sizes={2}
-}, execution_thread="main"
-%wrapped (p: f32[8]) -> f32[8] {
-  ROOT %t = f32[8]{0} all-to-all(%p), replica_groups={{0,1,2,3}}
-}
-ENTRY %main (p: f32[8]) -> f32[2] {
-  %a = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%wrapped
-  %b = f32[8]{0} async-done(%a)
-  ROOT %f = f32[2]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.1
-}
-"""
-    module = parse(text)
+    module = parse(INSIDE_COMPUTATIONS)
     assert by_kind(module, 4) == {"all-to-all": (1, 32), "reduce-scatter": (1, 32)}
-    cycles = 'fusion(%p), backend_config={"estimated_cycles":"10"}, kind=kCustom'
-    got = estimate(parse(text.replace("fusion(%p), kind=kCustom", cycles)), DEVICE, 4, (4,))
-    assert got.waiting == pytest.approx(2 * 24e-9)
 
 
-def test_a_ring_sends_this_much():
-    _, found = instructions(
+def test_bytes_sent_in_a_ring():
+    _, by_name = instructions(
         "%r = f32[1000]{0} all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%s",
         "%g = f32[1000]{0} all-gather(%x), replica_groups={{0,1,2,3}}, dimensions={0}",
     )
-    assert collective(found["r"], 4).sent == 2 * 3 / 4 * 4000
-    assert collective(found["g"], 4).sent == 3 / 4 * 4000
-
-
-def test_a_synchronous_collective_is_waited_for():
-    # 5 turns of 200 cycles and of an all-gather among two (128 bytes sent over one link), then
-    # an all-reduce among four: 2 * 3/4 * 148 bytes.
-    got = estimate(parse(MODULE), DEVICE, 8, (2, 4))
-    assert got.computing == pytest.approx(1000e-9)
-    assert got.waiting == pytest.approx((5 * 128 + 222) * 1e-9)
-    assert got.seconds == pytest.approx(got.computing + got.waiting)
-    assert got.hidden == pytest.approx(0)
-
-
-@pytest.mark.parametrize(("beside", "waiting"), [(100, 50), (400, 0)])
-def test_a_started_collective_runs_beside_the_computation(beside, waiting):
-    module, _ = instructions(
-        "%r = f32[25]{0} all-reduce-start(%x), replica_groups={{0,1,2,3}}, to_apply=%s",
-        f'%c = f32[2]{{0}} fusion(%x), calls=%f, backend_config={{"estimated_cycles":"{beside}"}}',
-        "%d = f32[25]{0} all-reduce-done(%r)",
-    )
-    got = estimate(module, DEVICE, 8, (2, 4))  # 150 bytes over one link
-    assert got.waiting * 1e9 == pytest.approx(waiting, abs=1e-6)
-    assert got.hidden * 1e9 == pytest.approx(150 - waiting)
-    assert got.seconds * 1e9 == pytest.approx(beside + waiting)
-
-
-def test_without_a_compilers_estimates_there_is_none():
-    module, _ = instructions("%c = f32[2]{0} fusion(%x), calls=%f")
-    assert estimate(module, DEVICE, 8, (2, 4)) is None
-    assert (
-        roofline(DEVICE, flops=2e12, accessed=1e11).seconds == 2.0
-    )  # 1e12 a second, 1e11 a second
-    assert roofline(DEVICE, flops=2e12, accessed=3e11).seconds == 3.0
-
-
-@pytest.mark.parametrize(
-    ("group", "devices", "bounds", "links"),
-    [
-        (8, 8, (2, 4), 2),
-        (4, 8, (2, 4), 1),
-        (256, 256, (16, 16), 4),
-        (16, 256, (16, 16), 2),
-        (8, 8, (2, 2, 2), 3),
-        (4, 4, (1, 4), 1),
-    ],
-)
-def test_links_of_a_group(group, devices, bounds, links):
-    assert link_bandwidth(DEVICE, group, devices, bounds) == links * DEVICE.link
+    assert collective(by_name["r"], 4).sent == 2 * 3 / 4 * 4000
+    assert collective(by_name["g"], 4).sent == 3 / 4 * 4000

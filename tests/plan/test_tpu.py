@@ -1,7 +1,7 @@
 """The WMT recipes, compiled by the TPU's own compiler for slices that are only described.
 
-Minutes each on two cores. libtpu should not lie in the environment of CPU runs, so the plans run
-in an interpreter of its own: TPU_PYTHON=.venv-tpu/bin/python (default: this one).
+Each takes minutes on two cores. libtpu should not be installed in the environment of CPU runs, so
+the plans run in another interpreter: TPU_PYTHON=.venv-tpu/bin/python (default: this one).
 """
 
 import os
@@ -23,20 +23,16 @@ ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
 def libtpu():
     code = "import importlib.util as u, sys; sys.exit(u.find_spec('libtpu') is None)"
     if subprocess.run([PYTHON, "-c", code], check=False).returncode:
-        pytest.skip(f"no libtpu in {PYTHON}: pip install libtpu, and say where with TPU_PYTHON")
+        pytest.skip(
+            f"no libtpu in {PYTHON}: pip install libtpu, and set TPU_PYTHON to its interpreter"
+        )
 
 
-def plan(recipe, topology, *more):
-    """What `train.py --plan` prints."""
-    done = subprocess.run(
-        [
-            PYTHON,
-            "train.py",
-            f"--config=configs/{recipe}.py",
-            "--plan",
-            f"--plan_topology={topology}",
-            *more,
-        ],
+def run_plan(recipe, topology, *more):
+    """Runs `train.py --plan` without a search for the largest batch."""
+    flags = [f"--config=configs/{recipe}.py", "--plan", f"--plan_topology={topology}"]
+    return subprocess.run(
+        [PYTHON, "train.py", *flags, "--plan_no_search", *more],
         cwd=ROOT,
         env=ENVIRONMENT,
         capture_output=True,
@@ -44,12 +40,20 @@ def plan(recipe, topology, *more):
         timeout=7200,
         check=False,
     )
+
+
+def plan(recipe, topology, *more):
+    """The text of a plan that fits."""
+    done = run_plan(recipe, topology, *more)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert not done.stderr, done.stderr[-2000:]  # nor warnings of libtpu's or of a cache
+    assert not done.stderr, done.stderr[-2000:]  # no warnings of libtpu or of a cache
     return done.stdout
 
 
-# A plan compiles the training step and both searches, and ends with 3 where one does not fit.
+ONE_LAYER = ("--config.model.encoder.num_layers=1", "--config.model.decoder.num_layers=1")
+
+
+# A plan compiles the training step and both searches, and ends with status 3 if one does not fit.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "topology", "more"),
@@ -60,7 +64,7 @@ def plan(recipe, topology, *more):
     ],
 )
 def test_the_recipe_compiles_and_fits(recipe, topology, more):
-    text = plan(recipe, topology, "--plan_no_search", *more)
+    text = plan(recipe, topology, *more)
     assert text.count("iB of 16.00 GiB a device") == 4 and "DOES NOT FIT" not in text
     assert "all-reduce" in text
     assert float(re.search(r"utilisation\s+([\d.]+) %", text)[1]) > 5
@@ -71,41 +75,24 @@ def test_the_recipe_compiles_and_fits(recipe, topology, more):
     ("topology", "devices"),
     [("v4:2x2x1", "4 x TPU v4"), ("v5p:2x2x1", "4 x TPU v5p"), ("v6e:2x4", "8 x TPU v6e")],
 )
-def test_the_other_generations_are_planned_for(topology, devices):
-    text = plan("quickstart", topology, "--plan_no_search")
+def test_plans_for_other_generations(topology, devices):
+    text = plan("quickstart", topology)
     assert f"plan for {devices} in a slice" in text  # one device a chip, on v4 too
     assert "all-reduce" in text
     assert 0 < float(re.search(r"utilisation\s+([\d.]+) %", text)[1]) < 100
 
 
 @pytest.mark.slow
-def test_what_is_too_large_is_refused_with_advice():
-    done = subprocess.run(
-        [
-            PYTHON,
-            "train.py",
-            "--config=configs/wmt14_en_de_base.py",
-            "--plan",
-            "--plan_topology=v5e:2x4",
-            "--plan_no_search",
-            "--config.model.encoder.num_layers=1",
-            "--config.model.decoder.num_layers=1",
-            "--config.batch.tokens=4000000",
-        ],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=7200,
-        check=False,
-    )
+def test_a_batch_that_is_too_large_is_refused_with_advice():
+    tokens = "--config.batch.tokens=4000000"
+    done = run_plan("wmt14_en_de_base", "v5e:2x4", *ONE_LAYER, tokens)
     assert done.returncode == 3, done.stdout + done.stderr[-2000:]
     assert "DOES NOT FIT" in done.stdout
     assert "--config.model.remat=true" in done.stdout
 
 
 def mixer_keys():
-    """Every mixer in every role it plays, as overrides of the base recipe with one layer."""
+    """Every mixer in each role it supports, as overrides of the base recipe with one layer."""
     for name, cls in MIXERS.items():
         roles = [role for role in ("encoder", "decoder") if role not in cls.refuses]
         yield pytest.param([f"--config.model.{role}.mixers={name}" for role in roles], id=name)
@@ -116,12 +103,5 @@ def mixer_keys():
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", mixer_keys())
 def test_every_mixer_compiles_and_fits(keys):
-    text = plan(
-        "wmt14_en_de_base",
-        "v5e:2x4",
-        "--plan_no_search",
-        "--config.model.encoder.num_layers=1",
-        "--config.model.decoder.num_layers=1",
-        *keys,
-    )
+    text = plan("wmt14_en_de_base", "v5e:2x4", *ONE_LAYER, *keys)
     assert text.count("iB of 16.00 GiB a device") == 4 and "DOES NOT FIT" not in text

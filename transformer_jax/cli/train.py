@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the flags and trains."""
     config = override(load_recipe(args.config), args.flags)
     if args.plan:
-        return plan(config, args)
+        return print_plan(config, args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
         if getattr(args, flag):
             raise UserError(f"--{flag} needs --plan: give both, or neither")
@@ -90,18 +90,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plan(config: Config, args: argparse.Namespace) -> int:
+def print_plan(config: Config, args: argparse.Namespace) -> int:
     """Prints a plan; the exit status says whether it fits."""
-    from transformer_jax.plan.plan import make_plan
-    from transformer_jax.plan.report import fits, report
-    from transformer_jax.plan.topology import this_machine, tpu_slice
+    from transformer_jax.plan.devices import this_machine, tpu_slice
+    from transformer_jax.plan.planner import make_plan
+    from transformer_jax.plan.text import as_text
 
     if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
     target = tpu_slice(args.plan_topology) if args.plan_topology else this_machine()
-    made = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
-    print(report(made))
-    return 0 if fits(made) else DOES_NOT_FIT
+    plan = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
+    print(as_text(plan))
+    return 0 if plan.fits else DOES_NOT_FIT
 
 
 def _report(workdir: str) -> None:

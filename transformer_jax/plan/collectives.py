@@ -6,15 +6,17 @@ from dataclasses import dataclass, replace
 
 from transformer_jax.plan.hlo import Instruction, Module, walk
 
-KINDS = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-)
+#: Kind -> how many times a device sends its share (all but one part) of the array in a ring
+#: (Patarasuk and Yuan 2009), the minimum; None: it sends the whole array.
+_SHARES_SENT = {
+    "all-reduce": 2,
+    "all-gather": 1,
+    "reduce-scatter": 1,
+    "all-to-all": 1,
+    "ragged-all-to-all": 1,
+    "collective-permute": None,
+    "collective-broadcast": None,
+}
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,10 @@ class Collective:
     """One collective instruction.
 
     Attributes:
-        kind: one of KINDS.
+        kind: such as "all-reduce".
         size: bytes of the whole array: an all-gather's result, a reduce-scatter's operand, the
             result of any other.
-        group: devices that take part.
+        group: the number of devices that take part.
     """
 
     kind: str
@@ -34,21 +36,17 @@ class Collective:
 
     @property
     def sent(self) -> float:
-        """Bytes that each device sends in a ring (Patarasuk and Yuan 2009), the minimum."""
-        others = (self.group - 1) / self.group
-        return {
-            "all-reduce": 2 * others * self.size,
-            "all-gather": others * self.size,
-            "reduce-scatter": others * self.size,
-            "all-to-all": others * self.size,
-            "ragged-all-to-all": others * self.size,
-        }.get(self.kind, float(self.size))
+        """Bytes that each device sends."""
+        shares = _SHARES_SENT[self.kind]
+        if shares is None:
+            return float(self.size)
+        return shares * (self.group - 1) / self.group * self.size
 
 
 def collective(instruction: Instruction, num_devices: int) -> Collective | None:
     """The collective that an instruction is, or starts; None if it is another instruction."""
     kind = instruction.opcode.removesuffix("-start")
-    if kind not in KINDS:
+    if kind not in _SHARES_SENT:
         return None
     group = 2 if kind == "collective-permute" else group_size(instruction.attributes, num_devices)
     sizes = instruction.array_bytes
@@ -62,23 +60,21 @@ def collective(instruction: Instruction, num_devices: int) -> Collective | None:
 
 def collectives_of(module: Module, instruction: Instruction, num_devices: int) -> list[Collective]:
     """The collectives that an instruction is, starts, or contains as a fusion."""
-    own = collective(instruction, num_devices)
-    if own:
-        return [own] if own.group > 1 else []
-    if instruction.opcode not in ("fusion", "async-start") or instruction.called is None:
-        return []
-    inside = (collective(i, num_devices) for i in module.computations.get(instruction.called, []))
-    found = [one for one in inside if one and one.group > 1]
+    called = instruction.called or ""
+    instructions = [instruction]
+    if instruction.opcode in ("fusion", "async-start"):
+        instructions = module.computations.get(called, [])
+    candidates = (collective(one, num_devices) for one in instructions)
+    result = [one for one in candidates if one and one.group > 1]
     # A TPU's reduce-scatter is an all-reduce, then a slice.
-    if "all-reduce-scatter" in instruction.called:
-        found = [replace(one, kind="reduce-scatter") for one in found]
-    return found
+    if "all-reduce-scatter" in called:
+        result = [replace(one, kind="reduce-scatter") for one in result]
+    return result
 
 
 def group_size(attributes: str, num_devices: int) -> int:
     """Devices in each of the `replica_groups`, which XLA writes in three ways."""
-    start = attributes.find("replica_groups=")
-    text = attributes[start + len("replica_groups=") :] if start >= 0 else ""
+    _, _, text = attributes.partition("replica_groups=")
     if text.startswith("mesh["):  # mesh['data'=2,'tensor'=4] {'tensor'}
         sizes = dict(re.findall(r"'([^']+)'=(\d+)", text[: text.index("]")]))
         inside = re.match(r"[^{]*\{([^}]*)\}", text)

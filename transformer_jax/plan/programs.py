@@ -11,26 +11,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from transformer_jax.config import Config
 from transformer_jax.data.tokenizer import vocabulary_sizes
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models import api
+from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.ops.fast_dtype import fast_matmul_dtype
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
-    MeshConfig,
     batch_devices,
     batch_sharding,
-    decoding_mesh,
     decoding_rows,
     make_mesh,
-    param_shardings,
     replicated,
-    shapes_on,
 )
-from transformer_jax.plan.topology import Target
+from transformer_jax.plan.devices import Target
 from transformer_jax.training.state import TrainState, abstract_state, state_shardings
 from transformer_jax.training.step import make_train_step
 from transformer_jax.translation.model_calls import Sources, decode_batch
@@ -58,7 +53,7 @@ class Program:
     limit: int | None = None
 
 
-def settled(config: Config, device: jax.Device) -> Config:
+def resolved(config: Config, device: jax.Device) -> Config:
     """The config with the values that training fills in: vocabulary sizes and matmul dtype."""
     source_size, target_size = vocabulary_sizes(config.tokenizer)
     model = dataclasses.replace(
@@ -71,96 +66,81 @@ def settled(config: Config, device: jax.Device) -> Config:
     return dataclasses.replace(config, model=model)
 
 
-class Planner:
-    """Compiles a recipe's programs for a target."""
+class Compiler:
+    """Compiles a recipe's programs for a target.
+
+    Attributes:
+        config: the recipe, resolved.
+        target: the devices.
+        mesh: over these devices.
+        state: the training state, as shapes with shardings.
+        row_multiple: B of a training batch is a multiple of this.
+    """
 
     def __init__(self, config: Config, target: Target) -> None:
-        self.config = settled(config, target.devices[0])
+        self.config = resolved(config, target.devices[0])
         self.target = target
-        self.mesh: Mesh = make_mesh(config.mesh, target.devices)
+        self.mesh = make_mesh(config.mesh, target.devices)
+        self.row_multiple = batch_devices(self.mesh) * config.train.accumulate
         model, train = self.config.model, self.config.train
         rate = train.schedule.build(model.d_model, train.steps)
         self._optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
-        ema = train.ema_decay is not None
-        self._shardings = state_shardings(model, self._optimizer, ema, self.mesh)
-        self.state: TrainState = abstract_state(
-            model, self._optimizer, ema=ema, shardings=self._shardings
-        )
-        self._step = make_train_step(model, train, self._optimizer, self.mesh, self._shardings)
+        self.state = self.state_on(self.mesh)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
+        self._step = make_train_step(model, train, self._optimizer, self.mesh, shardings)
 
-    @property
-    def batch_devices(self) -> int:
-        """Devices that share the rows of a batch."""
-        return batch_devices(self.mesh)
-
-    @property
-    def row_multiple(self) -> int:
-        """B of a training batch is a multiple of this."""
-        return self.batch_devices * self.config.train.accumulate
-
-    def rows(self, length: int) -> int:
-        """B of the recipe's batches of this length, by its token budget."""
-        return self.config.batch.tokens // length // self.row_multiple * self.row_multiple
+    def state_on(self, mesh: Mesh) -> TrainState:
+        """The training state, as shapes with shardings over a mesh."""
+        model, ema = self.config.model, self.config.train.ema_decay is not None
+        shardings = state_shardings(model, self._optimizer, ema, mesh)
+        return abstract_state(model, self._optimizer, ema=ema, shardings=shardings)
 
     def train_step(self, rows: int, length: int) -> Program:
         """Compiles the training step for a batch of `rows` sentence pairs of `length` tokens."""
-        ids = self._array((rows, length), jnp.int32)
-        mask = self._array((rows, length), jnp.bool_)
+        ids = self._array(jnp.int32, rows, length)
+        mask = self._array(jnp.bool_, rows, length)
         batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
         lowered = self._step.lower(self.state, batch)  # type: ignore[attr-defined]
-        return self._compile(lowered, rows, self.bytes_per_device((self.state, batch)))
+        return self._compile(lowered, rows, bytes_per_device((self.state, batch)))
 
     def decode(self, config: DecodeConfig, length: int) -> Program:
         """Compiles the decoding of a batch of sentences of `length` tokens, encoder included.
 
         All devices share its rows, as in `eval` and in evaluations during training.
         """
-        model = self.config.model
+        model, params = self.config.model, self.state.eval_params
         rows = decoding_rows(config.batch_size, self.mesh)
-        everywhere = replicated(self.mesh)
         key = jax.eval_shape(lambda: jax.random.key(0))
         lowered = decode_batch.lower(
-            self.state.eval_params,
+            params,
             Sources(
-                self._array((rows, length), jnp.int32),
-                self._array((rows, length), jnp.bool_),
-                self._array((rows,), jnp.int32),
-                self._array((rows,), jnp.int32),
+                ids_BS=self._array(jnp.int32, rows, length),
+                mask_BS=self._array(jnp.bool_, rows, length),
+                max_lengths_B=self._array(jnp.int32, rows),
+                numbers_B=self._array(jnp.int32, rows),
             ),
-            jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere),
+            jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=replicated(self.mesh)),
             model_config=model,
             method=config.method.static,
             max_length=min(config.max_target_length(length), model.max_length),
             mesh=self.mesh,
         )
-        return self._compile(lowered, rows, self.bytes_per_device(self.state.eval_params))
+        return self._compile(lowered, rows, bytes_per_device(params))
 
-    def bytes_per_device(self, tree: Any) -> int:
-        """Bytes on the fullest device of a tree of shapes with shardings."""
-        return sum(
-            jnp.dtype(leaf.dtype).itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape))
-            for leaf in jax.tree.leaves(tree)
+    def evaluation(self, length: int) -> Program:
+        """Compiles decoding between training steps; its bytes include the training state."""
+        program = self.decode(while_training(self.config.decode), length)
+        others = bytes_per_device(self.state) - bytes_per_device(self.state.eval_params)
+        used = program.bytes + others
+        return dataclasses.replace(
+            program, bytes=used, fits=program.fits and self._has_memory(used)
         )
 
-    def param_bytes_of_one_process(self) -> int:
-        """Bytes of parameters on each device if one process translates by itself."""
-        mesh = decoding_mesh(self.config.mesh, self.target.process_devices)
-        params = self.state.eval_params
-        shardings = param_shardings(api.logical_axes(self.config.model), params, mesh)
-        return self.bytes_per_device(shapes_on(params, shardings))
+    def _array(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(self.mesh))
 
-    def state_bytes_with_fsdp(self) -> int:
-        """`bytes_per_device(state)` with all devices along `fsdp`."""
-        mesh = make_mesh(MeshConfig(data=1, fsdp=-1), self.target.devices)
-        model, ema = self.config.model, self.config.train.ema_decay is not None
-        shardings = state_shardings(model, self._optimizer, ema, mesh)
-        return self.bytes_per_device(
-            abstract_state(model, self._optimizer, ema=ema, shardings=shardings)
-        )
-
-    def _array(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        sharding: NamedSharding = batch_sharding(self.mesh)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+    def _has_memory(self, needed: int) -> bool:
+        return self.target.memory is None or needed <= self.target.memory
 
     def _compile(self, lowered: Any, rows: int, arguments: int) -> Program:
         try:
@@ -179,10 +159,17 @@ class Planner:
             + memory.temp_size_in_bytes
             + memory.generated_code_size_in_bytes
         )
-        fits = self.target.memory is None or total <= self.target.memory
         costs = compiled.cost_analysis() or {}
         accessed = float(costs.get("bytes accessed", 0.0))
-        return Program(rows, total, compiled.as_text(), fits, accessed)
+        return Program(rows, total, compiled.as_text(), self._has_memory(total), accessed)
+
+
+def bytes_per_device(tree: Any) -> int:
+    """Bytes on the fullest device of a tree of shapes with shardings."""
+    return sum(
+        jnp.dtype(leaf.dtype).itemsize * math.prod(leaf.sharding.shard_shape(leaf.shape))
+        for leaf in jax.tree.leaves(tree)
+    )
 
 
 #: Messages of the TPU's compiler: what the program needs, and what there is. The second form

@@ -1,0 +1,186 @@
+"""The estimated time of a step, and its parts, on small modules written by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.plan.devices import Device, Target
+from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.step_time import (
+    PARTS,
+    REST,
+    computing_by_part,
+    estimate,
+    link_bandwidth,
+    roofline,
+)
+
+#: 1 GHz and links of 1 GB/s: a cycle takes a nanosecond, and so does a byte.
+DEVICE = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11, clock=1e9, link=1e9)
+
+
+def slice_of(count: int, *bounds: int, device: Device = DEVICE) -> Target:
+    """A slice of `count` devices; the same JAX device stands for all of them."""
+    return Target(jax.devices()[:1] * count, bounds, device)
+
+
+def named(path, cycles):
+    """What XLA writes after an instruction."""
+    return f'metadata={{op_name="{path}"}}, backend_config={{"estimated_cycles":"{cycles}"}}'
+
+
+LOSS = "jit(step)/jvp(Transformer.loss)"
+BLOCK = LOSS + "/Transformer.hidden/decoder/blocks_0"
+MIXER = BLOCK + "/mixer_residual"
+CROSS = BLOCK + "/blocks._read_and_feed/cross_residual/cross"
+FEED = BLOCK + "/feed_forward_residual/feed_forward/up"
+STEP = f"""\
+%with_a_product (p: f32[8,8]) -> f32[8,8] {{
+  %p = f32[8,8]{{1,0}} parameter(0)
+  %c = f32[8,8]{{1,0}} convolution(%p, %p), dim_labels=bf_io->bf
+  ROOT %r = f32[8,8]{{1,0}} subtract(%c, %p)
+}}
+
+%without (p: f32[8,8]) -> f32[8,8] {{
+  %p = f32[8,8]{{1,0}} parameter(0)
+  ROOT %r = f32[8,8]{{1,0}} negate(%p)
+}}
+
+%turn (t: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {{
+  %t = (s32[], f32[8,8]{{1,0}}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %x = f32[8,8]{{1,0}} get-tuple-element(%t), index=1
+  %y = f32[8,8]{{1,0}} fusion(%x), calls=%with_a_product, {named(LOSS + "/while/dot", 10)}
+  ROOT %r = (s32[], f32[8,8]{{1,0}}) tuple(%i, %y)
+}}
+
+%goes_on (t: (s32[], f32[8,8])) -> pred[] {{
+  %t = (s32[], f32[8,8]) parameter(0)
+  %limit = s32[] constant(5)
+  %i = s32[] get-tuple-element(%t), index=0
+  ROOT %more = pred[] compare(%i, %limit), direction=LT
+}}
+
+ENTRY %main (w: f32[8,8]) -> f32[8,8] {{
+  %w = f32[8,8]{{1,0}} parameter(0)
+  %a = f32[8,8]{{1,0}} fusion(%w), calls=%with_a_product, {named(MIXER + "/mixer/sub", 100)}
+  %b = f32[8,8]{{0,1}} copy(%a), {named(MIXER + "/mixer/heads.queries/norm/reshape", 30)}
+  %c = f32[8,8]{{1,0}} fusion(%b), calls=%without, {named(MIXER + "/norm/reduce_sum", 7)}
+  %d = f32[8,8]{{1,0}} fusion(%c), calls=%with_a_product, {named(CROSS + ".read/dot_general", 20)}
+  %e = f32[8,8]{{1,0}} fusion(%d), calls=%without, {named(FEED + "/reduce_sum", 2)}
+  %f = f32[8,8]{{1,0}} fusion(%e), calls=%without, {named("jit(step)/mul", 1)}
+  %zero = s32[] constant(0)
+  %start = (s32[], f32[8,8]{{1,0}}) tuple(%zero, %f)
+  %loop = (s32[], f32[8,8]{{1,0}}) while(%start), condition=%goes_on, body=%turn
+  ROOT %out = f32[8,8]{{1,0}} get-tuple-element(%loop), index=1
+}}
+"""
+
+
+def test_every_instruction_belongs_to_a_part_and_a_kind():
+    assert computing_by_part(parse(STEP), clock=1.0) == {
+        "mixers": {"products": 100, "copies": 30, "other": 0},
+        "loss": {"products": 50, "copies": 0, "other": 0},  # a loop of five iterations
+        "cross-attention": {"products": 20, "copies": 0, "other": 0},
+        "normalisation": {"products": 0, "copies": 0, "other": 7},
+        "feed-forward": {"products": 0, "copies": 0, "other": 2},
+        REST: {"products": 0, "copies": 0, "other": 1},
+    }
+
+
+def test_the_parts_add_up_to_the_computing_time():
+    time = estimate(parse(STEP), slice_of(1))
+    assert sum(sum(kinds.values()) for kinds in time.parts.values()) == pytest.approx(
+        time.computing
+    )
+
+
+def test_without_a_clock_there_is_no_estimate():
+    unknown = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11)
+    assert estimate(parse(STEP), slice_of(1, device=unknown)) is None
+    assert estimate(parse(STEP), Target(jax.devices()[:1], (), None)) is None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_patterns_match_names_of_the_model(part, compiled_step):
+    """If a module were renamed, its time would silently count for the rest."""
+    assert PARTS[part].search(compiled_step)
+
+
+@pytest.fixture(scope="module")
+def compiled_step():
+    """The text of a training step of a small model."""
+    stack = StackConfig(num_layers=1)
+    config = ModelConfig(
+        source_vocab_size=9,
+        target_vocab_size=9,
+        d_model=8,
+        d_ff=8,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=8,
+    )
+    ids, mask = jnp.ones((2, 4), jnp.int32), jnp.ones((2, 4), bool)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+    params = api.init(config, jax.random.key(0))
+
+    def loss(params):
+        return api.loss(config, params, batch, label_smoothing=0.1)[0]
+
+    return jax.jit(jax.grad(loss)).lower(params).compile().as_text()
+
+
+def test_collectives_inside_fusions_and_asynchronous_computations_take_time():
+    cycles = 'fusion(%p), backend_config={"estimated_cycles":"10"}, kind=kCustom'
+    text = INSIDE_COMPUTATIONS.replace("fusion(%p), kind=kCustom", cycles)
+    assert estimate(parse(text), slice_of(4, 4)).waiting == pytest.approx(2 * 24e-9)
+
+
+def test_the_computation_waits_for_a_synchronous_collective():
+    # 5 iterations of 200 cycles and of an all-gather among two (128 bytes sent over one link), then
+    # an all-reduce among four: 2 * 3/4 * 148 bytes.
+    time = estimate(parse(MODULE), slice_of(8, 2, 4))
+    assert time.computing == pytest.approx(1000e-9)
+    assert time.waiting == pytest.approx((5 * 128 + 222) * 1e-9)
+    assert time.seconds == pytest.approx(time.computing + time.waiting)
+    assert time.hidden == pytest.approx(0)
+
+
+@pytest.mark.parametrize(("beside", "waiting"), [(100, 50), (400, 0)])
+def test_a_started_collective_runs_beside_the_computation(beside, waiting):
+    module, _ = instructions(
+        "%r = f32[25]{0} all-reduce-start(%x), replica_groups={{0,1,2,3}}, to_apply=%s",
+        f'%c = f32[2]{{0}} fusion(%x), calls=%f, backend_config={{"estimated_cycles":"{beside}"}}',
+        "%d = f32[25]{0} all-reduce-done(%r)",
+    )
+    time = estimate(module, slice_of(8, 2, 4))  # 150 bytes over one link
+    assert time.waiting * 1e9 == pytest.approx(waiting, abs=1e-6)
+    assert time.hidden * 1e9 == pytest.approx(150 - waiting)
+    assert time.seconds * 1e9 == pytest.approx(beside + waiting)
+
+
+def test_without_estimates_of_the_compiler_there_is_only_a_roofline():
+    module, _ = instructions("%c = f32[2]{0} fusion(%x), calls=%f")
+    assert estimate(module, slice_of(8, 2, 4)) is None
+    # The device has 1e12 FLOPs a second and 1e11 bytes a second.
+    assert roofline(DEVICE, flops=2e12, accessed=1e11).seconds == 2.0
+    assert roofline(DEVICE, flops=2e12, accessed=3e11).seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    ("group", "devices", "bounds", "links"),
+    [
+        (8, 8, (2, 4), 2),
+        (4, 8, (2, 4), 1),
+        (256, 256, (16, 16), 4),
+        (16, 256, (16, 16), 2),
+        (8, 8, (2, 2, 2), 3),
+        (4, 4, (1, 4), 1),
+    ],
+)
+def test_links_of_a_group(group, devices, bounds, links):
+    assert link_bandwidth(slice_of(devices, *bounds), group) == links * DEVICE.link

@@ -1,0 +1,201 @@
+"""A recipe's plan: the memory that its programs need on given devices, and the expected time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from transformer_jax.config import Config
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh, make_mesh
+from transformer_jax.plan.collectives import by_kind
+from transformer_jax.plan.devices import Target
+from transformer_jax.plan.flops import train_step_flops
+from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
+from transformer_jax.plan.step_time import StepTime, estimate, roofline
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known before anything runs. Bytes are per device, FLOPs of all devices together.
+
+    Attributes:
+        config: the recipe, resolved.
+        target: the devices.
+        mesh: axis -> devices along it.
+        length: tokens of each sentence of a batch, on each side.
+        train: the training step.
+        decode: decoding of a batch of sentences of `length`, as in `eval`.
+        evaluation: decoding between training steps; its bytes include the training state.
+        num_params: of the model.
+        param_bytes: parameters on the fullest device.
+        own_param_bytes: parameters on a device if one process translates by itself.
+        state_bytes: parameters, optimizer and average on the fullest device.
+        fsdp_state_bytes: the same with all devices along `fsdp`.
+        flops: of a training step.
+        collectives: of a training step: kind -> (number, bytes).
+        time: of a training step; None if the device is unknown or the step does not fit.
+        largest_rows: B of the largest batch that fits; None if not searched for.
+    """
+
+    config: Config
+    target: Target
+    mesh: dict[str, int]
+    length: int
+    train: Program
+    decode: Program
+    evaluation: Program
+    num_params: int
+    param_bytes: int
+    own_param_bytes: int
+    state_bytes: int
+    fsdp_state_bytes: int
+    flops: int
+    collectives: dict[str, tuple[int, int]]
+    time: StepTime | None
+    largest_rows: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether all programs fit."""
+        return self.train.fits and self.decode.fits and self.evaluation.fits
+
+    @property
+    def tokens(self) -> int:
+        """Source and target tokens of a training batch, padding included."""
+        return 2 * self.train.rows * self.length
+
+    @property
+    def utilisation(self) -> float | None:
+        """Model FLOPs a second, divided by the peak; None without an estimate of the time."""
+        if self.time is None or self.target.device is None:
+            return None
+        peak = self.target.device.flops * len(self.target.devices)
+        return self.flops / self.time.seconds / peak
+
+
+def make_plan(
+    config: Config, target: Target, *, length: int | None = None, largest_batch: bool = True
+) -> Plan:
+    """Compiles the recipe's training step and decoding for the target, and reads the results.
+
+    Args:
+        config: the recipe.
+        target: the devices.
+        length: tokens of every sentence of the batch; default: `batch.max_length`, which takes
+            the most memory.
+        largest_batch: also search for the largest batch that fits, which takes a few more
+            compilations.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the batch is too small for the mesh.
+    """
+    compiler = Compiler(config, target)
+    config = compiler.config
+    length = length or config.batch.max_length
+    step = compiler.train_step(_rows(compiler, length), length)
+    num_devices = len(target.devices)
+    flops = train_step_flops(config.model, step.rows, length)
+    module = parse(step.text) if step.text else None
+    time = estimate(module, target) if module else None
+    if module and not time and target.device:
+        time = roofline(target.device, flops / num_devices, step.accessed)
+    alone = compiler.state_on(decoding_mesh(config.mesh, target.process_devices))
+    split = compiler.state_on(make_mesh(MeshConfig(data=1, fsdp=-1), target.devices))
+    return Plan(
+        config=config,
+        target=target,
+        mesh=dict(compiler.mesh.shape),
+        length=length,
+        train=step,
+        decode=compiler.decode(config.decode, length),
+        evaluation=compiler.evaluation(length),
+        num_params=api.num_params(config.model),
+        param_bytes=bytes_per_device(compiler.state.params),
+        own_param_bytes=bytes_per_device(alone.eval_params),
+        state_bytes=bytes_per_device(compiler.state),
+        fsdp_state_bytes=bytes_per_device(split),
+        flops=flops,
+        collectives=by_kind(module, num_devices) if module else {},
+        time=time,
+        largest_rows=largest_rows(compiler, step, length) if largest_batch else None,
+    )
+
+
+def _rows(compiler: Compiler, length: int) -> int:
+    """B of the recipe's batches of this length, by its token budget."""
+    config, multiple = compiler.config, compiler.row_multiple
+    if length > config.model.max_length:
+        raise UserError(
+            f"--plan_length={length}: the model is built for model.max_length="
+            f"{config.model.max_length}"
+        )
+    rows = config.batch.tokens // length // multiple * multiple
+    if not rows:
+        raise UserError(
+            f"batch.tokens={config.batch.tokens} does not hold {multiple} row(s) of {length} "
+            "pieces, one for each part of the batch (devices along data x fsdp, times "
+            f"train.accumulate); set it to at least {multiple * length}"
+        )
+    return rows
+
+
+def largest_rows(compiler: Compiler, step: Program, length: int) -> int | None:
+    """B of the largest batch of this length that fits; None if the device's memory is unknown.
+
+    Args:
+        compiler: for the device.
+        step: a compiled training step of that length, where the search starts.
+        length: tokens of a sentence.
+    """
+    memory = compiler.target.memory
+    if memory is None:
+        return None
+    state = bytes_per_device(compiler.state)
+    if state >= memory:
+        return 0
+
+    def fits(rows: int) -> bool:
+        return (step if rows == step.rows else compiler.train_step(rows, length)).fits
+
+    guess = rows_that_fill(memory, state, step)
+    return largest_that_fits(fits, guess, compiler.row_multiple)
+
+
+def rows_that_fill(memory: int, fixed: int, program: Program) -> int:
+    """Rows that fill the memory, if all bytes but the fixed ones grow with the program's rows."""
+    per_row = max(1.0, (program.bytes - fixed) / program.rows)
+    return max(1, int((memory - fixed) / per_row))
+
+
+def largest_that_fits(
+    fits: Callable[[int], bool], guess: int, multiple: int, *, tolerance: float = 0.1
+) -> int:
+    """The largest multiple of `multiple` that fits, to within `tolerance` below it.
+
+    Bisection between a size that fits and one that does not, which are searched for from
+    `guess` in growing steps. 0 if not even one `multiple` fits.
+
+    Args:
+        fits: asks the compiler; must be True up to some size and False beyond it.
+        guess: where to start, best near the answer.
+        multiple: all sizes are multiples of it.
+        tolerance: stop when the two sizes differ by no more than this share.
+    """
+
+    def rounded(size: float) -> int:
+        return max(multiple, int(size) // multiple * multiple)
+
+    good, bad, size, factor = 0, 0, rounded(guess), 1.25
+    while not good or not bad:
+        if fits(size):
+            good, size = size, max(size + multiple, rounded(size * factor))
+        elif size == multiple:
+            return 0
+        else:
+            bad, size = size, min(size - multiple, rounded(size / factor))
+        factor *= factor
+    while bad - good > max(multiple, tolerance * bad):
+        middle = min(max(rounded((good + bad) / 2), good + multiple), bad - multiple)
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
