@@ -125,6 +125,7 @@ def test_the_thread_runs_ahead_and_ends_with_the_generator():
 
     stream = prefetched(make, 5, depth=3)
     assert next(stream) == 5
+    assert prefetch_threads()
     wait_until(lambda: len(made) >= 4)
     time.sleep(0.05)
     assert len(made) <= 5  # one read, three waiting, one in hand

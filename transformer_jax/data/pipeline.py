@@ -1,6 +1,8 @@
 """The stream of training batches: position -> batch, made ahead, in order, without end."""
 
+import itertools
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
@@ -127,27 +129,20 @@ def prefetched(make: Callable[[int], Item], start: int, depth: int) -> Iterator[
     The thread ends when the generator is closed or collected. An exception in `make` is raised
     at the position where it happened.
     """
-    items: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(max(depth, 1))
+    items: queue.SimpleQueue[tuple[Item | None, BaseException | None]] = queue.SimpleQueue()
+    room = threading.Semaphore(max(depth, 1))
     stopped = threading.Event()
 
-    def put(entry: tuple[Item | None, BaseException | None]) -> None:
-        while not stopped.is_set():
-            try:
-                items.put(entry, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
     def work() -> None:
-        position = start
-        while not stopped.is_set():
-            try:
-                item = make(position)
-            except BaseException as error:  # raised again in the reader's thread
-                put((None, error))
+        for position in itertools.count(start):
+            room.acquire()
+            if stopped.is_set():
                 return
-            put((item, None))
-            position += 1
+            try:
+                items.put((make(position), None))
+            except BaseException as error:  # raised again in the reader's thread
+                items.put((None, error))
+                return
 
     thread = threading.Thread(target=work, name="batch prefetch", daemon=True)
     thread.start()
@@ -157,7 +152,10 @@ def prefetched(make: Callable[[int], Item], start: int, depth: int) -> Iterator[
             if error is not None:
                 raise error
             assert item is not None
+            room.release()
             yield item
     finally:
-        stopped.set()
-        thread.join()
+        if not sys.is_finalizing():  # at the end of the program, the thread just ends
+            stopped.set()
+            room.release()
+            thread.join()

@@ -7,10 +7,6 @@ one padded length.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
-from transformer_jax.vocabulary import PAD_ID
-
 
 class Row(NamedTuple):
     """A sentence, or a sentence pair, to be batched."""
@@ -45,13 +41,3 @@ def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Ro
             stop += 1
         yield ordered[start:stop]
         start = stop
-
-
-def pad(sentences: list[list[int]], num_rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids [num_rows, length] int32 and their mask; the rows of padding are all False."""
-    ids = np.full((num_rows, length), PAD_ID, np.int32)
-    mask = np.zeros((num_rows, length), bool)
-    for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)] = sentence
-        mask[row, : len(sentence)] = True
-    return ids, mask

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig, overridden
 from transformer_jax.errors import UserError
@@ -28,7 +29,7 @@ from transformer_jax.parallel.mesh import (
     replicated,
 )
 from transformer_jax.translation.model_calls import Pairs, Sources, decode_batch, score_batch
-from transformer_jax.translation.text_batches import Row, batches, pad, padded_length
+from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.vocabulary import EOS_ID
 
 #: Called with the number of sentences just finished.
