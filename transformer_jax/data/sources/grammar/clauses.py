@@ -1,9 +1,8 @@
 """Phrases and clauses of the embedded corpus, each rendered in English and in German.
 
-German puts its verbs by clause type: the finite verb second in a main clause
-(`main`), first when something else was moved to the front (`inverted`), last
-in a subordinate clause (`final`); prefixes, participles and infinitives close
-the clause.
+In German the place of the finite verb depends on the type of clause: second in a main clause
+(`main`), before the subject if something else comes first (`inverted`), last in a subordinate
+clause (`final`). Prefixes, participles and infinitives come at the end.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ Tense = Literal["present", "past", "future", "can", "must", "want"]
 
 
 class Phrase(Protocol):
-    """What stands as a subject or an object."""
+    """A subject or an object."""
 
     @property
     def person(self) -> int:
@@ -39,7 +38,7 @@ class Phrase(Protocol):
 
     @property
     def is_pronoun(self) -> bool:
-        """Pronouns stand earlier than nouns, in both languages."""
+        """Whether it comes before the nouns of its clause, in both languages."""
         ...
 
     def english(self, case: Case) -> str:
@@ -62,11 +61,9 @@ class Pronoun:
     is_pronoun: bool = True
 
     def english(self, case: Case) -> str:
-        """The English words in the given case."""
         return self.english_forms[0 if case == "nominative" else 1]
 
     def german(self, case: Case) -> str:
-        """The German words in the given case."""
         return self.german_forms[("nominative", "accusative", "dative").index(case)]
 
 
@@ -74,7 +71,7 @@ I = Pronoun(("I", "me"), ("ich", "mich", "mir"), ("my", "mein"), FIRST)  # noqa:
 WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), ("our", "unser"), PLURAL)
 HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), ("his", "sein"))
 SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), ("her", "ihr"))
-#: What a thing or an animal is called again: one English word, three German ones.
+#: The pronoun for a thing or an animal, by German gender: one English word, three German ones.
 IT = {
     "m": Pronoun(("it", "it"), ("er", "ihn", "ihm"), ("its", "sein")),
     "f": Pronoun(("it", "it"), ("sie", "sie", "ihr"), ("its", "ihr")),
@@ -92,11 +89,9 @@ class Name:
     is_pronoun: bool = False
 
     def english(self, case: Case) -> str:
-        """The English words in the given case."""
         return self.name
 
     def german(self, case: Case) -> str:
-        """The German words in the given case."""
         return self.name
 
 
@@ -125,7 +120,6 @@ class NounPhrase:
         return self.noun.gender
 
     def english(self, case: Case) -> str:
-        """The English words in the given case."""
         if self.number > 1:
             words = [number_words(self.number)[0], self.adjective, self.noun.english_plural]
             return " ".join(word for word in words if word)
@@ -137,7 +131,6 @@ class NounPhrase:
         return f"{self.determiner} {rest}"
 
     def german(self, case: Case) -> str:
-        """The German words in the given case."""
         gender = self.noun.gender
         if self.number > 1:
             words = [number_words(self.number)[1], self.noun.german_many(case)]
@@ -156,7 +149,7 @@ class NounPhrase:
 
 
 def pronoun_for(phrase: NounPhrase | Name, *, thing: bool) -> Pronoun:
-    """The pronoun that takes up a singular phrase: it for things, he or she for persons."""
+    """The pronoun for a singular phrase: it for things, he or she for persons."""
     if thing:
         return IT[phrase.gender]
     return HE if phrase.gender == "m" else SHE
@@ -194,7 +187,7 @@ def _german_order(order: Order, subject: str, finite: str, middle: str, end: str
 
 @dataclass(frozen=True)
 class State:
-    """A clause with "to be" and something said of its subject, as (English, German)."""
+    """A clause with "to be" and a complement (English, German)."""
 
     subject: Phrase
     complement: tuple[str, str]
@@ -209,7 +202,7 @@ class State:
         tense: PresentOrPast = "present",
         negated: bool = False,
     ) -> "State":
-        """Says an adjective of the subject."""
+        """The clause with an adjective as its complement."""
         return cls(subject, (adjective, ADJECTIVES[adjective][0]), tense, negated)
 
     def english(self) -> str:
@@ -238,12 +231,12 @@ class State:
 class Clause:
     """A clause with a full verb.
 
-    `adverb` (a time) stands last in English and early in German; `place` late in
-    both. Negation is offered where it means the same in both languages: present,
-    past, future and "can", with definite objects.
+    `adverb` (a time) comes last in English and early in German, `place` late in both. Use
+    `negated` only where it means the same in both languages: in present, past and future and
+    with "can", with definite objects.
 
-    A clause after "and" (`joined`) goes without its subject and, where it shares them,
-    without its auxiliary: "hat den Hut gesucht und ihn weggeworfen".
+    A clause after "and" (`joined`) has no subject and, where both clauses share it, no
+    auxiliary: "hat den Hut gesucht und ihn weggeworfen".
     """
 
     subject: Phrase
@@ -269,7 +262,7 @@ class Clause:
         return _join(phrase, self.place[0], self.adverb[0])
 
     def _english_auxiliary(self) -> tuple[str, str]:
-        """The auxiliary of questions and negations, and what stands before the base form."""
+        """The auxiliary of questions and negations, and the words before the base form."""
         third = self.subject.person == THIRD
         if self.tense == "past":
             return "did", ""
@@ -319,7 +312,7 @@ class Clause:
         return _join(self.adverb[1], recipient, thing, negation, self.place[1])
 
     def _german_verbs(self) -> tuple[str, str, str]:
-        """The finite verb, what closes a main clause, and the finite verb at the end."""
+        """The finite verb, the end of a main clause, and the finite verb at the end of a clause."""
         verb, person = self.verb, self.subject.person
         infinitive, first, third, participle = verb.german
         if self.tense == "present":

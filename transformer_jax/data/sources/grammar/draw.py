@@ -59,7 +59,7 @@ THINGS_OF_VERB: dict[str, tuple[Noun, ...]] = {
     "clean": lexicon.FURNITURE + lexicon.OPENED,
     "paint": lexicon.FURNITURE,
 }
-#: Why one does it, and in spite of what.
+#: Adjectives of the thing that are a reason to do it ("because"), or not to ("although").
 REASONS = {
     "buy": (("cheap", "beautiful", "new"), ("expensive", "old", "dirty")),
     "sell": (("old", "small", "big"), ("beautiful", "new")),
@@ -71,7 +71,7 @@ REASONS = {
     "pick up": (("new", "small"), ("heavy", "dirty")),
     "bring along": (("beautiful", "small"), ("heavy", "big")),
 }
-#: Times that go with a tense.
+#: Times that agree with each tense.
 TIMES: dict[Tense, tuple[Draft, ...]] = {
     "present": (("now", "jetzt"), ("every day", "jeden Tag"), ("in the evening", "am Abend")),
     "past": (("yesterday", "gestern"), ("today", "heute"), ("on Monday", "am Montag")),
@@ -84,7 +84,7 @@ _MANNERS = (("early", "früh"), ("late", "spät"))
 
 
 class Draw:
-    """Random choices, from `Random.random` alone: its stream is the same in every Python."""
+    """Random choices. Only `Random.random` is used, which is the same in every Python version."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed).random
@@ -101,6 +101,14 @@ class Draw:
         """A whole number from `low` to `high`, both included."""
         return low + int(self._random() * (high - low + 1))
 
+    def maybe(self, probability: float, options: Sequence[str]) -> str:
+        """One of the options with the given probability, otherwise ""."""
+        return self.one(options) if self.chance(probability) else ""
+
+    def time(self, tense: Tense, probability: float) -> Draft:
+        """A time that goes with the tense, with the given probability."""
+        return self.one(TIMES[tense]) if self.chance(probability) else ("", "")
+
     def tense(self, *, simple: bool = False) -> Tense:
         """A tense; `simple` leaves out can, must and want."""
         return self.one(_SIMPLE_TENSES if simple else _ALL_TENSES)
@@ -112,24 +120,24 @@ class Draw:
     # Phrases
 
     def person(self, *, but_not: Phrase | None = None) -> NounPhrase | Name:
-        """A person in the singular who can be called he or she, unlike `but_not`'s gender."""
+        """A person who is "he" or "she"; not of the gender of `but_not`."""
         while True:
             kind = self.one(("person", "person", "person", "relative", "relative", "name"))
             if kind == "name":
                 phrase: NounPhrase | Name = Name(*self.one(lexicon.NAMES))
             elif kind == "relative":
-                adjective = self.one(lexicon.RELATIVE_ATTRIBUTES) if self.chance(0.2) else ""
+                adjective = self.maybe(0.2, lexicon.RELATIVE_ATTRIBUTES)
                 owner = self.one((I, WE)).possessive
                 phrase = NounPhrase(self.one(lexicon.RELATIVES), owner, adjective)
             else:
                 noun = self.one([n for n in lexicon.PERSONS if n.gender != "n"])
-                adjective = self.one(lexicon.PERSON_ATTRIBUTES) if self.chance(0.35) else ""
+                adjective = self.maybe(0.35, lexicon.PERSON_ATTRIBUTES)
                 phrase = NounPhrase(noun, "the", adjective)
             if phrase.gender != getattr(but_not, "gender", None):
                 return phrase
 
     def subject(self) -> Phrase:
-        """Someone who acts: I, we, a person or a child."""
+        """A subject: I, we, a person or a child."""
         if self.chance(0.2):
             return self.one((I, WE))
         if self.chance(0.1):
@@ -140,21 +148,21 @@ class Draw:
         self, nouns: Sequence[Noun], owner: Phrase | None = None, *, definite: bool = False
     ) -> NounPhrase:
         """A thing, in some sentences the owner's: "his old hat"."""
-        adjective = self.one(lexicon.THING_ATTRIBUTES) if self.chance(0.4) else ""
+        adjective = self.maybe(0.4, lexicon.THING_ATTRIBUTES)
         determiner: str | tuple[str, str] = "the" if definite or self.chance(0.6) else "a"
         if owner is not None and self.chance(0.25):
             determiner = possessive(owner) or determiner
         return NounPhrase(self.one(nouns), determiner, adjective)
 
     def animal(self, *, but_not: Phrase | None = None) -> NounPhrase:
-        """An animal, unlike `but_not`'s gender."""
+        """An animal; not of the gender of `but_not`."""
         nouns = [n for n in lexicon.ANIMALS if n.gender != getattr(but_not, "gender", None)]
-        adjective = self.one(lexicon.ANIMAL_ATTRIBUTES) if self.chance(0.4) else ""
+        adjective = self.maybe(0.4, lexicon.ANIMAL_ATTRIBUTES)
         return NounPhrase(self.one(nouns), "the", adjective)
 
     def place(self) -> NounPhrase:
         """A place to be in or to go into."""
-        adjective = self.one(lexicon.PLACE_ATTRIBUTES) if self.chance(0.3) else ""
+        adjective = self.maybe(0.3, lexicon.PLACE_ATTRIBUTES)
         return NounPhrase(self.one(lexicon.PLACES), "the", adjective)
 
     def state(self, states: Sequence[str], *besides: str) -> str:
@@ -188,7 +196,7 @@ class Draw:
         return Clause(subject, verb, tense, adverb=manner)
 
     def clause(self, subject: Phrase, *, simple: bool = True) -> Clause | State:
-        """Any clause about the given person, short enough to stand inside another."""
+        """Any clause about the given person, short enough for a subordinate clause."""
         tense = self.tense(simple=simple)
         kind = self.one(("deed", "deed", "meeting", "stay", "state"))
         if kind == "deed":
@@ -201,7 +209,7 @@ class Draw:
 
 
 def possessive(owner: Phrase) -> tuple[str, str] | None:
-    """The owner's my, our, his or her; None for a child and for many."""
+    """My, our, his or her (English word, German stem); None for a child and for several."""
     if isinstance(owner, Pronoun):
         return owner.possessive
     if getattr(owner, "noun", None) is lexicon.PERSONS[3] or owner.person == lexicon.PLURAL:
@@ -210,5 +218,5 @@ def possessive(owner: Phrase) -> tuple[str, str] | None:
 
 
 def compatible(one: str, other: str) -> bool:
-    """Whether two adjectives can be said of one thing without repeating or contradicting."""
+    """Whether two adjectives neither repeat nor contradict each other."""
     return one != other and {one, other} not in lexicon.OPPOSITES

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 Case = Literal["nominative", "accusative", "dative"]
-#: Person and number, as far as verbs tell them apart here: I; he, she, it; we, they.
+#: The forms of a verb that are used here: I; he, she, it; we, they.
 FIRST, THIRD, PLURAL = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun; `gender` is m, f or n, `weak` German nouns take -n outside the nominative."""
+    """A noun. `gender` is m, f or n; `weak` German nouns end in -n except in the nominative."""
 
     english: str
     english_plural: str
@@ -103,34 +103,21 @@ village villages Dorf n Dörfer
 #: Given name and its gender.
 NAMES = (("Anna", "f"), ("Maria", "f"), ("Paul", "m"), ("Peter", "m"))
 
+
+def _adjectives(table: str) -> dict[str, tuple[str, str]]:
+    """From rows of English, German, and the German stem where it differs."""
+    rows = (row.split() for row in table.split(","))
+    return {english: (german, (stem or [german])[0]) for english, german, *stem in rows}
+
+
 #: English adjective -> (German predicate form, German stem before an ending).
-ADJECTIVES = {
-    "old": ("alt", "alt"),
-    "new": ("neu", "neu"),
-    "small": ("klein", "klein"),
-    "big": ("groß", "groß"),
-    "beautiful": ("schön", "schön"),
-    "red": ("rot", "rot"),
-    "black": ("schwarz", "schwarz"),
-    "white": ("weiß", "weiß"),
-    "green": ("grün", "grün"),
-    "heavy": ("schwer", "schwer"),
-    "expensive": ("teuer", "teur"),
-    "cheap": ("billig", "billig"),
-    "dirty": ("schmutzig", "schmutzig"),
-    "broken": ("kaputt", "kaputt"),
-    "young": ("jung", "jung"),
-    "clever": ("klug", "klug"),
-    "friendly": ("freundlich", "freundlich"),
-    "rich": ("reich", "reich"),
-    "tired": ("müde", "müd"),
-    "ill": ("krank", "krank"),
-    "hungry": ("hungrig", "hungrig"),
-    "sad": ("traurig", "traurig"),
-    "happy": ("glücklich", "glücklich"),
-    "angry": ("wütend", "wütend"),
-}
-#: What a noun may be called in front of it, and what may be said of it in a clause.
+ADJECTIVES = _adjectives("""
+old alt, new neu, small klein, big groß, beautiful schön, red rot, black schwarz, white weiß,
+green grün, heavy schwer, expensive teuer teur, cheap billig, dirty schmutzig, broken kaputt,
+young jung, clever klug, friendly freundlich, rich reich, tired müde müd, ill krank,
+hungry hungrig, sad traurig, happy glücklich, angry wütend
+""")
+#: Adjectives before a noun (attributes), and in a clause with "to be" (states).
 THING_ATTRIBUTES = ("old", "new", "small", "big", "beautiful", "red", "black", "white", "green")
 THING_STATES = ("old", "new", "small", "big", "beautiful", "heavy", "expensive", "cheap", "dirty")
 PERSON_ATTRIBUTES = ("old", "young", "clever", "friendly", "rich")
@@ -138,7 +125,7 @@ RELATIVE_ATTRIBUTES = ("clever", "friendly", "rich")
 ANIMAL_ATTRIBUTES = ("old", "young", "small", "big", "black", "white")
 PLACE_ATTRIBUTES = ("old", "small", "big", "beautiful")
 PERSON_STATES = ("tired", "ill", "hungry", "sad", "happy", "angry")
-#: Adjectives that are not said of one thing in one sentence.
+#: Adjectives that contradict each other in one sentence.
 OPPOSITES = (
     {"old", "new"},
     {"old", "young"},
@@ -184,10 +171,10 @@ def inflected_adjective(english: str, gender: str, case: Case, after: str) -> st
 class Verb:
     """A verb in both languages.
 
-    `english` holds base, third person and past; `particle` may follow a pronoun
-    ("picks it up"), `preposition` may not ("looks for it"). `german` holds the
-    infinitive, the first and third person singular and the participle; `prefix`
-    is the separable one. `auxiliary` forms the perfect: haben or sein.
+    `english`: base form, third person and past. `particle` follows a pronoun ("picks it up"),
+    `preposition` precedes it ("looks for it"). `german`: infinitive, first and third person
+    singular, participle. `prefix`: of a separable verb. `auxiliary`: haben or sein, which forms
+    the perfect.
     """
 
     english: tuple[str, str, str]
@@ -259,7 +246,7 @@ give gives gave | geben gebe gibt gegeben
 show shows showed | zeigen zeige zeigt gezeigt
 send sends sent | schicken schicke schickt geschickt
 """)
-#: Verbs without an object: what one does in a place, and what one does at a time.
+#: Verbs without an object, used with a place or with a time.
 PLACE_VERBS = _verbs("""
 work works worked | arbeiten arbeite arbeitet gearbeitet
 sleep sleeps slept | schlafen schlafe schläft geschlafen

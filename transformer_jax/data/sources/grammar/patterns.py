@@ -1,6 +1,7 @@
-"""The sentence patterns of the embedded corpus; each opens with an example of its own."""
+"""The sentence patterns of the embedded corpus; each docstring gives an example."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from transformer_jax.data.sources.grammar import lexicon
 from transformer_jax.data.sources.grammar.clauses import (
@@ -44,10 +45,10 @@ def _simple(draw: Draw) -> Draft:
     tense = draw.tense()
     subject = draw.subject()
     clause = draw.deed(subject, tense) if draw.chance(0.65) else draw.meeting(subject, tense)
-    adverb = draw.one(TIMES[tense]) if draw.chance(0.7) else ("", "")
+    adverb = draw.time(tense, 0.7)
     if adverb[0] and draw.chance(0.5):
         return f"{adverb[0]} {clause.english()}", f"{adverb[1]} {clause.german('inverted')}"
-    clause = Clause(clause.subject, clause.verb, clause.tense, clause.object, adverb=adverb)
+    clause = replace(clause, adverb=adverb)
     return clause.english(), clause.german()
 
 
@@ -55,10 +56,7 @@ def _negation(draw: Draw) -> Draft:
     """The boy does not find the key. / Der Junge findet den Schlüssel nicht."""
     tense = draw.tense_of("present", "past", "future", "can")
     clause = draw.deed(draw.subject(), tense, definite=True)
-    adverb = draw.one(TIMES[tense]) if draw.chance(0.3) else ("", "")
-    clause = Clause(
-        clause.subject, clause.verb, clause.tense, clause.object, adverb=adverb, negated=True
-    )
+    clause = replace(clause, adverb=draw.time(tense, 0.3), negated=True)
     return clause.english(), clause.german()
 
 
@@ -77,7 +75,7 @@ def _giving(draw: Draw) -> Draft:
     verb = draw.one(list(GIVING_VERBS.values()))
     thing = draw.thing(lexicon.CARRIED, subject)
     recipient = draw.person(but_not=subject)
-    adverb = draw.one(TIMES[tense]) if draw.chance(0.3) else ("", "")
+    adverb = draw.time(tense, 0.3)
     clause = Clause(subject, verb, tense, thing, recipient, adverb)
     return clause.english(), clause.german()
 
@@ -90,9 +88,7 @@ def _staying(draw: Draw) -> Draft:
     if draw.chance(0.6):
         return f"{adverb[0]} {clause.english()}", f"{adverb[1]} {clause.german('inverted')}"
     if clause.place[0] and draw.chance(0.5):
-        clause = Clause(
-            clause.subject, clause.verb, clause.tense, adverb=adverb, place=clause.place
-        )
+        clause = replace(clause, adverb=adverb)
     return clause.english(), clause.german()
 
 
@@ -232,7 +228,7 @@ def _relative_object(draw: Draw) -> Draft:
     name = draw.one(list(THING_VERBS))
     thing = NounPhrase(draw.one(THINGS_OF_VERB[name]), "the")
     tense = draw.tense_of("present", "past", "past", "future", "want")
-    adverb = draw.one(TIMES[tense]) if draw.chance(0.3) else ("", "")
+    adverb = draw.time(tense, 0.3)
     clause = Clause(draw.subject(), THING_VERBS[name], tense, adverb=adverb)
     state = draw.state((*lexicon.THING_STATES, "red", "black", "white", "green"))
     is_so = State.of(thing, state)
@@ -310,14 +306,14 @@ def _number(draw: Draw) -> Draft:
         clause = draw.stay(many, draw.tense(simple=True))
         return clause.english(), clause.german()
     subject, tense = draw.subject(), draw.tense()
-    adjective = draw.one(lexicon.THING_ATTRIBUTES) if draw.chance(0.4) else ""
+    adjective = draw.maybe(0.4, lexicon.THING_ATTRIBUTES)
     things = NounPhrase(draw.one(WARES), "the", adjective, number)
     name = draw.one(("buy", "sell", "find", "pick up", "bring along", "throw away"))
     clause = Clause(subject, THING_VERBS[name], tense, things)
     return clause.english(), clause.german()
 
 
-#: One is drawn for each sentence; those that stand twice come twice as often.
+#: One is drawn for each sentence; a pattern that is listed twice is drawn twice as often.
 PATTERNS: tuple[Callable[[Draw], Draft], ...] = (
     _simple,
     _simple,
