@@ -103,7 +103,7 @@ def test_the_log_has_what_the_user_was_told(trained):
         "first step done",
         "validation BLEU",
         "drew ",
-        "score it with",
+        f"score it with: transformer-jax eval --workdir={trained}",
     ):
         assert words in text
 

@@ -1,7 +1,7 @@
 """Translates a test set with a trained model and scores the result by sacrebleu.
 
-    python eval.py --workdir=runs/quickstart
-    python eval.py --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5 --json
+    transformer-jax eval --workdir=runs/quickstart
+    transformer-jax eval --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5
 
 Writes `translations/<set>.<checkpoint>.txt` into the run folder, and the scores of exactly
 those translations into `scores.json`, under the key `<set>.<checkpoint>`.

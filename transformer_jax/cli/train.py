@@ -20,10 +20,6 @@ memory and time are printed. The exit status is 3 if they do not fit.
 
 import argparse
 import logging
-import os
-import signal
-from collections.abc import Callable
-from types import FrameType
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import STOPPED
@@ -77,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--workdir is missing: name a folder for the run")
     as_path(args.workdir)  # a bucket must respond before this waits for other processes
     start_processes(args)
-    from transformer_jax.parallel.processes import gather, is_first, several
+    from transformer_jax.cli.signals import StopOnSignals
+    from transformer_jax.parallel.processes import gather, is_first
     from transformer_jax.training import run as training
 
-    stopped = _StopAgreed() if several() else _stop_on_signals()
-    training.run(config, args.workdir, should_stop=stopped, progress=not args.no_progress)
-    if stopped.answer if isinstance(stopped, _StopAgreed) else stopped():
+    stop = StopOnSignals()
+    training.run(config, args.workdir, should_stop=stop, progress=not args.no_progress)
+    if stop.stopped:
         return STOPPED
     if is_first():
         _report(args.workdir)
@@ -113,40 +110,4 @@ def _report(workdir: str) -> None:
         log.open(as_path(workdir))
         for text in report(open_run(workdir)):
             _LOGGER.info(text)
-        _LOGGER.info("trained; score it with: python eval.py --workdir=%s", workdir)
-
-
-class _StopAgreed:
-    """Stops all processes after the same step when one has received SIGTERM or Ctrl-C."""
-
-    def __init__(self) -> None:
-        self._calls = 0
-        self.answer = False  # the last answer
-        signal.signal(signal.SIGINT, self._as_sigterm)
-
-    @staticmethod
-    def _as_sigterm(number: int, frame: FrameType | None) -> None:
-        del frame
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        os.kill(os.getpid(), signal.SIGTERM)  # the only signal that JAX's agreement listens to
-
-    def __call__(self) -> bool:
-        from transformer_jax.parallel.processes import stop_agreed
-
-        self._calls += 1  # the same number in every process
-        self.answer = stop_agreed(self._calls)
-        return self.answer
-
-
-def _stop_on_signals() -> Callable[[], bool]:
-    """Turns SIGTERM (preemption) and Ctrl-C into a request to save and stop after this step."""
-    received: list[int] = []
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        del frame
-        received.append(number)
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
-    return lambda: bool(received)
+        _LOGGER.info("trained; score it with: transformer-jax eval --workdir=%s", workdir)
