@@ -99,46 +99,50 @@ def validated(config: C, prefix: str = "") -> C:
     return from_dict(type(config), to_dict(config), prefix)
 
 
-def override(config: C, flags: Mapping[str, str], prefix: str = "--config.") -> C:
+def override(config: C, changes: Mapping[str, Any], prefix: str = "--config.") -> C:
     """A validated copy of a config in which dotted keys have new values.
 
     A key may go into a variant: `train.schedule.learning_rate`. It then replaces that option of
-    the variant that the config, or the flag `train.schedule`, has chosen.
+    the variant that the config, or the key `train.schedule`, has chosen.
 
     Args:
         config: a config, or a part of one.
-        flags: dotted key -> text of its value; `none` is None.
+        changes: dotted key -> value, or its text in a flag; the text `none` is None.
         prefix: put before each key in messages.
 
     Raises:
         UserError: an unknown key (names the nearest one) or a wrong value (says what is allowed).
     """
     tree = to_dict(config)
-    for key, text in sorted(flags.items(), key=lambda flag: flag[0].count(".")):
-        _set(type(config), tree, key.split("."), text, prefix)
+    for key, value in sorted(changes.items(), key=lambda change: change[0].count(".")):
+        _set(type(config), tree, key.split("."), value, prefix)
     return from_dict(type(config), tree, prefix)
 
 
-def _set(cls: type, tree: dict[str, Any], path: list[str], text: str, prefix: str) -> None:
+def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: str) -> None:
     """Sets one value in the dict form of a config of class `cls`."""
     name, *rest = path
     hint = get_type_hints(cls, include_extras=True).get(name)
+    is_none = isinstance(value, str) and value.lower() == "none"
     if rest:
         child = tree.get(name, {})  # {}: an unknown key, which validation refuses
         if not isinstance(child, dict):
             raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
         tree[name] = child = dict(child)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            _set(hint, child, rest, text, f"{prefix}{name}.")
+            _set(hint, child, rest, value, f"{prefix}{name}.")
         else:
-            child[".".join(rest)] = None if text.lower() == "none" else text
-    elif isinstance(mark_of(hint), OneOf):
-        kind, options = split_text(text)
+            child[".".join(rest)] = None if is_none else value
+    elif isinstance(mark_of(hint), OneOf) and isinstance(value, str):
+        try:
+            kind, options = split_text(value)
+        except ValueError as error:
+            raise UserError(f"{prefix}{name}: {error}") from error
         tree[name] = {"kind": kind} | options
-    elif text.lower() == "none" and type(None) in getattr(hint, "__args__", ()):
+    elif is_none and type(None) in getattr(hint, "__args__", ()):
         tree[name] = None
     else:
-        tree[name] = text
+        tree[name] = value
 
 
 def _explained(cls: type, error: ValidationError, prefix: str) -> str:
@@ -149,11 +153,16 @@ def _explained(cls: type, error: ValidationError, prefix: str) -> str:
     if first["type"] == "unexpected_keyword_argument":
         for group in groups:
             cls = get_type_hints(cls)[group]
+        place = key.removesuffix(name)
+        for field_name, hint in get_type_hints(cls, include_extras=True).items():
+            mark = mark_of(hint)
+            for kind, variant in mark.family.items() if isinstance(mark, OneOf) else ():
+                if name in variant.__dataclass_fields__:
+                    spelled = f"{place}{field_name}='{kind}({name}={value})'"
+                    return f"{key}: no such key; it is an option of a variant: {spelled}"
         names = [field.name for field in dataclasses.fields(cls)]
-        nearest = ".".join([*groups, difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]])
-        return (
-            f"{key}: no such key; did you mean {prefix}{nearest}? (keys there: {', '.join(names)})"
-        )
+        nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+        return f"{key}: no such key; did you mean {place}{nearest}? (keys: {', '.join(names)})"
     if first["type"] == "dataclass_type":
         return f"{key} is a group of keys: set one of them, not all"
     if isinstance(value, str | int | float):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from transformer_jax.config import override
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig, overridden, while_training
+from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
@@ -26,22 +27,23 @@ from transformer_jax.errors import UserError
         ({"max_length_offset": 0}, "decode.max_length_offset=0"),
         ({"max_length_factor": -1.0}, "decode.max_length_factor=-1.0"),
         ({"max_source_length": 1}, "decode.max_source_length=1"),
-        ({"batch_sise": 3}, r"decode.batch_sise=3: no such key; did you mean batch_size\?"),
-        ({"beam_size": 8}, r"an option of a method: method='beam\(beam_size=8\)'"),
+        ({"method": "beam(beam_size=3"}, "decode.method: .* has no closing parenthesis"),
+        ({"batch_sise": 3}, r"decode.batch_sise: no such key; did you mean decode.batch_size\?"),
+        ({"beam_size": 8}, r"an option of a variant: decode.method='beam\(beam_size=8\)'"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(given, message):
     with pytest.raises(UserError, match=message) as error:
-        overridden(DecodeConfig(), given)
+        override(DecodeConfig(), given, prefix="decode.")
     assert "\n" not in str(error.value)
 
 
 def test_overrides_replace_fields():
     config = DecodeConfig(method=Beam(beam_size=5, length_penalty=1.0), batch_size=7)
-    assert overridden(config, {}) == config
-    assert overridden(config, {"method": "greedy"}) == DecodeConfig(method=Greedy(), batch_size=7)
-    assert overridden(config, {"method": Sample(top_k=3)}).method == Sample(top_k=3)
-    assert overridden(config, {"batch_size": 1}).method == config.method
+    assert override(config, {}) == config
+    assert override(config, {"method": "greedy"}) == DecodeConfig(method=Greedy(), batch_size=7)
+    assert override(config, {"method": Sample(top_k=3)}).method == Sample(top_k=3)
+    assert override(config, {"batch_size": 1}).method == config.method
 
 
 def test_training_evaluates_greedily():

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import pytest
 
 from tests.decoding import suite
+from transformer_jax.config import override
 from transformer_jax.decoding.base import best_first
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig, overridden
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
@@ -33,7 +34,7 @@ def test_a_method_can_be_written_in_a_flag_and_in_json(kind):
     method = METHODS[kind]()
     for spelling in (kind, to_text(method, METHODS), to_dict(method, METHODS)):
         assert parse(spelling, METHODS) == method
-    assert overridden(DecodeConfig(), {"method": kind}).method == method
+    assert override(DecodeConfig(), {"method": kind}).method == method
 
 
 # --- the suite rejects methods that break one promise each

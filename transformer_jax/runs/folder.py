@@ -12,9 +12,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, from_json
+from transformer_jax.config import Config, from_json, override
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
-from transformer_jax.decoding.config import overridden
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params, logical_axes
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
@@ -142,7 +141,7 @@ class Run:
         self, checkpoint: str = "best", mesh: Mesh | None = None, **overrides: Any
     ) -> tuple[Translator, str]:
         """As `translator`, with the name of the checkpoint, such as `best-step-2000`."""
-        decode = overridden(self.config.decode, overrides)
+        decode = override(self.config.decode, overrides, prefix="decode.")
         mesh = mesh or decoding_mesh(self.config.mesh, jax.local_devices())
         params, name = self.named_params(checkpoint, mesh)
         model = self.config.model

@@ -14,9 +14,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from transformer_jax.config import override
 from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
-from transformer_jax.decoding.config import DecodeConfig, overridden
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
@@ -126,7 +127,7 @@ class Translator:
         """
         if n < 1:
             raise UserError(f"n_best={n}: must be at least 1")
-        method = overridden(self.decode_config, overrides).method.with_hypotheses(n)
+        method = override(self.decode_config, overrides, prefix="decode.").method.with_hypotheses(n)
         decoded = self.decode(sources, **(overrides | {"method": method}))
         return [translations[:n] for translations in decoded.translations]
 
@@ -150,7 +151,7 @@ class Translator:
           UserError: an unknown field, or a value out of its range.
         """
         began = time.perf_counter()
-        config = overridden(self.decode_config, overrides)
+        config = override(self.decode_config, overrides, prefix="decode.")
         limit = self._limit(config)
         rows, num_cut = [], 0
         for index, text in enumerate(sources):
