@@ -116,12 +116,12 @@ def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
     folder, state = undisturbed
     run = opened(folder)
     assert run.checkpoints() == [4, 8, 12]  # 4 is the best
-    latest, name = run.named_params("latest")
-    assert name == "step-12"
+    latest = run.params("latest")
+    assert run.select("latest").name == "step-12"
     assert_same(latest, state.ema)
     older = run.params("8")
-    average, name = run.named_params("average:2")
-    assert name == "average-2-to-step-12"
+    average = run.params("average:2")
+    assert run.select("average:2").name == "average-2-to-step-12"
     jax.tree.map(
         lambda a, x, y: np.testing.assert_allclose(a, (x + y) / 2, rtol=1e-6),
         average,
@@ -130,7 +130,7 @@ def test_checkpoints_kept_are_the_last_and_the_best(undisturbed):
     )
     with pytest.raises(UserError, match=r"only 2 checkpoints are kept here \(steps 8, 12\)"):
         run.params("average:3")  # the best one is older than the last two
-    assert run.named_params("best")[1] == "best-step-4"
+    assert run.select("best").name == "best-step-4"
 
 
 def test_damage_is_refused_with_one_line_where_it_is_asked_for(tmp_path, undisturbed, logged):
@@ -152,7 +152,7 @@ def test_damage_is_refused_with_one_line_where_it_is_asked_for(tmp_path, undistu
     damage(12, "ema")
     refused("12", "checkpoints/12 is damaged")
     refused("average:2", "checkpoints/12 is damaged")
-    assert run.named_params("latest")[1] == "step-8"
+    assert run.select("latest").name == "step-8"
     (line,) = logged()
     assert "using step 8" in line
     damage(12, "meta")  # the newest checkpoint says which one is the best

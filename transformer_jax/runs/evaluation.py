@@ -116,7 +116,8 @@ def evaluate(
     make_metrics(**options)
     run.scores()
     mesh = decoding_mesh(run.config.mesh, jax.devices())
-    translator, checkpoint_name = run.named_translator(checkpoint, mesh, **overrides)
+    chosen = run.select(checkpoint)
+    translator = run.translator(chosen, mesh, **overrides)
     direction = f"{source_language}-{target_language}"
     disable = None if progress and is_first() else True  # None: only on a terminal
     with tqdm(
@@ -134,7 +135,7 @@ def evaluate(
         source_language=source_language,
         target_language=target_language,
         direction=direction,
-        checkpoint=checkpoint_name,
+        checkpoint=chosen.name,
         num_sentences=len(sources),
         num_cut=decoded.num_cut,
         seconds=round(decoded.seconds, 3),

@@ -1,9 +1,9 @@
 """A run folder as an object: `open_run(workdir)`."""
 
-import contextlib
 import json
 import logging
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,7 +25,6 @@ from transformer_jax.runs.checkpoints import (
     read_meta,
 )
 from transformer_jax.runs.damage import find_damage
-from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.translation.translator import Translator
 
@@ -43,6 +42,15 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
     """
     path = as_path(workdir)
     return Run(path, read_config(path))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The checkpoints that a name such as `best` or `average:5` stands for."""
+
+    which: str  #: the name as it was given
+    steps: tuple[int, ...]  #: several: the mean of their parameters
+    name: str  #: the exact name, such as `best-step-2000`
 
 
 class Run:
@@ -77,10 +85,6 @@ class Run:
             raise UserError(f"{path} is not a JSON object of scores: repair it or move it away")
         return scores
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
-        """A context that keeps other processes from training here; see `runs.lock.only_run`."""
-        return only_run(self.path)
-
     def checkpoints(self) -> list[int]:
         """Steps of the finished checkpoints, ascending."""
         return checkpoint_steps(self.path)
@@ -95,34 +99,63 @@ class Run:
             self._tokenizers = self._load_tokenizers()
         return self._tokenizers
 
-    def params(self, which: str = "best", mesh: Mesh | None = None) -> Any:
-        """Parameters to translate with: the moving average if the run keeps one.
+    def select(self, which: str) -> Selection:
+        """The checkpoints that a name stands for.
 
         Args:
             which: `best` (by validation BLEU; the newest if nothing was evaluated), `latest`, a
                 step, or `average:N` (the mean of the last N; an older best one is not among them).
+
+        Raises:
+            UserError: there is no such checkpoint; names those there are. (`latest` falls back to
+                the newest whole one and logs a warning.)
+        """
+        steps = self.checkpoints()
+        if not steps:
+            raise UserError(f"--workdir={self.path}: no checkpoint here yet")
+        if which == "best" and (best := self._best_step(steps)) is not None:
+            return Selection(which, (best,), f"best-step-{best}")
+        if which in ("best", "latest"):
+            step = self._newest_whole(steps)
+            return Selection(which, (step,), f"step-{step}")
+        kind, _, number = which.partition(":")
+        if kind == "average" and number.isdecimal() and int(number) > 0:
+            last = steps[-self.config.train.keep_checkpoints :]  # without an older best one
+            if int(number) > len(last):
+                raise UserError(
+                    f"--checkpoint={which}: only {len(last)} checkpoints are kept here "
+                    f"(steps {', '.join(map(str, last))})"
+                )
+            name = f"average-{int(number)}-to-step-{last[-1]}"
+            return Selection(which, tuple(last[-int(number) :]), name)
+        if not which.isdecimal():
+            raise UserError(f"--checkpoint={which}: use best, latest, a step number or average:N")
+        if int(which) not in steps:
+            listed = ", ".join(map(str, steps))
+            raise UserError(f"--checkpoint={which}: not kept here; there are steps {listed}")
+        return Selection(which, (int(which),), f"step-{int(which)}")
+
+    def params(self, which: str | Selection = "best", mesh: Mesh | None = None) -> Any:
+        """Parameters to translate with: the moving average if the run keeps one.
+
+        Args:
+            which: as in `select`, or what it returned.
             mesh: where to put them, each part read straight onto its devices; default: the
                 devices of this process, divided as the run's mesh divides them.
 
         Raises:
-            UserError: no such checkpoint, or it is damaged; names those there are. (`latest`
-                falls back to the one before and logs a warning.)
+            UserError: as `select`; or the checkpoint is damaged.
         """
-        return self.named_params(which, mesh)[0]
-
-    def named_params(self, which: str = "best", mesh: Mesh | None = None) -> tuple[Any, str]:
-        """As `params`, with the name of the checkpoint, such as `best-step-2000`."""
-        steps, name = self._select(which)
-        mesh = mesh or decoding_mesh(self.config.mesh, jax.local_devices())
-        total = self._read(steps[0], which, mesh)
-        for step in steps[1:]:
-            total = jax.tree.map(jnp.add, total, self._read(step, which, mesh))
-        if len(steps) > 1:
-            total = jax.tree.map(lambda x: x / len(steps), total)
-        return total, name
+        chosen = self.select(which) if isinstance(which, str) else which
+        mesh = mesh or self._local_mesh()
+        total = self._read(chosen.steps[0], chosen, mesh)
+        for step in chosen.steps[1:]:
+            total = jax.tree.map(jnp.add, total, self._read(step, chosen, mesh))
+        count = len(chosen.steps)
+        return total if count == 1 else jax.tree.map(lambda x: x / count, total)
 
     def translator(
-        self, checkpoint: str = "best", mesh: Mesh | None = None, **overrides: Any
+        self, checkpoint: str | Selection = "best", mesh: Mesh | None = None, **overrides: Any
     ) -> Translator:
         """A translator with the run's model.
 
@@ -135,17 +168,13 @@ class Run:
         Raises:
             UserError: as `params` and `tokenizers`; or an override is not valid.
         """
-        return self.named_translator(checkpoint, mesh, **overrides)[0]
-
-    def named_translator(
-        self, checkpoint: str = "best", mesh: Mesh | None = None, **overrides: Any
-    ) -> tuple[Translator, str]:
-        """As `translator`, with the name of the checkpoint, such as `best-step-2000`."""
         decode = override(self.config.decode, overrides, prefix="decode.")
-        mesh = mesh or decoding_mesh(self.config.mesh, jax.local_devices())
-        params, name = self.named_params(checkpoint, mesh)
-        model = self.config.model
-        return Translator(model, params, self.tokenizers(), decode, mesh=mesh), name
+        mesh = mesh or self._local_mesh()
+        params = self.params(checkpoint, mesh)
+        return Translator(self.config.model, params, self.tokenizers(), decode, mesh=mesh)
+
+    def _local_mesh(self) -> Mesh:
+        return decoding_mesh(self.config.mesh, jax.local_devices())
 
     def _load_tokenizers(self) -> Tokenizers:
         folder = self.path / "tokenizer"
@@ -177,32 +206,6 @@ class Run:
     @property
     def _item(self) -> str:
         return "ema" if self.config.train.ema_decay is not None else "params"
-
-    def _select(self, which: str) -> tuple[list[int], str]:
-        """(steps to average, the name of the result)."""
-        steps = self.checkpoints()
-        if not steps:
-            raise UserError(f"--workdir={self.path}: no checkpoint here yet")
-        if which == "best" and (best := self._best_step(steps)) is not None:
-            return [best], f"best-step-{best}"
-        if which in ("best", "latest"):
-            step = self._newest_whole(steps)
-            return [step], f"step-{step}"
-        kind, _, number = which.partition(":")
-        if kind == "average" and number.isdecimal() and int(number) > 0:
-            last = steps[-self.config.train.keep_checkpoints :]  # without an older best one
-            if int(number) > len(last):
-                raise UserError(
-                    f"--checkpoint={which}: only {len(last)} checkpoints are kept here "
-                    f"(steps {', '.join(map(str, last))})"
-                )
-            return last[-int(number) :], f"average-{int(number)}-to-step-{last[-1]}"
-        if not which.isdecimal():
-            raise UserError(f"--checkpoint={which}: use best, latest, a step number or average:N")
-        if int(which) not in steps:
-            listed = ", ".join(map(str, steps))
-            raise UserError(f"--checkpoint={which}: not kept here; there are steps {listed}")
-        return [int(which)], f"step-{int(which)}"
 
     def _best_step(self, steps: list[int]) -> int | None:
         """The step that the newest checkpoint names as the best; None if nothing was evaluated."""
@@ -237,12 +240,12 @@ class Run:
         listed = "; ".join(problems)
         raise UserError(f"--workdir={self.path}: no checkpoint here is whole ({listed})")
 
-    def _read(self, step: int, which: str, mesh: Mesh) -> Any:
+    def _read(self, step: int, chosen: Selection, mesh: Mesh) -> Any:
         """The parameters of one checkpoint."""
         folder = checkpoint_folder(self.path, step)
         if problem := find_damage(folder, self._item):
             raise UserError(
-                f"--checkpoint={which}: {folder} is damaged ({problem}); choose another, or "
+                f"--checkpoint={chosen.which}: {folder} is damaged ({problem}); choose another, or "
                 "--checkpoint=latest for the newest whole one"
             )
         model = self.config.model
@@ -262,7 +265,7 @@ class Run:
                 return reader.restore(absolute(folder / self._item), args=args)
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
-                f"--checkpoint={which}: {folder} does not hold what config.json describes "
+                f"--checkpoint={chosen.which}: {folder} does not hold what config.json describes "
                 f"({first_line(error)})"
             ) from error
 
