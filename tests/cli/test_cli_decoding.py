@@ -266,8 +266,8 @@ def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, c
     ("more", "words"),
     [
         (["the dog", "--output=heat.jpg"], "--output=heat.jpg: the picture is a PNG"),
-        (["the dog " * 40, "a cat"], "the source has .* the model takes 32"),
-        (["the dog", "a cat " * 40], "the target has .* the model takes 32"),
+        (["the dog " * 40, "a cat"], "the source has .* the model takes only 32"),
+        (["the dog", "a cat " * 40], "the target has .* the model takes only 32"),
     ],
 )
 def test_inspect_says_what_is_wrong(run_folder, monkeypatch, capsysbinary, more, words):

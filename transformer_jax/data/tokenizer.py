@@ -147,18 +147,21 @@ class Tokenizers:
         """Whether both languages share one vocabulary."""
         return self.source is self.target or self.source.model == self.target.model
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes joint.model, or source.model and target.model, each atomically, and no other."""
-        path = as_path(folder)
-        models = {"source": self.source.model, "target": self.target.model}
+    def files(self) -> dict[str, bytes]:
+        """Content by file name: joint.model, or source.model and target.model."""
         if self.joint:
-            models = {"joint": self.source.model}
+            return {"joint.model": self.source.model}
+        return {"source.model": self.source.model, "target.model": self.target.model}
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `files`, each atomically, and removes those of another start that failed."""
+        path, files = as_path(folder), self.files()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for name, model in models.items():
-                write_whole(path / f"{name}.model", model)
-            for name in {"joint", "source", "target"} - models.keys():  # of a start that failed
-                (path / f"{name}.model").unlink(missing_ok=True)
+            for name, model in files.items():
+                write_whole(path / name, model)
+            for name in {"joint.model", "source.model", "target.model"} - files.keys():
+                (path / name).unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror}; "

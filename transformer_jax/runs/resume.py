@@ -3,11 +3,12 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from etils import epath
 
-from transformer_jax.config import Config, differences, validated
+from transformer_jax.config import Config, differences, override, validated
 from transformer_jax.data import text
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
@@ -30,9 +31,6 @@ _FILLED_IN = (
     "batch.row_multiple",
     "tokenizer.vocab_size",
 )
-#: The values with which a config leaves such a field open.
-_OPEN = (None, "auto")
-
 #: Fields, and groups of fields, that do not affect the parameters at a step. The text does, but it
 #: is compared by its content, whatever the names of the files.
 _MAY_CHANGE = (
@@ -155,29 +153,18 @@ def _filled_in(config: Config) -> Config:
         "model.matmul_dtype": fast_matmul_dtype,
         "tokenizer.vocab_size": lambda: settled_vocab_size(config.tokenizer),
     }
-    for key, value in choose.items():
-        if _get(config, key) in _OPEN:
-            config = _with(config, key, value())
-    return config
+    return override(config, {key: choose[key]() for key in choose if _is_open(config, key)})
 
 
 def _taken_from(old: Config, config: Config) -> Config:
     """`config` with the values of the run's own config for what it leaves open."""
-    for key in _FILLED_IN:
-        if _get(config, key) in _OPEN:
-            config = _with(config, key, _get(old, key))
-    return config
+    return override(
+        config, {key: attrgetter(key)(old) for key in _FILLED_IN if _is_open(config, key)}
+    )
 
 
-def _get(config: Config, key: str) -> Any:
-    part, name = key.split(".")
-    return getattr(getattr(config, part), name)
-
-
-def _with(config: Config, key: str, value: Any) -> Config:
-    part, name = key.split(".")
-    group = dataclasses.replace(getattr(config, part), **{name: value})
-    return dataclasses.replace(config, **{part: group})
+def _is_open(config: Config, key: str) -> bool:
+    return attrgetter(key)(config) in (None, "auto")
 
 
 def _with_absolute_paths(tokenizer: TokenizerConfig) -> TokenizerConfig:

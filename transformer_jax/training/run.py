@@ -1,11 +1,11 @@
 """Trains what a config says in a run folder: from text to a trained model."""
 
 import contextlib
-import dataclasses
 import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, from_json, to_json
+from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
@@ -31,7 +31,7 @@ from transformer_jax.runs.folder import Run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.resume import Start, check_stored_identity, resolve
-from transformer_jax.training.loop import Evaluate, fit
+from transformer_jax.training.loop import BatchesFrom, Evaluate, fit
 from transformer_jax.translation.scores import corpus_scores, make_metrics
 from transformer_jax.translation.translator import Translator
 
@@ -65,39 +65,50 @@ def run(
     path = as_path(workdir)
     progress = progress and is_first()
     # How a start is decided, in this order. Up to `_begin` nothing is written to the run folder.
-    # 1. `resolve`: by config.json this is a new run, a continued run, or refused.
-    # 2. A run that exists is locked: a second process that trains here is refused.
-    # 3. A continued run uses its own tokenizers; a new one learns them.
-    # 4. `_begin`: a text or tokenizer other than the newest checkpoint's is refused.
-    # 5. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
+    # 1. `_resolve`: by config.json this is a new run, a continued run, or refused. A run that
+    #    exists is locked: a second process that trains here is refused.
+    # 2. `_prepare`: a continued run uses its own tokenizers; a new one learns them.
+    # 3. `_begin`: a text or tokenizer other than the newest checkpoint's is refused.
+    # 4. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
     #    all are damaged the run is refused.
     with RunLog() as log, contextlib.ExitStack() as lock:
         start = _resolve(config, path, lock)
         mesh = make_mesh(start.config.mesh)
-        training = start.config.tokenizer if start.is_new and is_first() else None
-        with TrainingText(start.config.data, training) as text:
-            tokenizers, validation = _read_text(start, text, path)
-            config = _complete(start.config, tokenizers, mesh)
-            corpus, plan = _plan(config, tokenizers, text, progress)
-        identity = {
-            "training data": plan.fingerprint,
-            "training text": corpus.fingerprint,
-            "tokenizer": _digest(tokenizers),
-        }
-        _begin(start, config, tokenizers, identity, path, log, lock)
-        _log_plan(config, plan, validation)
+        data = _prepare(start, path, mesh, progress)
+        _begin(start, data, path, log, lock)
+        _describe(data)
         fit(
-            config.model,
-            config.train,
-            _batches_from(config, tokenizers, corpus, plan, mesh),
+            data.config.model,
+            data.config.train,
+            _batches_from(data, mesh),
             workdir=path,
             mesh=mesh,
-            evaluate=_evaluator(config, tokenizers, validation, mesh),
-            identity=identity,
-            files=_tokenizer_files(tokenizers),
+            evaluate=_evaluator(data, mesh),
+            identity=data.identity(),
+            files={f"tokenizer/{name}": model for name, model in data.tokenizers.files().items()},
             should_stop=should_stop,
             progress=progress,
         )
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What a run trains on."""
+
+    config: Config  #: with nothing left open
+    tokenizers: Tokenizers
+    corpus: IdCorpus  #: the training text as ids
+    plan: BatchPlan  #: which pairs each batch holds
+    validation: list[Pair]  #: what BLEU is measured on while training; [] without validation set
+
+    def identity(self) -> dict[str, str]:
+        """Hashes of what determines the run besides its config."""
+        digests = self.tokenizers.source.fingerprint + self.tokenizers.target.fingerprint
+        return {
+            "training data": self.plan.fingerprint,
+            "training text": self.corpus.fingerprint,
+            "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
+        }
 
 
 def _resolve(config: Config, workdir: epath.Path, lock: contextlib.ExitStack) -> Start:
@@ -114,24 +125,22 @@ def _resolve(config: Config, workdir: epath.Path, lock: contextlib.ExitStack) ->
     return Start(from_json(text, "config"), is_new, has_folder)
 
 
-def _read_text(
-    start: Start, text: TrainingText, workdir: epath.Path
-) -> tuple[Tokenizers, list[Pair]]:
-    """The tokenizers, read or learned by the first process, and the validation pairs."""
-    config = start.config
-    validation = _validation(config, text)
-
-    def prepare() -> list[str]:
-        if start.is_new:  # any tokenizer here is of a start that failed
-            _LOGGER.info("tokenizer: learning the vocabulary from the training text")
-            made = text.tokenizers()
-        else:
-            made = Run(workdir, config).tokenizers()
-        models = [made.source.model] + [made.target.model] * (not made.joint)
-        return [model.hex() for model in models]
-
-    models = [Tokenizer(bytes.fromhex(model)) for model in from_first(prepare)]
-    return Tokenizers(models[0], models[-1]), validation
+def _prepare(start: Start, workdir: epath.Path, mesh: Mesh, progress: bool) -> _Data:
+    """Reads the text once: the tokenizers, the validation pairs, the ids and the batches."""
+    training = start.config.tokenizer if start.is_new and is_first() else None
+    with TrainingText(start.config.data, training) as text:
+        validation = _validation(start.config, text)
+        tokenizers = _tokenizers(start, text, workdir)
+        config = _complete(start.config, tokenizers, mesh)
+        alpha = config.tokenizer.sampling_alpha
+        corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
+    plan = BatchPlan(
+        corpus.source_lengths,
+        corpus.target_lengths,
+        config.batch,
+        row_multiple=config.batch.row_multiple or 1,
+    )
+    return _Data(config, tokenizers, corpus, plan, validation)
 
 
 def _validation(config: Config, text: TrainingText) -> list[Pair]:
@@ -146,81 +155,75 @@ def _validation(config: Config, text: TrainingText) -> list[Pair]:
         check_splits(config.data)
         return has_split(config.data, "validation")
 
-    if not from_first(check):
-        if config.train.early_stopping is not None:
-            raise UserError(
-                f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
-                "data.source.validation_source and data.source.validation_target, or "
-                "data.validation_from_train; or set train.early_stopping=none"
-            )
-        return []
-    make_metrics(target_language=config.data.languages[1])
+    if from_first(check):
+        make_metrics(target_language=config.data.languages[1])
+        return list(one_host_at_a_time(lambda: text.validation(config.train.evaluate_sentences)))
+    if config.train.early_stopping is not None:
+        raise UserError(
+            f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
+            "data.source.validation_source and data.source.validation_target, or "
+            "data.validation_from_train; or set train.early_stopping=none"
+        )
+    return []
 
-    return list(one_host_at_a_time(lambda: text.validation(config.train.evaluate_sentences)))
+
+def _tokenizers(start: Start, text: TrainingText, workdir: epath.Path) -> Tokenizers:
+    """The tokenizers, read or learned by the first process."""
+
+    def models() -> list[str]:
+        if start.is_new:  # any tokenizer here is of a start that failed
+            _LOGGER.info("tokenizer: learning the vocabulary from the training text")
+            made = text.tokenizers()
+        else:
+            made = Run(workdir, start.config).tokenizers()
+        return [model.hex() for model in made.files().values()]
+
+    made = [Tokenizer(bytes.fromhex(model)) for model in from_first(models)]
+    return Tokenizers(made[0], made[-1])
 
 
 def _complete(config: Config, tokenizers: Tokenizers, mesh: Mesh) -> Config:
     """The config with the vocabulary sizes and the multiple of rows filled in."""
-    sizes: dict[str, Any] = {
-        "source_vocab_size": tokenizers.source.vocab_size,
-        "target_vocab_size": tokenizers.target.vocab_size,
-    }
-    for key, size in sizes.items():
-        given = getattr(config.model, key)
-        if given and given != size:
-            raise UserError(
-                f"model.{key}={given}, but the tokenizer has {size} pieces; leave it out"
-            )
-    model = dataclasses.replace(config.model, **sizes)
-    check_model_config(model)
     multiple = config.batch.row_multiple or batch_devices(mesh) * config.train.accumulate
-    batch = dataclasses.replace(config.batch, row_multiple=multiple)
-    return dataclasses.replace(config, model=model, batch=batch)
-
-
-def _plan(
-    config: Config, tokenizers: Tokenizers, text: TrainingText, progress: bool
-) -> tuple[IdCorpus, BatchPlan]:
-    """The training text as ids, and which pairs each batch holds."""
-    alpha = config.tokenizer.sampling_alpha
-    corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
-    plan = BatchPlan(
-        corpus.source_lengths,
-        corpus.target_lengths,
-        config.batch,
-        row_multiple=config.batch.row_multiple or 1,
-    )
-    return corpus, plan
+    values = {"batch.row_multiple": multiple}
+    for side in ("source", "target"):
+        size = getattr(tokenizers, side).vocab_size
+        given = getattr(config.model, f"{side}_vocab_size")
+        if given not in (None, size):
+            raise UserError(
+                f"model.{side}_vocab_size={given}, but the tokenizer has {size} pieces; leave it "
+                "out"
+            )
+        values[f"model.{side}_vocab_size"] = size
+    config = override(config, values)
+    check_model_config(config.model)
+    return config
 
 
 def _begin(
-    start: Start,
-    config: Config,
-    tokenizers: Tokenizers,
-    identity: dict[str, str],
-    workdir: epath.Path,
-    log: RunLog,
-    lock: contextlib.ExitStack,
+    start: Start, data: _Data, workdir: epath.Path, log: RunLog, lock: contextlib.ExitStack
 ) -> None:
     """Locks the run folder and writes `config.json`, the tokenizers and the log so far."""
 
     def begin() -> None:
-        check_stored_identity(identity, workdir)  # a run that is refused stays as it is
+        check_stored_identity(data.identity(), workdir)  # a run that is refused stays as it is
         lock.enter_context(only_run(workdir))
         log.open(workdir)
-        if not start.has_folder and (workdir / "config.json").exists():
-            raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
-        tokenizers.save(workdir / "tokenizer")
         path = workdir / "config.json"
+        if not start.has_folder and path.exists():
+            raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
+        data.tokenizers.save(workdir / "tokenizer")
         try:
-            write_whole(path, to_json(config).encode())
+            write_whole(path, to_json(data.config).encode())
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
 
     from_first(begin)
 
 
-def _log_plan(config: Config, plan: BatchPlan, validation: list[Pair]) -> None:
+def _describe(data: _Data) -> None:
+    """Logs the size of the text and of the model, and what is unusual about the run."""
+    config, plan = data.config, data.plan
     skipped = f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
     _LOGGER.info(
         f"{config.data.source_language} -> {config.data.target_language}: "
@@ -236,44 +239,41 @@ def _log_plan(config: Config, plan: BatchPlan, validation: list[Pair]) -> None:
             f"train.steps={config.train.steps} ends within the warm-up of train.schedule."
             f"warmup_steps={warmup}: the learning rate does not reach its peak; lower warmup_steps"
         )
-    if not validation:
+    if not data.validation:
         _LOGGER.info("no validation set: no BLEU while training, and `best` will mean the newest")
 
 
-def _batches_from(
-    config: Config, tokenizers: Tokenizers, corpus: IdCorpus, plan: BatchPlan, mesh: Mesh
-) -> Callable[[int], Iterator[dict[str, np.ndarray]]]:
+def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
     share, num_shares = process_share(mesh)
-    alpha = config.tokenizer.sampling_alpha
+    config, alpha = data.config, data.config.tokenizer.sampling_alpha
 
     def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
         return batches(
-            corpus,
-            plan,
+            data.corpus,
+            data.plan,
             position,
             host=share,
             num_hosts=num_shares,
             row_multiple=batch_devices(mesh) * config.train.accumulate,
-            sampler=SubwordSampler(tokenizers, alpha, seed=config.batch.seed) if alpha else None,
+            sampler=SubwordSampler(data.tokenizers, alpha, config.batch.seed) if alpha else None,
         )
 
     return batches_from
 
 
-def _evaluator(
-    config: Config, tokenizers: Tokenizers, pairs: list[Pair], mesh: Mesh
-) -> Evaluate | None:
+def _evaluator(data: _Data, mesh: Mesh) -> Evaluate | None:
     """Greedy BLEU on the first validation sentences; None if there are none.
 
     The parameters stay on the devices where training has them, and all devices translate: no
     process needs more of the parameters than its own part.
     """
-    if not pairs:
+    if not data.validation:
         return None
-    sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+    config = data.config
+    sources, references = ([pair[side] for pair in data.validation] for side in (0, 1))
     decode = while_training(config.decode)
-    translator = Translator(config.model, None, tokenizers, decode, mesh=mesh)
+    translator = Translator(config.model, None, data.tokenizers, decode, mesh=mesh)
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
@@ -282,17 +282,3 @@ def _evaluator(
         return {"bleu": scores["bleu"].score}
 
     return evaluate
-
-
-def _tokenizer_files(tokenizers: Tokenizers) -> dict[str, bytes]:
-    if tokenizers.joint:
-        return {"tokenizer/joint.model": tokenizers.source.model}
-    return {
-        "tokenizer/source.model": tokenizers.source.model,
-        "tokenizer/target.model": tokenizers.target.model,
-    }
-
-
-def _digest(tokenizers: Tokenizers) -> str:
-    joined = tokenizers.source.fingerprint + tokenizers.target.fingerprint
-    return hashlib.sha256(joined.encode()).hexdigest()
