@@ -148,7 +148,9 @@ def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: s
 def _explained(cls: type, error: ValidationError, prefix: str) -> str:
     """One line for the first thing that Pydantic found wrong."""
     first = error.errors()[0]
-    *groups, name = map(str, first["loc"]) if first["loc"] else ("",)
+    if not first["loc"]:
+        return f"expected a JSON object of keys, got {type(first['input']).__name__}"
+    *groups, name = map(str, first["loc"])
     key, value = prefix + ".".join([*groups, name]), first["input"]
     if first["type"] == "unexpected_keyword_argument":
         for group in groups:
@@ -167,7 +169,7 @@ def _explained(cls: type, error: ValidationError, prefix: str) -> str:
         return f"{key} is a group of keys: set one of them, not all"
     if isinstance(value, str | int | float):
         key += f"={value}"
-    return f"{key}: {reason(first)}" if key else reason(first)
+    return f"{key}: {reason(first)}"
 
 
 def to_json(config: Config) -> str:

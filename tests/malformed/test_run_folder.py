@@ -112,7 +112,8 @@ def broken_metas(draw):
         record[key] = draw(st.sampled_from(["1", None, [1], {}, True]))
     elif change == "more":
         record[draw(st.text(max_size=3))] = 1
-    return {"identity": {}} if change == "none" else {"record": record, "identity": {}}
+    meta = {"identity": {}, "position": 1, "best_step": None}
+    return meta if change == "none" else meta | {"record": record}
 
 
 @fewest

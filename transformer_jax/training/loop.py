@@ -6,16 +6,13 @@ parameters of a run that was never interrupted.
 """
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
@@ -31,10 +28,9 @@ from transformer_jax.parallel.mesh import (
 )
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
-from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder
 from transformer_jax.runs.lock import only_run
-from transformer_jax.runs.resume import check_identity
 from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.saver import Record, Saver
 from transformer_jax.training.state import (
     TrainState,
     abstract_state,
@@ -43,21 +39,10 @@ from transformer_jax.training.state import (
 )
 from transformer_jax.training.step import make_train_step
 
-_LOGGER = logging.getLogger(__name__)
-
 #: Batches from a position on; position p is the p-th batch of the run.
 BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
 #: Scores of (params, step); the one named `bleu` selects the best checkpoint.
 Evaluate = Callable[[Any, int], dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Record:
-    """The evaluations of a run so far."""
-
-    best_bleu: float = -1.0
-    best_step: int = -1
-    evaluations_since_best: int = 0
 
 
 def fit(
@@ -107,6 +92,7 @@ def fit(
     began = time.perf_counter()
     train = validated(train, "train.")
     path = None if workdir is None else as_path(workdir)
+    ended = None  # the position at which the batches ended
     with contextlib.ExitStack() as stack:
         if path is not None and is_first():
             stack.enter_context(only_run(path))
@@ -116,8 +102,9 @@ def fit(
         optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
         shardings = state_shardings(model, optimizer, ema, mesh)
         to_device = _feeder(mesh, train.accumulate)
-        saver = _Saver(path, train, dict(identity or {}), files)
-        stack.callback(saver.drop)
+        saver = stack.enter_context(
+            Saver(path, train.keep_checkpoints, identity or {}, files or {})
+        )
         abstract = abstract_state(model, optimizer, ema=ema, shardings=shardings)
         start, state, record = saver.restore(abstract)
         if state is None:
@@ -133,40 +120,45 @@ def fit(
         stack.callback(report.close)
         step_fn = make_train_step(model, train, optimizer, mesh, shardings)
         iterator = stack.enter_context(contextlib.closing(_closable(batches(start))))
+
+        def save(step: int, *, best: bool = False) -> None:
+            with report.pause():
+                report.sync()
+                saver.save(step, state, record, best=best)
+
         for step in range(start + 1, train.steps + 1):
             if _stopped_early(train, record):
                 break
             batch = next(iterator, None)
             if batch is None:
-                if step > start + 1:
-                    with report.pause():
-                        report.sync()
-                        saver.save(step - 1, state, record, best=False)
-                    saver.finish()
-                fewer = f", or set train.steps={step - 1}" if step > 1 else ""
-                raise UserError(
-                    f"the batches ended at position {step - 1}, before train.steps={train.steps}: "
-                    f"give more (epoch after epoch){fewer}"
-                )
+                ended = step - 1
+                if ended > start:
+                    save(ended)
+                break
             with report.compiling(batch):
                 state, metrics = step_fn(state, to_device(batch))
             report.log(step, metrics)
             saver.note_sealed()
-            is_best = False
+            best_before = record.best_step
             if evaluate and (step % train.evaluate_every == 0 or step == train.steps):
                 with report.pause():
                     scores = evaluate(state.eval_params, step)
                 report.write(step, {f"validation.{k}": v for k, v in scores.items()})
-                record, is_best = _update(record, scores, step)
+                if "bleu" in scores:
+                    record = record.with_bleu(scores["bleu"], step)
+            is_best = record.best_step != best_before
             stopping = should_stop() or _stopped_early(train, record)
             due = step % train.checkpoint_every == 0 or step == train.steps
             if due or is_best or stopping:
-                with report.pause():
-                    report.sync()
-                    saver.save(step, state, record, best=is_best)
+                save(step, best=is_best)
             if stopping:
                 break
-        saver.finish()
+    if ended is not None:
+        fewer = f", or set train.steps={ended}" if ended else ""
+        raise UserError(
+            f"the batches ended at position {ended}, before train.steps={train.steps}: "
+            f"give more (epoch after epoch){fewer}"
+        )
     return state
 
 
@@ -203,92 +195,6 @@ def _feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], di
     return to_device
 
 
-class _Saver:
-    """The checkpoints of a run and what goes into each; without a workdir it does nothing."""
-
-    def __init__(
-        self,
-        workdir: epath.Path | None,
-        train: TrainConfig,
-        identity: dict[str, str],
-        files: Mapping[str, bytes] | None,
-    ) -> None:
-        self._workdir = workdir
-        self._identity = identity
-        self._checkpoints: Checkpoints | None = None
-        if workdir is not None:
-            self._checkpoints = Checkpoints(workdir, train.keep_checkpoints, files)
-
-    def restore(self, abstract: TrainState) -> tuple[int, TrainState | None, Record]:
-        """(steps done, state, record) of the run so far; (0, None, Record()) of a new run."""
-        checkpoints, workdir = self._checkpoints, self._workdir
-        if checkpoints is None or workdir is None or checkpoints.newest is None:
-            return 0, None, Record()
-        start = checkpoints.newest
-        items, meta = checkpoints.restore(abstract.to_items())
-        record = _read_record(meta, checkpoint_folder(workdir, start) / "meta")
-        check_identity(meta["identity"], self._identity, workdir)
-        _LOGGER.info("continuing after step %d", start)
-        return start, TrainState.from_items(items), record
-
-    def save(self, step: int, state: TrainState, record: Record, *, best: bool) -> None:
-        if self._checkpoints:
-            meta = {"identity": self._identity, "position": step, "record": asdict(record)}
-            self._checkpoints.save(step, state.to_items(), meta, best=best)
-
-    def note_sealed(self) -> None:
-        """Notes a checkpoint that was sealed since the last step."""
-        if self._checkpoints:
-            self._checkpoints.note_sealed()
-
-    def finish(self) -> None:
-        """Returns when everything is on disk."""
-        checkpoints, self._checkpoints = self._checkpoints, None
-        if checkpoints:
-            checkpoints.close()
-
-    def drop(self) -> None:
-        """After a failure: finishes what is being saved if there are no other processes."""
-        checkpoints, self._checkpoints = self._checkpoints, None
-        # Several processes would wait for each other, and one of them may be dead.
-        if checkpoints and jax.process_count() == 1:
-            with contextlib.suppress(UserError):
-                checkpoints.close()
-
-
-def _read_record(saved: Any, where: epath.Path) -> Record:
-    """The record of evaluations in a checkpoint's meta.
-
-    Raises:
-        UserError: the meta is not what `_Saver.save` writes.
-    """
-    meta: dict[str, Any] = saved if isinstance(saved, dict) else {}
-    record: Any = meta.get("record")
-    keys = [field.name for field in fields(Record)]
-    fitting = isinstance(record, dict) and sorted(record) == sorted(keys)
-    if not isinstance(saved, dict):
-        problem = "it is not a JSON object"
-    elif not isinstance(meta.get("identity"), dict):
-        problem = 'key "identity": expected an object'
-    elif not fitting or not all(type(value) in (int, float) for value in record.values()):
-        problem = f'key "record": expected numbers {", ".join(keys)}'
-    else:
-        return Record(**record)
-    raise UserError(
-        f"{where}: {problem}; another version or a change by hand wrote it: put it back, "
-        "remove that checkpoint, or use another folder"
-    )
-
-
 def _stopped_early(train: TrainConfig, record: Record) -> bool:
     patience = train.early_stopping
     return patience is not None and record.evaluations_since_best >= patience
-
-
-def _update(record: Record, scores: dict[str, float], step: int) -> tuple[Record, bool]:
-    bleu = scores.get("bleu")
-    if bleu is None:
-        return record, False
-    if bleu > record.best_bleu:
-        return Record(best_bleu=bleu, best_step=step), True
-    return replace(record, evaluations_since_best=record.evaluations_since_best + 1), False
