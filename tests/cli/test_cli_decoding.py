@@ -125,10 +125,10 @@ def test_eval_prints_one_json_object_alone(run_folder, command):
     assert status == 0
     assert "against" in out
     assert "chrF2++" in out
-    kept = json.loads((folder / "scores.json").read_text())
-    assert set(kept) == {"test.best", "test.en.5"}
-    assert kept["test.en.5"]["scores"]["bleu"] == report["scores"]["bleu"]
-    baseline = kept["test.en.5"]["baseline"]["bleu"]
+    scores = json.loads((folder / "scores.json").read_text())
+    assert set(scores) == {"test.best", "test.en.5"}
+    assert scores["test.en.5"]["scores"]["bleu"] == report["scores"]["bleu"]
+    baseline = scores["test.en.5"]["baseline"]["bleu"]
     assert baseline["baseline_score"] == report["scores"]["bleu"]["score"]
 
 
@@ -282,8 +282,8 @@ def test_inspect_says_what_is_wrong(run_folder, monkeypatch, capsysbinary, more,
 def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command, monkeypatch):
     folder, _ = run_folder
     assert command("eval", f"--workdir={folder}")[0] == 0
-    kept = [folder / "translations" / "test.best.txt", folder / "scores.json"]
-    before = [path.read_bytes() for path in kept]
+    files = [folder / "translations" / "test.best.txt", folder / "scores.json"]
+    before = [path.read_bytes() for path in files]
 
     def full(self, *args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
@@ -293,7 +293,7 @@ def test_a_full_disk_leaves_the_old_translations_and_scores(run_folder, command,
     assert status == 2
     assert error.strip().splitlines()[-1].startswith("error: cannot write ")
     assert os.strerror(errno.ENOSPC) in error and "Traceback" not in error
-    assert [path.read_bytes() for path in kept] == before
+    assert [path.read_bytes() for path in files] == before
     assert not [p for p in (folder / "translations").iterdir() if p.name.startswith(".")]
 
 

@@ -56,11 +56,11 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     def evaluate(params, step):
         now = translator.with_params(params)
         assert now.params is params, "evaluation moves the parameters"
-        found = [best for best, *_ in now.decode(SOURCES).translations]
-        texts = [best.text for best in found]
+        best = [first for first, *_ in now.decode(SOURCES).translations]
+        texts = [one.text for one in best]
         log_probs = now.score(SOURCES, texts).tolist()
         assert len(set(processes.gather([json.dumps([texts, log_probs])]))) == 1, "they differ"
-        evaluated.append([texts, [best.score for best in found], log_probs])
+        evaluated.append([texts, [one.score for one in best], log_probs])
         return {"bleu": float(step)}
 
     train = replace(toy.TRAIN, steps=int(steps), ema_decay=0.9, log_every=1)

@@ -172,4 +172,4 @@ def test_a_signal_to_one_of_two_stops_both_and_they_continue_exactly(place, tmp_
     finish(start(2, *train(place, workdir, *short)))
     finish(start(2, *train(place, tmp_path / "undisturbed", *short)))
     assert losses(workdir) == losses(tmp_path / "undisturbed")
-    assert list(losses(workdir)) == list(range(1, last + 3)), "a step is missing or stands twice"
+    assert list(losses(workdir)) == list(range(1, last + 3)), "a step is missing or occurs twice"

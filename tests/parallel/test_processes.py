@@ -73,9 +73,11 @@ def assert_same_training(folder, reports, alone):
         wanted_texts, *wanted_scores = expected["evaluated"][-1]
         assert last_texts == wanted_texts
         np.testing.assert_allclose(last_scores, wanted_scores, atol=1e-5)
-    found, wanted = losses(folder), losses(expected_folder)
-    assert list(found) == list(wanted) == list(range(1, 13)), "a step is missing or stands twice"
-    np.testing.assert_allclose(list(found.values()), list(wanted.values()), atol=1e-5)
+    measured, expected = losses(folder), losses(expected_folder)
+    assert list(measured) == list(expected) == list(range(1, 13)), (
+        "a step is missing or occurs twice"
+    )
+    np.testing.assert_allclose(list(measured.values()), list(expected.values()), atol=1e-5)
 
 
 @pytest.mark.slow

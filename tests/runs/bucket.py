@@ -82,10 +82,10 @@ class Objects(backend.Backend):
 
     def listdir(self, path):
         folder = _name(path) + "/"
-        found = {name[len(folder) :].split("/")[0] for name in self.store.names(folder)}
-        if not found:
+        names = {name[len(folder) :].split("/")[0] for name in self.store.names(folder)}
+        if not names:
             raise FileNotFoundError(path)
-        return sorted(found)
+        return sorted(names)
 
     def glob(self, path):
         folder, pattern = path.rsplit("/", 1)

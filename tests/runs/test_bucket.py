@@ -79,20 +79,20 @@ def test_killed_and_continued_is_bit_identical_and_no_record_is_missing(store, l
     assert not Path("gs:").exists()
 
 
-def test_wherever_a_kill_comes_in_a_save_a_whole_checkpoint_is_found(store):
+def test_a_kill_at_any_point_of_a_save_leaves_a_whole_checkpoint(store):
     save(RUN, 4)
     left = []
     store.after_write = lambda: left.append(dict(store.objects))
     save(RUN, 8, best=[8])
     store.after_write = lambda: None
-    found = []
+    newest = []
     for objects in [*left[:: len(left) // 9], left[-1]]:  # the last write seals it
         store.objects = dict(objects)
-        found.append(reopened(RUN))
+        newest.append(reopened(RUN))
         assert set(names(store, "checkpoints")) <= {"4", "8"}
         held = [n for n in store.names("bucket/runs/one/checkpoints/8/")]
         assert not held or "bucket/runs/one/checkpoints/8/commit_success.txt" in held
-    assert found == sorted(found) and set(found) == {4, 8}
+    assert newest == sorted(newest) and set(newest) == {4, 8}
     save(RUN, 8, 12)  # over what the last of the kills left
     assert reopened(RUN) == 12
 
@@ -226,8 +226,8 @@ def test_train_eval_translate_and_open(store, tmp_path, capsys, monkeypatch):
     files = [f"--source={source}", f"--reference={target}"]
     assert main(["eval", f"--workdir={RUN}", *files, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    kept = json.loads(store.objects["bucket/runs/one/scores.json"])
-    assert kept == {"a.en.best": report}
+    scores = json.loads(store.objects["bucket/runs/one/scores.json"])
+    assert scores == {"a.en.best": report}
     assert report["translations"] == f"{RUN}/translations/a.en.best.txt"
     written = store.objects["bucket/runs/one/translations/a.en.best.txt"].decode()
     assert len(written.splitlines()) == 40

@@ -28,13 +28,13 @@ def resolved(config: Config, folder: Path | str) -> Config:
 
 def run_in(folder: Path, config: Config) -> Config:
     """A run folder as `train.py` leaves it, and its config."""
-    found = resolved(config, folder)
-    model = dataclasses.replace(found.model, source_vocab_size=50, target_vocab_size=50)
-    found = dataclasses.replace(found, model=model)
+    config = resolved(config, folder)
+    model = dataclasses.replace(config.model, source_vocab_size=50, target_vocab_size=50)
+    config = dataclasses.replace(config, model=model)
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(to_json(found))
+    (folder / "config.json").write_text(to_json(config))
     (folder / "last_checkpoint.json").write_text('{"step": 1}')
-    return found
+    return config
 
 
 def test_the_same_config_continues_in_silence(tmp_path, logged):

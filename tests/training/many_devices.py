@@ -69,9 +69,9 @@ def translations(params, mesh, method):
     tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
     decode = DecodeConfig(batch_size=3, max_length_factor=1.0, max_length_offset=2, method=method)
     translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
-    found = [best for best, *_ in translator.decode(SOURCES).translations]
-    scored = translator.score(SOURCES, [best.text for best in found])
-    return [best.text for best in found], [best.score for best in found], scored.tolist()
+    best = [first for first, *_ in translator.decode(SOURCES).translations]
+    scored = translator.score(SOURCES, [one.text for one in best])
+    return [one.text for one in best], [one.score for one in best], scored.tolist()
 
 
 def decode_collectives(params, mesh):

@@ -22,7 +22,7 @@ from transformer_jax.variants import ManyOf, OneOf, hint, mark_of, to_text
 class Parser(argparse.ArgumentParser):
     """An argument parser with flags for a config, whose errors are one line."""
 
-    #: What stands before each key in a flag, and the first parts of the keys.
+    #: Put before each key in a flag; and the first parts of the keys.
     _prefix: str = ""
     _keys: frozenset[str] = frozenset()
     #: Flags into variants, such as `--method.beam_size`; only for hints.

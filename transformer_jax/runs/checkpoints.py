@@ -71,7 +71,7 @@ class Checkpoints:
 
     Args:
         workdir: the run folder, seen by all processes.
-        keep: how many of the last checkpoints to keep; the best one is kept in addition.
+        keep: how many of the last checkpoints to keep, besides the best one.
         files: contents to put into every checkpoint, by relative path.
 
     Attributes:
@@ -245,12 +245,14 @@ class Checkpoints:
         self._remove_half_saved()
         try:
             older = checkpoint_steps(self._workdir)
-            kept = f"steps {', '.join(map(str, older))} are whole" if older else "there is none yet"
+            earlier = "there is no earlier one"
+            if older:
+                earlier = f"the earlier ones of steps {', '.join(map(str, older))} are whole"
         except Exception:  # a bucket that does not respond raises errors of its own
-            kept = "none can be listed now"
+            earlier = "the earlier ones cannot be listed now"
         return CannotSave(
             f"cannot save the checkpoint of step {step} in {self._workdir}: {first_line(error)}; "
-            f"of earlier ones {kept}: make room there and start the same command again"
+            f"{earlier}: make room there and start the same command again"
         )
 
     def _remove_half_saved(self) -> bool:

@@ -280,7 +280,7 @@ def read_config(workdir: epath.Path) -> Config:
     if not path.is_file():
         hint = ""
         if (workdir / "checkpoints").is_dir():
-            hint = "; its checkpoints are of tj.fit alone: call that again to get its state"
+            hint = "; its checkpoints were written by tj.fit: call that again to get its state"
         raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
     try:
         text = path.read_text()

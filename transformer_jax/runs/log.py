@@ -10,6 +10,7 @@ import logging.handlers
 import sys
 import time
 from types import TracebackType
+from typing import Any
 
 from etils import epath
 
@@ -71,17 +72,12 @@ class RunLog(logging.handlers.MemoryHandler):
         _PACKAGE.removeHandler(self)
         _PACKAGE.setLevel(self._level)
         if error is not None:  # to the file alone: the caller reports it to the user
-            text = f"error: {error}" if isinstance(error, UserError) else "error"
-            record = _LOGGER.makeRecord(
-                __name__,
-                logging.INFO,
-                __file__,
-                0,
-                text,
-                (),
-                None if isinstance(error, UserError) else (type(error), error, traceback),
-            )
-            self.handle(record)
+            values: dict[str, Any] = {"levelno": logging.INFO, "msg": "error"}
+            if isinstance(error, UserError):
+                values["msg"] = f"error: {error}"
+            else:
+                values["exc_info"] = (kind, error, traceback)
+            self.handle(logging.makeLogRecord(values))
         self.close()
         if self._file is not None:
             self._file.close()

@@ -157,7 +157,7 @@ class Reporter:
     def pause(self) -> Iterator[None]:
         """Leaves what happens inside out of the speed and of the progress bar's time left.
 
-        For evaluation, saving and compilation. Bad steps are looked for first.
+        For evaluation, saving and compilation. Checks for bad steps first.
 
         Raises:
             UserError: as `log`.
