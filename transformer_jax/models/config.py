@@ -1,6 +1,7 @@
 """The model's shape: everything that `params` depend on, and nothing about how it is run."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
@@ -116,7 +117,19 @@ def word_width(config: ModelConfig, stack: StackConfig) -> int:
 
 
 def check_model_config(config: ModelConfig) -> None:
-    """Raises UserError naming the first key that cannot work, and what would."""
+    """Raises UserError naming the first key that cannot work, and what would.
+
+    A config is checked once: for one that was found valid before, this does nothing.
+    """
+    try:
+        hash(config)
+    except TypeError:  # a list where a tuple belongs
+        _check_fields(config)
+    _check(config)
+
+
+@functools.lru_cache
+def _check(config: ModelConfig) -> None:
     _check_fields(config)
     if not config.head_dim and config.d_model % config.num_heads:
         raise UserError(
