@@ -72,10 +72,8 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
     from transformer_jax.cli.host_memory import keep_freed_memory
     from transformer_jax.config import TrainConfig
     from transformer_jax.models.config import ModelConfig, StackConfig
-    from transformer_jax.optimizers.optimizers import make_optimizer
     from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
-    from transformer_jax.training.state import init_state, state_shardings
-    from transformer_jax.training.step import make_train_step
+    from transformer_jax.training.trainer import Trainer
 
     keep_freed_memory()
     stack = StackConfig(num_layers=MODEL["num_layers"])
@@ -90,19 +88,15 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
         dropout_rate=DROPOUT,
     )
     model = replace(model, matmul_dtype=matmul_dtype)  # type: ignore[arg-type]
-    train = TrainConfig()
     mesh = make_mesh(MeshConfig())
-    rate = train.schedule.build(model.d_model, train.steps)
-    optimizer = make_optimizer(train.optimizer, rate)
-    shardings = state_shardings(model, optimizer, False, mesh)
-    state = init_state(model, optimizer, ema=False, seed=0, shardings=shardings)
-    step = make_train_step(model, train, optimizer, mesh, shardings)
+    trainer = Trainer(model, TrainConfig(), mesh)
+    state = trainer.init()
 
     def one_pass() -> tuple[float, int]:
         nonlocal state
         began = time.perf_counter()
         for batch in batches:
-            state, metrics = step(state, jax.device_put(batch, batch_sharding(mesh)))
+            state, metrics = trainer.step(state, jax.device_put(batch, batch_sharding(mesh)))
             jax.block_until_ready(metrics)
         seconds = time.perf_counter() - began
         return seconds, sum(int(batch["target_mask"].sum()) for batch in batches)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.malformed.harness import RECIPE, TEXT, command, training
 from transformer_jax.data import pipeline
-from transformer_jax.training import loop
+from transformer_jax.training import trainer
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def trained(place):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "has_tensorflow", lambda: False)
-        patch.setattr(loop, "make_train_step", lambda *_: step)
+        patch.setattr(trainer, "make_train_step", lambda *_: step)
         assert command(*training(place, place / "run"))[0] == 0
     return place / "run"
 

@@ -20,15 +20,13 @@ from transformer_jax.config import Config, to_json
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.sample import Sample
-from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.paths import as_path
 from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.hlo import parse
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import open_run
-from transformer_jax.training.state import init_state, state_shardings
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
 
@@ -49,10 +47,8 @@ SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4"] * 3
 
 def train(mesh, steps):
     """(the last state, the mean loss of each step)."""
-    optimizer = make_optimizer(TRAIN.optimizer, TRAIN.schedule.build(MODEL.d_model, steps))
-    shardings = state_shardings(MODEL, optimizer, True, mesh)
-    state = init_state(MODEL, optimizer, ema=True, seed=0, shardings=shardings)
-    step = make_train_step(MODEL, TRAIN, optimizer, mesh, shardings)
+    trainer = Trainer(MODEL, replace(TRAIN, steps=steps), mesh)
+    state, step = trainer.init(), trainer.step
     losses = []
     for position in range(steps):
         batch = jax.device_put(toy.batch(position), batch_sharding(mesh))

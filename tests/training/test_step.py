@@ -10,10 +10,9 @@ import pytest
 
 from tests.training import toy
 from transformer_jax.models import api
-from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.state import init_state, state_shardings
-from transformer_jax.training.step import gradients, make_train_step
+from transformer_jax.training.step import gradients
+from transformer_jax.training.trainer import Trainer
 
 PARAMS = api.init(toy.MODEL, jax.random.key(0))
 BATCH = toy.batch(0)
@@ -59,13 +58,8 @@ def test_filling_rows_change_nothing():
 
 
 def make(train=toy.TRAIN, model=toy.MODEL):
-    mesh = make_mesh(MeshConfig())
-    rate = train.schedule.build(model.d_model, train.steps)
-    optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
-    ema = train.ema_decay is not None
-    shardings = state_shardings(model, optimizer, ema, mesh)
-    state = init_state(model, optimizer, ema=ema, seed=0, shardings=shardings)
-    return state, make_train_step(model, train, optimizer, mesh, shardings)
+    trainer = Trainer(model, train, make_mesh(MeshConfig()))
+    return trainer.init(), trainer.step
 
 
 def test_one_compilation_serves_all_steps_of_a_shape():

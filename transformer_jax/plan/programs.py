@@ -17,7 +17,6 @@ from transformer_jax.config import Config
 from transformer_jax.data.tokenizer import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.ops.fast_dtype import fast_matmul_dtype
-from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
     batch_devices,
     batch_sharding,
@@ -26,8 +25,8 @@ from transformer_jax.parallel.mesh import (
     replicated,
 )
 from transformer_jax.plan.devices import Target
-from transformer_jax.training.state import TrainState, abstract_state, state_shardings
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
 
@@ -82,25 +81,19 @@ class Compiler:
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate
-        model, train = self.config.model, self.config.train
-        rate = train.schedule.build(model.d_model, train.steps)
-        self._optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
-        self.state = self.state_on(self.mesh)
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, self.state)
-        self._step = make_train_step(model, train, self._optimizer, self.mesh, shardings)
+        self._trainer = Trainer(self.config.model, self.config.train, self.mesh)
+        self.state = self._trainer.abstract
 
     def state_on(self, mesh: Mesh) -> TrainState:
         """The training state, as shapes with shardings over a mesh."""
-        model, ema = self.config.model, self.config.train.ema_decay is not None
-        shardings = state_shardings(model, self._optimizer, ema, mesh)
-        return abstract_state(model, self._optimizer, ema=ema, shardings=shardings)
+        return Trainer(self.config.model, self.config.train, mesh).abstract
 
     def train_step(self, rows: int, length: int) -> Program:
         """Compiles the training step for a batch of `rows` sentence pairs of `length` tokens."""
         ids = self._array(jnp.int32, rows, length)
         mask = self._array(jnp.bool_, rows, length)
         batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-        lowered = self._step.lower(self.state, batch)  # type: ignore[attr-defined]
+        lowered = self._trainer.step.lower(self.state, batch)  # type: ignore[attr-defined]
         return self._compile(lowered, rows, bytes_per_device((self.state, batch)))
 
     def decode(self, config: DecodeConfig, length: int) -> Program:

@@ -18,7 +18,6 @@ from jax.sharding import Mesh
 from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
     MeshConfig,
     batch_devices,
@@ -31,13 +30,8 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.lock import only_run
 from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.saver import Record, Saver
-from transformer_jax.training.state import (
-    TrainState,
-    abstract_state,
-    init_state,
-    state_shardings,
-)
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.state import TrainState
+from transformer_jax.training.trainer import Trainer
 
 #: Batches from a position on; position p is the p-th batch of the run.
 BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
@@ -97,28 +91,23 @@ def fit(
         if path is not None and is_first():
             stack.enter_context(only_run(path))
         mesh = mesh or make_mesh(MeshConfig())
-        ema = train.ema_decay is not None
-        rate = train.schedule.build(model.d_model, train.steps)
-        optimizer = make_optimizer(train.optimizer, rate, train.clip_norm)
-        shardings = state_shardings(model, optimizer, ema, mesh)
+        trainer = Trainer(model, train, mesh)
         to_device = _feeder(mesh, train.accumulate)
         saver = stack.enter_context(
             Saver(path, train.keep_checkpoints, identity or {}, files or {})
         )
-        abstract = abstract_state(model, optimizer, ema=ema, shardings=shardings)
-        start, state, record = saver.restore(abstract)
+        start, state, record = saver.restore(trainer.abstract)
         if state is None:
-            state = init_state(model, optimizer, ema=ema, seed=train.seed, shardings=shardings)
+            state = trainer.init()
         report = Reporter(
             train,
-            rate,
+            trainer.schedule,
             path if is_first() else None,
             start,
             progress=progress and is_first(),
             began=began,
         )
         stack.callback(report.close)
-        step_fn = make_train_step(model, train, optimizer, mesh, shardings)
         iterator = stack.enter_context(contextlib.closing(_closable(batches(start))))
 
         def save(step: int, *, best: bool = False) -> None:
@@ -136,7 +125,7 @@ def fit(
                     save(ended)
                 break
             with report.compiling(batch):
-                state, metrics = step_fn(state, to_device(batch))
+                state, metrics = trainer.step(state, to_device(batch))
             report.log(step, metrics)
             saver.note_sealed()
             best_before = record.best_step

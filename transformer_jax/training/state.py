@@ -9,9 +9,10 @@ import optax
 from flax import struct
 from jax.sharding import Mesh
 
+from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import param_shardings, replicated, shapes_on
+from transformer_jax.parallel.mesh import param_shardings, replicated
 
 
 @struct.dataclass
@@ -64,25 +65,32 @@ class TrainState:
         )
 
 
-def _init(
-    model: ModelConfig, optimizer: optax.GradientTransformation, ema: bool, seed: int
+def new_state(
+    model: ModelConfig, optimizer: optax.GradientTransformation, train: TrainConfig
 ) -> TrainState:
-    params = api.init(model, jax.random.key(seed))
+    """The state before the first step."""
+    params = api.init(model, jax.random.key(train.seed))
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         opt_state=optimizer.init(params),
-        ema=jax.tree.map(jnp.copy, params) if ema else {},
+        ema={} if train.ema_decay is None else jax.tree.map(jnp.copy, params),
         skipped=jnp.zeros((), jnp.int32),
         skipped_in_a_row=jnp.zeros((), jnp.int32),
     )
 
 
 def state_shardings(
-    model: ModelConfig, optimizer: optax.GradientTransformation, ema: bool, mesh: Mesh
+    model: ModelConfig, optimizer: optax.GradientTransformation, abstract: TrainState, mesh: Mesh
 ) -> TrainState:
-    """A NamedSharding for each array; optimizer state and average are split as the parameters."""
-    abstract = jax.eval_shape(lambda: _init(model, optimizer, ema, 0))
+    """A NamedSharding for each array; optimizer state and average are split as the parameters.
+
+    Args:
+        model: the model.
+        optimizer: made the state.
+        abstract: the shapes of the state.
+        mesh: the devices.
+    """
     params = param_shardings(api.logical_axes(model), abstract.params, mesh)
     everywhere = replicated(mesh)
     return TrainState(
@@ -97,32 +105,7 @@ def state_shardings(
             abstract.params,
             transform_non_params=lambda _: everywhere,
         ),
-        ema=params if ema else {},
+        ema=params if abstract.ema else {},
         skipped=everywhere,
         skipped_in_a_row=everywhere,
     )
-
-
-def init_state(
-    model: ModelConfig,
-    optimizer: optax.GradientTransformation,
-    *,
-    ema: bool,
-    seed: int,
-    shardings: TrainState,
-) -> TrainState:
-    """A new state, made on its devices."""
-    make = jax.jit(lambda: _init(model, optimizer, ema, seed), out_shardings=shardings)
-    return make()
-
-
-def abstract_state(
-    model: ModelConfig,
-    optimizer: optax.GradientTransformation,
-    *,
-    ema: bool,
-    shardings: TrainState,
-) -> TrainState:
-    """Shapes, dtypes and shardings, into which a checkpoint is restored."""
-    shapes = jax.eval_shape(lambda: _init(model, optimizer, ema, 0))
-    return shapes_on(shapes, shardings)
