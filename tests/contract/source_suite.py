@@ -30,7 +30,7 @@ EN_DE, DE_EN = ("en", "de"), ("de", "en")
 
 
 def sentences(split: str, count: int) -> list[Pair]:
-    """Pairs of a different length each, so that neither order nor number can be mistaken."""
+    """Pairs of different lengths, so that a wrong order or number of pairs is noticed."""
     return [(f"{split} {i}" + " dog" * i, f"{split} {i}" + " Hund" * i) for i in range(count)]
 
 
@@ -101,7 +101,7 @@ def check_fingerprint_knows_the_split(make: Maker, folder: Path) -> None:
 
 
 def check_fingerprint_is_the_same_in_another_process(make: Maker, folder: Path) -> None:
-    """The cache of the ids is found by the next run."""
+    """The next run finds the cache of the ids by it."""
     source, _ = make(folder, TEXT)
     script = (
         "import pickle, sys\n"
@@ -120,7 +120,7 @@ def check_fingerprint_is_the_same_in_another_process(make: Maker, folder: Path) 
 
 
 def check_missing_split_is_named(make: Maker, folder: Path) -> None:
-    """A split that is not there is an error of one line with its name."""
+    """Reading a missing split is an error of one line with its name."""
     source, text = make(folder, {"train": TEXT["train"]})
     for split in SPLITS:
         assert source.has(split) == (split in text)
@@ -140,8 +140,8 @@ def check_resume_is_exact(make: Maker, folder: Path) -> None:
         corpus = IdCorpus.from_lists(*sides)
         config = BatchConfig(tokens=512, max_length=100, num_buckets=2)
         plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config)
-        found = batches(corpus, plan, position, engine="python")
-        return list(itertools.islice(found, 12 - position))
+        stream = batches(corpus, plan, position, engine="python")
+        return list(itertools.islice(stream, 12 - position))
 
     for one, other in zip(stream(0)[5:], stream(5), strict=True):
         for key, values in one.items():

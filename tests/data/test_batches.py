@@ -26,7 +26,7 @@ def lengths(pairs=700, seed=0):
 
 
 def corpus_of(source, target):
-    """Ids that tell which pair they belong to."""
+    """The ids of pair i are all i + 4."""
     return IdCorpus.from_lists(
         [[i + 4] * (n - 1) for i, n in enumerate(source)],
         [[i + 4] * (n - 1) for i, n in enumerate(target)],
@@ -43,7 +43,7 @@ def epoch_rows(plan, epoch):
     return [plan.rows(p)[1].tolist() for p in range(epoch * n, (epoch + 1) * n)]
 
 
-def test_each_pair_once_an_epoch_and_the_long_ones_counted(plan):
+def test_an_epoch_has_each_pair_once_and_long_pairs_are_counted(plan):
     source, target = lengths()
     short = np.flatnonzero((source <= 30) & (target <= 30))
     assert plan.num_skipped == len(source) - len(short) > 0
@@ -134,7 +134,7 @@ def test_rows_are_a_multiple(multiple):
     assert all(b % multiple == 0 for b, _, _ in plan.shapes)
 
 
-def test_a_plan_serves_more_devices_than_it_was_made_for(plan):
+def test_a_plan_can_be_used_with_more_devices(plan):
     corpus = corpus_of(*lengths())
     position = 1
     shape, rows = plan.rows(position)
@@ -232,7 +232,7 @@ def sampled(tmp_path_factory):
     return pairs, tokenizers, corpus
 
 
-def test_sampled_batches_say_the_same_and_do_not_depend_on_what_came_before(sampled):
+def test_sampled_batches_keep_the_text_and_do_not_depend_on_earlier_batches(sampled):
     pairs, tokenizers, corpus = sampled
     config = BatchConfig(tokens=512, num_buckets=3)
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config, row_multiple=2)

@@ -95,7 +95,7 @@ def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
 
 
 @pytest.mark.parametrize("damage", ["cut", "no meta", "wrong meta"])
-def test_a_damaged_entry_is_made_anew(tmp_path, tokenizers, damage):
+def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     first = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
     expected = [first.source(i).copy() for i in range(len(first))]
     folder = tmp_path / cache_name(tokenizers, "k")
@@ -117,7 +117,7 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
 
     def work():
         def pairs():
-            barrier.wait(10)  # both find no cache before either writes one
+            barrier.wait(10)  # neither writes an entry before both have looked for one
             return iter(PAIRS)
 
         made.append(prepare_ids(pairs, tokenizers, tmp_path, "k"))

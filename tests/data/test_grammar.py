@@ -63,7 +63,7 @@ def test_split_pairs_cuts_one_list(splits: dict[str, list[tuple[str, str]]]) -> 
 
 def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, str]]]) -> None:
     # The same digest in every Python. If a sentence changed on purpose, raise grammar.VERSION:
-    # TFDS folders and id caches made from the old text are recognised by it.
+    # It identifies the id caches of the old text.
     text = json.dumps(list(itertools.chain(*splits.values())), ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     assert (grammar.VERSION, digest) == ("1.0.0", "896c6f7b7fbf463b")
@@ -81,8 +81,8 @@ def test_translation_is_determined_in_both_directions() -> None:
     for english, german in itertools.islice(grammar.sentences(3), 30_000):
         german_of[english].add(german)
         english_of[german].add(english)
-    assert [e for e, found in german_of.items() if len(found) > 1] == []
-    assert [g for g, found in english_of.items() if len(found) > 1] == []
+    assert [e for e, translations in german_of.items() if len(translations) > 1] == []
+    assert [g for g, translations in english_of.items() if len(translations) > 1] == []
 
 
 def test_natural_casing_punctuation_and_length(splits: dict[str, list[tuple[str, str]]]) -> None:

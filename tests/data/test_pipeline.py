@@ -44,7 +44,7 @@ def equal(a, b):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_from_any_position_it_is_the_tail_of_the_sequence(corpus, plan, engine):
+def test_a_stream_can_start_at_any_position(corpus, plan, engine):
     count = 2 * plan.batches_per_epoch + 3  # across two ends of epoch
     expected = [make_batch(corpus, plan, p) for p in range(count)]
     for start in (0, 1, plan.batches_per_epoch, count - 2):
@@ -66,7 +66,7 @@ def test_both_engines_yield_the_same_bits(corpus, plan):
         stream.close()
 
 
-def test_an_error_of_the_sampler_arrives_as_itself(corpus, plan):
+def test_an_error_of_the_sampler_is_raised_unchanged(corpus, plan):
     def sampler(corpus, rows, epoch):
         raise UserError("the sampler failed")
 
@@ -78,7 +78,7 @@ def test_an_error_of_the_sampler_arrives_as_itself(corpus, plan):
 
 
 @needs_tensorflow
-def test_tf_data_crosses_from_one_segment_into_the_next(corpus, plan, monkeypatch):
+def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatch):
     monkeypatch.setattr("transformer_jax.data.pipeline._SEGMENT", 3)
     stream = batches(corpus, plan, 1, engine="tensorflow", row_multiple=5)
     for position in range(1, 12):
@@ -98,7 +98,7 @@ def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
         assert equal(next(stream), make_batch(corpus, plan, position))
 
 
-def test_auto_takes_tf_data_where_it_is_and_nothing_is_sampled(corpus, plan, monkeypatch):
+def test_auto_uses_tf_data_if_it_is_installed_and_nothing_is_sampled(corpus, plan, monkeypatch):
     def names():
         streams = batches(corpus, plan), batches(corpus, plan, sampler=lambda *_: ([], []))
         return [stream.__name__ for stream in streams]
@@ -128,7 +128,7 @@ def test_the_thread_runs_ahead_and_ends_with_the_generator():
     assert prefetch_threads()
     wait_until(lambda: len(made) >= 4)
     time.sleep(0.05)
-    assert len(made) <= 5  # one read, three waiting, one in hand
+    assert len(made) <= 5  # one read, three waiting, one in progress
     stream.close()
     assert not prefetch_threads()
     other = prefetched(make, 0, depth=1)
@@ -138,7 +138,7 @@ def test_the_thread_runs_ahead_and_ends_with_the_generator():
     assert not prefetch_threads()
 
 
-def test_an_error_comes_at_its_position():
+def test_an_error_is_raised_at_its_position():
     def make(position):
         if position == 2:
             raise KeyError("two")
@@ -152,7 +152,7 @@ def test_an_error_comes_at_its_position():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_program_that_forgets_its_stream_still_ends(engine):
+def test_a_program_that_does_not_close_its_stream_ends(engine):
     code = f"""
 import numpy as np
 from transformer_jax.data.batches import BatchPlan
@@ -189,7 +189,7 @@ def wait_until(condition, seconds=10):
 
 @needs_tensorflow
 def test_tf_data_starts_no_tuning_thread(corpus, plan, monkeypatch):
-    # Closing a stream with one waited for it, in one try of four for as long as it had been read.
+    # With that thread, closing a stream took long in one of four tries: as long as reading it.
     dataset = import_tensorflow().data.Dataset
     seen, iterate = [], dataset.as_numpy_iterator
     monkeypatch.setattr(

@@ -188,7 +188,7 @@ def test_grammar_has_two_languages() -> None:
         fingerprint(DataConfig(Grammar(), "en", "en"), "train")
 
 
-def test_languages_are_named_or_read_off_the_files() -> None:
+def test_languages_are_set_or_taken_from_the_file_names() -> None:
     files = DataConfig(Files(train_source=("a.en.gz", "b.en"), train_target=("a.de", "b.de.gz")))
     found = resolve(files)
     assert (found.source_language, found.target_language) == ("en", "de")
@@ -252,7 +252,7 @@ def test_a_first_run_reads_its_text_once(
     # The report after training shows translations of validation sentences.
     assert list(read_pairs(corpus, "validation"))[:3] == validation
     assert sorted(opened) == ["train.de.gz", "train.en.gz"]
-    # It is the same text that is read in three passes.
+    # The result is that of reading the text three times.
     assert validation == list(read_pairs(corpus, "validation"))[:3]
     pairs = list(read_pairs(corpus, "train"))
     assert tokenizers.source.model == train_tokenizers(SMALL, pairs).source.model
@@ -262,7 +262,7 @@ def test_a_first_run_reads_its_text_once(
     ]
 
 
-def test_a_run_that_goes_on_reads_the_text_once_and_encodes_nothing(
+def test_a_continued_run_reads_the_text_once_and_encodes_nothing(
     corpus: DataConfig, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     validation, tokenizers, _ = first_run(corpus)

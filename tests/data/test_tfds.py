@@ -18,7 +18,7 @@ from transformer_jax.errors import UserError
 
 tfds = need("tensorflow_datasets")
 
-#: What the set below is made of; a test may change it before it prepares the set elsewhere.
+#: The text of the set below; a test may change it before it prepares the set in another folder.
 TEXT: dict[str, list[Pair]] = {
     "train": [(f"a dog {i}", f"ein Hund {i}") for i in range(2500)],
     "validation": [(f"a cat {i}", f"eine Katze {i}") for i in range(20)],
@@ -27,7 +27,7 @@ TEXT: dict[str, list[Pair]] = {
 
 
 class SentencePairs(tfds.core.GeneratorBasedBuilder):
-    """A TFDS set like the large ones, but for its size."""
+    """A small TFDS set, built like the large ones."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -155,14 +155,14 @@ def test_fingerprint_follows_what_was_prepared(
     data: DataConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The same name and version, as many sentences and as many bytes, but another text."""
-    found = {}
+    keys = {}
     for name, word in (("one", "aaa"), ("same", "aaa"), ("other", "aab")):
         monkeypatch.setitem(TEXT, "train", [(f"{word} {i}", f"{word} {i}") for i in range(3)])
         config = change(data, data_dir=str(tmp_path / name))
-        found[name] = [fingerprint(config, split) for split in ("train", "test")]
-    assert found["one"] == found["same"]
-    assert found["one"][0] != found["other"][0]
-    assert found["one"][1] == found["other"][1]
+        keys[name] = [fingerprint(config, split) for split in ("train", "test")]
+    assert keys["one"] == keys["same"]
+    assert keys["one"][0] != keys["other"][0]
+    assert keys["one"][1] == keys["other"][1]
 
 
 def test_translate_folder(data: DataConfig, tmp_path: Path) -> None:

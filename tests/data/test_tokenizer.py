@@ -15,7 +15,7 @@ from transformer_jax.data.tokenizer import (
     Tokenizer,
     Tokenizers,
     load_tokenizers,
-    settled_vocab_size,
+    resolved_vocab_size,
     train_tokenizer,
     train_tokenizers,
     vocabulary_sizes,
@@ -161,7 +161,7 @@ def test_train_save_and_load(tmp_path):
     assert half.source.model == made.source.model and half.target.model == split.target.model
 
 
-def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_path, tokenizer, bpe):
+def test_training_settings_that_contradict_a_given_model_are_refused(tmp_path, tokenizer, bpe):
     for name, model in (("unigram", tokenizer), ("bpe", bpe)):
         (tmp_path / f"{name}.model").write_bytes(model.model)
     given = TokenizerConfig(source_model=str(tmp_path / "bpe.model"))
@@ -177,11 +177,11 @@ def test_settings_of_training_that_a_given_model_contradicts_are_refused(tmp_pat
     unigram = replace(given, source_model=str(tmp_path / "unigram.model"), kind="bpe")
     with pytest.raises(UserError, match="has unigram: set it to unigram"):
         vocabulary_sizes(unigram)
-    # What is said of it and true is no mistake; nor is anything where one side is trained.
+    # Settings that agree with the model are allowed, and any settings where one side is trained.
     assert vocabulary_sizes(replace(given, kind="bpe", vocab_size=330)) == (330, 330)
     half = replace(given, joint=False, vocab_size=500, character_coverage=0.9)
     assert vocabulary_sizes(half) == (330, 500)
-    assert [settled_vocab_size(c) for c in (given, half, TokenizerConfig())] == [330, 500, 8000]
+    assert [resolved_vocab_size(c) for c in (given, half, TokenizerConfig())] == [330, 500, 8000]
 
 
 def test_joint_with_two_different_models_is_refused(tmp_path):
@@ -240,19 +240,19 @@ def test_dropping_no_merge_is_the_models_own_segmentation(byte_fallback):
 def test_samples_follow_the_models_probabilities_to_the_power_alpha(tokenizer):
     text, alpha, draws = sentences(3, 1)[0][:12], 0.5, 4000
     processor = tokenizer._processor
-    found = processor.nbest_encode_as_ids(text, 64)
+    candidates = processor.nbest_encode_as_ids(text, 64)
     weights = np.array(
-        [np.exp(alpha * sum(map(processor.get_score, ids))) for ids in found], np.float64
+        [np.exp(alpha * sum(map(processor.get_score, ids))) for ids in candidates], np.float64
     )
     counts = Counter(tuple(tokenizer.encode_sampled(text, i, alpha)) for i in range(draws))
     expected = weights / weights.sum()
-    seen = np.array([counts[tuple(ids)] for ids in found]) / draws
-    assert sum(counts[tuple(ids)] for ids in found) == draws
+    seen = np.array([counts[tuple(ids)] for ids in candidates]) / draws
+    assert sum(counts[tuple(ids)] for ids in candidates) == draws
     np.testing.assert_allclose(seen, expected, atol=4 * np.sqrt(0.25 / draws))
     assert tokenizer.encode_sampled(text, 0, alpha=100.0) == tokenizer.encode(text)
 
 
-def test_segmentations_are_looked_for_once_while_there_is_room(tokenizer):
+def test_segmentations_are_computed_once_while_the_cache_has_room(tokenizer):
     class Counting:
         asked = 0
 
@@ -275,10 +275,10 @@ def test_segmentations_are_looked_for_once_while_there_is_room(tokenizer):
 
     asked, drawn = two_epochs(1 << 24)
     assert asked == len(lines)
-    forgetful, drawn_without = two_epochs(0)
-    assert forgetful == 2 * len(lines)
+    uncached, drawn_without = two_epochs(0)
+    assert uncached == 2 * len(lines)
     some, drawn_with_some = two_epochs(20_000)
-    assert asked < some < forgetful
+    assert asked < some < uncached
     assert drawn == drawn_without == drawn_with_some
 
 

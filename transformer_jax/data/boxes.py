@@ -80,7 +80,7 @@ def assign_boxes(boxes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def _holds(box: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    return np.asarray((lengths <= box[:, None]).all(axis=0))
+    return np.asarray((lengths[0] <= box[0]) & (lengths[1] <= box[1]))
 
 
 def _nested_start(histogram: Histogram, num_boxes: int) -> np.ndarray:

@@ -2,11 +2,12 @@
 
 A cache entry is a folder of raw little-endian arrays and `meta.json`; nothing is pickled.
 Sentence `i` is `ids[offsets[i]:offsets[i + 1]]`, without BOS or EOS. The folder's name is a
-hash of the text's fingerprint and of both tokenizers. An entry is written beside its final
-place and renamed, so that readers see all of it or nothing, and two processes that make the
-same entry do not disturb each other.
+hash of the text's fingerprint and of both tokenizers. An entry is written under a temporary name
+and renamed, so readers see all of it or nothing, and two processes can make the same entry at
+the same time.
 """
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -203,10 +204,7 @@ def _encoded(
     with tqdm(
         desc="encoding", unit=" pairs", unit_scale=True, leave=False, disable=not progress
     ) as bar:
-        for number in range(1 << 62):
-            chunk = list(islice(iterator, _CHUNK))
-            if not chunk:
-                return
+        for number, chunk in enumerate(iter(lambda: list(islice(iterator, _CHUNK)), [])):
             arrays: Arrays = {}
             for side, texts in zip(("source", "target"), zip(*chunk, strict=True), strict=True):
                 arrays |= _encoded_side(side, getattr(tokenizers, side), texts, alpha, number)
@@ -241,17 +239,17 @@ def _encoded_side(
 def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
     """Appends the chunks to one file per array; lengths become running offsets."""
     files: dict[str, IO[bytes]] = {}
-    sizes: dict[str, tuple[str, int]] = {}
+    dtypes: dict[str, np.dtype] = {}
     ends: dict[str, int] = {}
 
-    def append(name: str, values: np.ndarray) -> None:
-        if name not in files:
-            files[name] = open(folder / f"{name}.bin", "wb")  # noqa: SIM115 (closed below)
-            sizes[name] = (values.dtype.str, 0)
-        files[name].write(values.tobytes())
-        sizes[name] = (values.dtype.str, sizes[name][1] + len(values))
+    with contextlib.ExitStack() as stack:
 
-    try:
+        def append(name: str, values: np.ndarray) -> None:
+            if name not in files:
+                files[name] = stack.enter_context(open(folder / f"{name}.bin", "wb"))
+            files[name].write(values.tobytes())
+            dtypes[name] = values.dtype
+
         for side in ("source", "target"):  # an empty corpus has these arrays too
             append(f"{side}_ids", np.zeros(0, "<u2"))
             append(f"{side}_offsets", np.zeros(1, "<i8"))
@@ -263,15 +261,16 @@ def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
                     values = ends.get(name, 0) + np.cumsum(values, dtype="<i8")
                     ends[name] = int(values[-1])
                 append(name, values)
-    finally:
-        for file in files.values():
-            file.close()
-    meta = {"format": _FORMAT, "arrays": sizes}
+        arrays = {
+            name: (dtypes[name].str, file.tell() // dtypes[name].itemsize)
+            for name, file in files.items()
+        }
+    meta = {"format": _FORMAT, "arrays": arrays}
     (folder / "meta.json").write_text(json.dumps(meta))  # last: with it the entry is complete
 
 
 def _publish(temporary: Path, folder: Path) -> None:
-    """Renames the finished entry into place; if another process was first, its entry stays."""
+    """Renames the finished entry into place; an entry that another process made first stays."""
     for _ in range(2):
         try:
             os.rename(temporary, folder)

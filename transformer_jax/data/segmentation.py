@@ -1,12 +1,12 @@
 """Subword regularisation: random segmentations of a text, the same in every process.
 
-SentencePiece's own sampling cannot be seeded reproducibly: with the same seed another process
-draws other samples, and a resumed run would differ from an uninterrupted one. This module
-therefore draws itself, from a seed that is a pure function of (seed, epoch, pair, side).
+SentencePiece's own sampling cannot be seeded reproducibly: with the same seed, another process
+draws other samples, and a resumed run would differ from an uninterrupted one. Therefore this
+module draws the samples, from a seed that is a pure function of (seed, epoch, pair, side).
 
 - unigram: among the `NBEST` most probable segmentations, proportionally to
   P(segmentation) ** alpha (Kudo 2018, arXiv:1804.10959, section 3.3, with l = 64).
-- BPE: each time a merge is looked at it is dropped with probability alpha (Provilkov,
+- BPE: each time a merge is considered, it is dropped with probability alpha (Provilkov,
   Emelianenko and Voita 2020, arXiv:1910.13267, algorithm 1); alpha = 0 is the model's own
   segmentation.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NBEST = 64
 
 #: Bytes of cached segmentations of a unigram model; Multi30k's 58,000 sentences take 297 MiB.
-KEPT_BYTES = 1 << 29
+CACHE_BYTES = 1 << 29
 
 #: (text, generator, alpha) -> ids.
 Segmenter = Callable[[str, np.random.Generator, float], list[int]]
@@ -48,7 +48,7 @@ def is_bpe(processor: Any) -> bool:
     """Whether the model of this `SentencePieceProcessor` merges pairs."""
     try:
         processor.nbest_encode_as_ids("a", 1)
-    except RuntimeError:  # its way to say so
+    except RuntimeError:  # raised for BPE models
         return True
     return False
 
@@ -56,39 +56,39 @@ def is_bpe(processor: Any) -> bool:
 class _BestSegmentations:
     """The `NBEST` most probable segmentations of texts, cached while there is room.
 
-    Computing them is nearly all the work of a draw, and every epoch asks for the same texts.
-    The first entries stay: each text is asked for once an epoch, so evicting the oldest entry
-    would always remove the one that is needed next.
+    Computing them takes nearly all the time of a draw, and every epoch needs the same texts.
+    Entries are never evicted: each text is used once an epoch, so the oldest entry would always
+    be the one that is needed next.
 
     Args:
         processor: a unigram `SentencePieceProcessor`.
         scores: log-probability of every piece.
-        room: bytes of arrays that may be kept.
+        room: bytes of arrays that may be cached.
     """
 
-    def __init__(self, processor: Any, scores: np.ndarray, room: int = KEPT_BYTES) -> None:
+    def __init__(self, processor: Any, scores: np.ndarray, room: int = CACHE_BYTES) -> None:
         self._processor, self._scores, self._room = processor, scores, room
-        self._kept: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._cache: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def __call__(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ids of all one after the other, where each ends, log-probability of each)."""
-        if (kept := self._kept.get(text)) is not None:
-            return kept
+        """(concatenated ids of all, end of each, log-probability of each)."""
+        if (cached := self._cache.get(text)) is not None:
+            return cached
         segmentations = self._processor.nbest_encode_as_ids(text, NBEST)
-        found = (
+        entry = (
             np.array([i for ids in segmentations for i in ids], np.int32),
             np.cumsum([len(ids) for ids in segmentations], dtype=np.int32),
-            # An unknown character is unknown in all of them: its score does not matter.
+            # The score of unknown characters does not matter: they are the same in all of them.
             np.array([self._scores[ids].sum() for ids in segmentations]),
         )
-        size = len(text) + sum(array.nbytes for array in found)
+        size = len(text) + sum(array.nbytes for array in entry)
         if size <= self._room:
             self._room -= size
-            self._kept[text] = found
-        return found
+            self._cache[text] = entry
+        return entry
 
     def sample(self, text: str, rng: np.random.Generator, alpha: float) -> list[int]:
-        """One of them, proportionally to P ** alpha."""
+        """One of the segmentations, drawn proportionally to P ** alpha."""
         ids, ends, log_probability = self(text)
         if len(ends) < 2:
             return list(ids.tolist())
@@ -106,7 +106,7 @@ def _merged(
     rng: np.random.Generator,
     alpha: float,
 ) -> list[int]:
-    """Merges the pair with the best score, the leftmost first, while there is one."""
+    """Merges the adjacent pair with the best score, the leftmost of equals, until none is left."""
     pieces = list(processor.normalize(text))
     following = [*range(1, len(pieces)), -1]
     before = list(range(-1, len(pieces) - 1))
@@ -123,7 +123,7 @@ def _merged(
     while waiting:
         _, left, right, pair = heapq.heappop(waiting)
         if following[left] != right or pieces[left] + pieces[right] != pair:
-            continue  # one of the two has been merged with another since
+            continue  # one of the two has been merged since
         if alpha > 0 and rng.random() < alpha:
             continue
         pieces[left], pieces[right] = pair, ""
@@ -132,19 +132,17 @@ def _merged(
             before[following[left]] = left
         consider(before[left])
         consider(left)
-    found: list[int] = []
+    result: list[int] = []
+    unknown = processor.unk_id()
     for piece in filter(None, pieces):
+        in_bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in piece.encode()]
         if piece in ids:
-            found.append(ids[piece])
-        elif (first := _byte(processor, piece.encode()[0])) != processor.unk_id():
-            found += [first, *(_byte(processor, byte) for byte in piece.encode()[1:])]
-        elif not found or found[-1] != processor.unk_id():  # one for several in a row
-            found.append(processor.unk_id())
-    return found
-
-
-def _byte(processor: Any, byte: int) -> int:
-    return int(processor.piece_to_id(f"<0x{byte:02X}>"))
+            result.append(ids[piece])
+        elif unknown not in in_bytes:  # the model has byte fallback
+            result += in_bytes
+        elif result[-1:] != [unknown]:  # one for several in a row
+            result.append(unknown)
+    return result
 
 
 class SubwordSampler:

@@ -1,4 +1,4 @@
-"""The one door to TensorFlow, which is used on the CPU alone."""
+"""The only import of TensorFlow, which uses the CPU alone."""
 
 from __future__ import annotations
 

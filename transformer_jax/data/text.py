@@ -1,4 +1,4 @@
-"""The text that a `DataConfig` describes; what all sources have in common is here."""
+"""The text that a `DataConfig` describes: what is the same for all sources."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ from typing import Self
 
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, cannot_write, prepare_ids
-from transformer_jax.data.sources.base import SPLITS, Pair, Split, absolute_name
+from transformer_jax.data.sources.base import Pair, Split, absolute_name
 from transformer_jax.data.tokenizer import Tokenizers, TokenizerTraining
 from transformer_jax.errors import UserError
 from transformer_jax.user_cache import user_cache
@@ -42,7 +42,7 @@ def has_split(data: DataConfig, split: Split) -> bool:
     Raises:
         UserError: the config names the split, and it cannot be read.
     """
-    return data.source.has(split) or (split == "validation" and _num_held_out(data) > 0)
+    return data.source.has(split) or (split == "validation" and _num_held_out(data, split) > 0)
 
 
 def check_splits(data: DataConfig) -> None:
@@ -51,12 +51,13 @@ def check_splits(data: DataConfig) -> None:
     Raises:
         UserError: it can't, or there is no training text.
     """
-    for split in SPLITS:
-        if not data.source.has(split) and split == "train":
-            raise UserError(
-                "no training text: give data.source.train_source and data.source.train_target "
-                "(files), or another source such as data.source='tfds(name=wmt14_translate/de-en)'"
-            )
+    if not data.source.has("train"):
+        raise UserError(
+            "no training text: give data.source.train_source and data.source.train_target "
+            "(files), or another source such as data.source='tfds(name=wmt14_translate/de-en)'"
+        )
+    data.source.has("validation")
+    data.source.has("test")
 
 
 def read_pairs(data: DataConfig, split: Split) -> Iterator[Pair]:
@@ -68,19 +69,19 @@ def read_pairs(data: DataConfig, split: Split) -> Iterator[Pair]:
     Raises:
         UserError: there is no such split, or the text is damaged.
     """
-    count = _num_held_out(data) if split != "test" else 0
+    count = _num_held_out(data, split)
     pairs = data.source.pairs("train" if count else split, data.languages)
     if not count:
         return pairs
     if split == "train":
         return _all_but_last(pairs, count, deque())
-    known = _HELD_OUT and _HELD_OUT.get(fingerprint(data, split))
+    known = _HELD_OUT and _HELD_OUT.get(fingerprint(data, split))  # a fingerprint takes time
     return iter(known) if known else _last(pairs, count)
 
 
 def fingerprint(data: DataConfig, split: Split) -> str:
     """A key of the content of a split, for caches: 64 hexadecimal digits."""
-    count = _num_held_out(data) if split != "test" else 0
+    count = _num_held_out(data, split)
     key = data.source.fingerprint("train" if count else split, data.languages)
     if not count:
         return key
@@ -121,7 +122,7 @@ class TrainingText:
         Raises:
             UserError: there is no validation set, or its text is damaged.
         """
-        if _num_held_out(self._data) and self._trains():
+        if _num_held_out(self._data, "validation") and self._trains():
             self._read()
             return self._held_out[:limit]
         pairs = read_pairs(self._data, "validation")
@@ -168,7 +169,7 @@ class TrainingText:
             return
         assert self._training is not None
         last: deque[Pair] = deque()
-        count = _num_held_out(self._data)
+        count = _num_held_out(self._data, "train")
         pairs = self._data.source.pairs("train", self._data.languages)
         try:
             self._cache.mkdir(parents=True, exist_ok=True)
@@ -179,8 +180,9 @@ class TrainingText:
         except OSError as error:
             raise cannot_write(self._cache, error) from None
         self._held_out = list(last)
+        _HELD_OUT.clear()
         if count:
-            _remember(fingerprint(self._data, "validation"), self._held_out)
+            _HELD_OUT[fingerprint(self._data, "validation")] = self._held_out
 
 
 class _Spool:
@@ -204,19 +206,14 @@ class _Spool:
         self._file.close()
 
 
-#: Held-out pairs by the fingerprint of the text; of the last text only. A run reports its
-#: translations of them after training, when the text need not be read again.
+#: Held-out pairs of the last text that was read, by its fingerprint. A run shows translations
+#: of some of them after training, without reading the text again.
 _HELD_OUT: dict[str, list[Pair]] = {}
 
 
-def _remember(key: str, pairs: list[Pair]) -> None:
-    _HELD_OUT.clear()
-    _HELD_OUT[key] = pairs
-
-
-def _num_held_out(data: DataConfig) -> int:
-    """How many training pairs are the validation set."""
-    if not data.validation_from_train or data.source.has("validation"):
+def _num_held_out(data: DataConfig, split: Split) -> int:
+    """How many training pairs are the validation set; 0 for "test", which they don't concern."""
+    if split == "test" or not data.validation_from_train or data.source.has("validation"):
         return 0
     return data.validation_from_train
 

@@ -38,24 +38,23 @@ class Tokenizer:
     def __init__(self, model: bytes, name: str = "the SentencePiece model"):
         import sentencepiece
 
-        self._model = bytes(model)
-        self._name = name
+        self.model, self.name = model, name
         self._processor: Any = sentencepiece.SentencePieceProcessor()
         try:
-            if not self._model:
+            if not model:
                 raise RuntimeError("empty file")
-            self._processor.LoadFromSerializedProto(self._model)
+            self._processor.LoadFromSerializedProto(model)
         except (RuntimeError, ValueError, OSError) as error:
             raise UserError(
                 f"{name} is not a SentencePiece model or is damaged; "
                 "give a .model file written by spm_train, or train a new one"
             ) from error
         processor = self._processor
-        found = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        special = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         expected = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-        if found != expected:
+        if special != expected:
             raise UserError(
-                f"{name} has the special ids pad, bos, eos, unk = {found}, expected {expected}; "
+                f"{name} has the special ids pad, bos, eos, unk = {special}, expected {expected}; "
                 "train it with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"
             )
 
@@ -69,22 +68,12 @@ class Tokenizer:
         return cls(model, str(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Tokenizer, (self._model, self._name))
-
-    @property
-    def name(self) -> str:
-        """Where it came from."""
-        return self._name
-
-    @property
-    def model(self) -> bytes:
-        """The serialised SentencePiece model."""
-        return self._model
+        return Tokenizer, (self.model, self.name)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the model, 64 hexadecimal digits."""
-        return hashlib.sha256(self._model).hexdigest()
+        return hashlib.sha256(self.model).hexdigest()
 
     @property
     def vocab_size(self) -> int:
@@ -93,12 +82,12 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """How it cuts words: `unigram` or `bpe`."""
+        """How it segments words: `unigram` or `bpe`."""
         return "bpe" if is_bpe(self._processor) else "unigram"
 
     @property
     def byte_fallback(self) -> bool:
-        """Whether it spells unknown characters as bytes."""
+        """Whether it encodes unknown characters as bytes."""
         return any(map(self._processor.is_byte, range(self.vocab_size)))
 
     def encode(self, text: str) -> list[int]:
@@ -258,8 +247,8 @@ def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
     return source, target
 
 
-def settled_vocab_size(config: TokenizerConfig) -> int | None:
-    """What `tokenizer.vocab_size` is in a run; None where two given models differ in it."""
+def resolved_vocab_size(config: TokenizerConfig) -> int | None:
+    """The `tokenizer.vocab_size` of a run; None if two given models differ in it."""
     source, target = _given(config)
     if not (source and target):
         return config.trained_vocab_size
@@ -280,7 +269,7 @@ def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]
         source, target = joint, joint
     else:
         source, target = (Tokenizer.from_file(path) if path else None for path in paths)
-    if source and target:  # nothing is trained, so nothing reads how
+    if source and target:  # the settings of training have no effect
         _check_settings(config, source)
         _check_settings(config, target)
     return source, target

@@ -12,7 +12,7 @@ from transformer_jax.config import Config, differences, override, validated
 from transformer_jax.data import text
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.tokenizer import settled_vocab_size
+from transformer_jax.data.tokenizer import resolved_vocab_size
 from transformer_jax.errors import UserError
 from transformer_jax.ops.fast_dtype import fast_matmul_dtype
 from transformer_jax.optimizers.schedules import SCHEDULES
@@ -151,7 +151,7 @@ def _filled_in(config: Config) -> Config:
     """A new run's config; the rest is known once the tokenizer is."""
     choose: dict[str, Callable[[], Any]] = {
         "model.matmul_dtype": fast_matmul_dtype,
-        "tokenizer.vocab_size": lambda: settled_vocab_size(config.tokenizer),
+        "tokenizer.vocab_size": lambda: resolved_vocab_size(config.tokenizer),
     }
     return override(config, {key: choose[key]() for key in choose if _is_open(config, key)})
 

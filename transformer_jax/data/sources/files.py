@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -90,8 +91,7 @@ class Files(Source):
         for path in (*sources, "", *targets):
             content.update(f"{file_digest(path) if path else ''}\n".encode())
             if path and is_pair_file(path):
-                kind = "tsv" if _suffix(path) == ".tsv" else "jsonl"
-                content.update(f"{kind} {'>'.join(languages)}\n".encode())
+                content.update(f"{_suffix(path)[1:]} {'>'.join(languages)}\n".encode())
         return content.hexdigest()
 
     def absolute(self) -> Self:
@@ -163,9 +163,9 @@ def read_pairs_from_files(
 ) -> Iterator[tuple[str, str]]:
     """Yields (source, target) sentences of one or several files, in their order.
 
-    A plain source file goes with the target file at the same place of the list; a TSV or JSONL
-    source file holds both sides and has no target file. A line end inside a JSON string becomes
-    a space, because a sentence is one line everywhere else.
+    The plain source files and the target files are paired in their order; a TSV or JSONL source
+    file holds both sides and has no target file. A line end inside a JSON string becomes a
+    space, because a sentence is one line everywhere else.
 
     Args:
         source_paths: files of the source language, or of pairs.
@@ -268,25 +268,16 @@ def _unpacked(raw: io.BufferedReader, path: str | Path) -> IO[bytes]:
 
 def _read_parallel(source_path: str, target_path: str) -> Iterator[tuple[str, str]]:
     with closing(read_lines(source_path)) as sources, closing(read_lines(target_path)) as targets:
-        count = 0
-        while True:
-            source, target = next(sources, None), next(targets, None)
-            if source is None and target is None:
-                return
+        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:
-                break
-            count += 1
+                counts = [number - (source is None), number - (target is None)]
+                counts[0] += sum(1 for _ in sources)  # the shorter file has no more lines
+                counts[1] += sum(1 for _ in targets)
+                raise UserError(
+                    f"{source_path} has {counts[0]} lines and {target_path} has {counts[1]}; "
+                    "parallel files need the same number of lines"
+                )
             yield source, target
-        rest = 1 + sum(1 for _ in (targets if source is None else sources))
-        source_count, target_count = count, count
-        if source is None:
-            target_count += rest
-        else:
-            source_count += rest
-    raise UserError(
-        f"{source_path} has {source_count} lines and {target_path} has {target_count}; "
-        "parallel files need the same number of lines"
-    )
 
 
 def _read_tsv(path: str) -> Iterator[tuple[str, str]]:
