@@ -14,9 +14,9 @@ from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
-from transformer_jax.ops.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
 from transformer_jax.paths import as_path
+from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.runs.resume import resolve
 
 TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
@@ -158,7 +158,7 @@ def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):
     assert cpu_flags(tmp_path / "none") == set()
     for flags, dtype in (({"avx2"}, "float32"), ({"avx512_bf16"}, "bfloat16")):
         monkeypatch.setattr(
-            "transformer_jax.ops.fast_dtype.cpu_flags", lambda path, flags=flags: flags
+            "transformer_jax.runs.fast_dtype.cpu_flags", lambda path, flags=flags: flags
         )
         assert fast_matmul_dtype() == dtype
 

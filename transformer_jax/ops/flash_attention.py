@@ -135,15 +135,15 @@ def pallas_attention(
         for x in (q_BTHK, jnp.repeat(k_BMGK, repeats, axis=2), jnp.repeat(v_BMJV, repeats, axis=2))
     ]
     # Queries read only keys of their own segment: 1 for all queries and for the real keys.
-    keys_BM = pad_to_multiple(key_mask_BM, _PALLAS_BLOCK).astype(jnp.int32)
-    queries_BT = jnp.ones((q_BTHK.shape[0], heads_first[0].shape[2]), jnp.int32)
-    y_BHTK = pallas.flash_attention(
+    keys = pad_to_multiple(key_mask_BM, _PALLAS_BLOCK).astype(jnp.int32)
+    queries = jnp.ones((q_BTHK.shape[0], heads_first[0].shape[2]), jnp.int32)
+    y_padded = pallas.flash_attention(
         *heads_first,
-        segment_ids=pallas.SegmentIds(queries_BT, keys_BM),
+        segment_ids=pallas.SegmentIds(queries, keys),
         causal=causal,
         sm_scale=scale,
     )
-    return jnp.moveaxis(y_BHTK, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMJV.dtype)
+    return jnp.moveaxis(y_padded, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMJV.dtype)
 
 
 def blockwise_attention(

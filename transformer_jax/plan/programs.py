@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from transformer_jax.config import Config
 from transformer_jax.data.tokenizer import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig, while_training
-from transformer_jax.ops.fast_dtype import fast_matmul_dtype
 from transformer_jax.parallel.mesh import (
     batch_devices,
     batch_sharding,
@@ -25,6 +24,7 @@ from transformer_jax.parallel.mesh import (
     replicated,
 )
 from transformer_jax.plan.devices import Target
+from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model_calls import Sources, decode_batch

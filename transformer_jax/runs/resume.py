@@ -14,10 +14,10 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.tokenizer import resolved_vocab_size
 from transformer_jax.errors import UserError
-from transformer_jax.ops.fast_dtype import fast_matmul_dtype
 from transformer_jax.optimizers.schedules import SCHEDULES
 from transformer_jax.paths import in_bucket
 from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
+from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import read_config
 from transformer_jax.variants import kind_of
 
