@@ -1,9 +1,9 @@
-"""Sentences a second of a trained run, by decoding method.
+"""Sentences per second of a trained run, by decoding method.
 
     python benchmarks/decoding_speed.py --workdir=runs/multi30k --source=FILE [--batch_size=32]
 
-Each method translates the file twice. The speed is that of the second time, without compilation;
-the time of the first, with compilation, is printed too.
+Each method translates the file twice. The speed is that of the second pass. The first includes
+compilation; its time is printed too.
 """
 
 import argparse
@@ -20,7 +20,7 @@ METHODS = {
 
 
 def main() -> None:
-    """Prints the table."""
+    """Translates with each method and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--source", required=True)
@@ -30,7 +30,7 @@ def main() -> None:
     lines = list(read_lines(arguments.source))
     translator = tj.open_run(arguments.workdir).translator(batch_size=arguments.batch_size)
     print(f"{len(lines)} sentences, batches of {arguments.batch_size}")
-    print("| search | sentences/s | first time, with compilation, s |")
+    print("| method | sentences/s | first pass, with compilation, s |")
     print("| --- | --- | --- |")
     for name, method in METHODS.items():
         first, second = (translator.decode(lines, method=method) for _ in range(2))

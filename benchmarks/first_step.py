@@ -1,13 +1,11 @@
 """Seconds from the command to the first training step, with a cold and a warm cache.
 
-    python benchmarks/first_step.py --config=configs/quickstart.py [--config.KEY=VALUE ...]
+    python benchmarks/first_step.py --config=quickstart [--config.KEY=VALUE ...]
 
-Starts `train.py` twice in fresh folders, as a user does, and stops it after its first step.
-Cold: no compiled program and no ids on disk. Warm: those that the cold start left. Both
-learn the tokenizer anew.
+Starts `train.py` twice in new folders, as a user does, and stops it after its first step.
+Cold: no compiled programs and no ids on disk. Warm: with those of the cold start. Both learn the
+tokenizer again.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -21,7 +19,7 @@ TRAIN = Path(__file__).parents[1] / "train.py"
 
 
 def seconds_to_first_step(arguments: list[str], workdir: Path, cache: Path) -> tuple[float, float]:
-    """(from the command, from the start of the training loop)."""
+    """The seconds since the command, and since the start of the training loop."""
     metrics = workdir / "metrics.jsonl"
     environment = os.environ | {
         "XDG_CACHE_HOME": str(cache),
@@ -51,7 +49,7 @@ def seconds_to_first_step(arguments: list[str], workdir: Path, cache: Path) -> t
 def main() -> None:
     """Prints the table."""
     arguments = sys.argv[1:]
-    if not any(word.startswith("--config=") for word in arguments):
+    if not any(word.split("=")[0] == "--config" for word in arguments):
         sys.exit(__doc__)
     print("| caches | seconds from the command | of these, in the training loop |")
     print("| --- | --- | --- |")

@@ -1,11 +1,9 @@
-"""Which forms of a matrix product XLA runs fast on this CPU, and what freed memory costs.
+"""The forms of a matrix product that XLA runs fast on this CPU, and the cost of freed memory.
 
     python benchmarks/matmul_forms.py
 
-The reason for `ops/matmul.py` and `cli/host_memory.py`. Milliseconds, best of 10.
+Shows the reasons for `ops/matmul.py` and `cli/host_memory.py`. Milliseconds, best of 10.
 """
-
-from __future__ import annotations
 
 import subprocess
 import sys
@@ -22,7 +20,7 @@ SIZES = [(2048, 256, 256), (2048, 256, 1024), (2048, 1024, 256), (1904, 256, 800
 
 
 def best_ms(function: Callable[..., jax.Array], *arrays: jax.Array) -> float:
-    """Best time of ten calls after two to warm up."""
+    """Milliseconds of the fastest of ten calls, after two to warm up."""
     compiled = jax.jit(function)
     times = []
     for _ in range(12):
@@ -33,8 +31,8 @@ def best_ms(function: Callable[..., jax.Array], *arrays: jax.Array) -> float:
 
 
 def table() -> None:
-    """One row a size."""
-    print("| M, K, N | f32 | bf16 | bf16 -> bf16 | f32 x w.T | bf16 x w.T | as here |")
+    """Prints a row for each size."""
+    print("| M, K, N | f32 | bf16 | bf16 -> bf16 | f32 x w.T | bf16 x w.T | ops/matmul.py |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for rows, inner, columns in SIZES:
         x, w = jnp.ones((rows, inner)), jnp.ones((inner, columns))
@@ -56,14 +54,14 @@ def table() -> None:
 
 
 def main() -> None:
-    """Prints both tables, each from a fresh process: the setting must come before JAX starts."""
+    """Prints both tables, each in a new process: memory must be set up before JAX starts."""
     if sys.argv[1:] == ["--keep"]:
         keep_freed_memory()
     if sys.argv[1:]:
         table()
         return
-    for flag, title in {"--default": "goes back to the kernel", "--keep": "is kept"}.items():
-        print(f"freed memory {title}:", flush=True)
+    for flag, title in {"--default": "returned to the kernel", "--keep": "kept"}.items():
+        print(f"freed memory is {title}:", flush=True)
         subprocess.run([sys.executable, __file__, flag], check=True)
 
 

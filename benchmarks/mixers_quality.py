@@ -1,17 +1,14 @@
-"""Translation scores of every mixer in each role it can play, every position, and hybrids.
+"""Translation scores of every mixer in each role it supports, every position, and hybrids.
 
     python benchmarks/mixers_quality.py --out=runs/mixers [--jobs=N] [--only=PART]
-        [--config=FILE] [--config.KEY=VALUE ...]
+        [--config=NAME_OR_FILE] [--config.KEY=VALUE ...]
 
-Trains one model for each variant with the same recipe (`configs/quickstart.py` unless
-another is named), tokenizer, steps and seed; only the variant's keys differ. Each is scored
-by `eval.py` on the test set. What is done already in --out is not done again, so the
-command can be stopped and repeated; so can a single training. `--jobs` trains so many at
-once, each on its own share of the cores (Linux). `--only` takes the variants whose name contains
-PART. Writes `table.md` and `quality.png` into --out.
+Trains one model for each variant with the same recipe (default: quickstart), tokenizer, steps and
+seed; only the variant's keys differ. `eval.py` scores each on the test set. The command can be
+stopped and repeated: it continues a training that was stopped and skips the results in --out.
+With --jobs=N it trains N models at a time, each on its own share of the cores (Linux). --only
+selects the variants whose name contains PART. Writes `table.md` and `quality.png` into --out.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -34,8 +31,8 @@ from transformer_jax.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[1]
 
-#: Options that make a difference in sentences of ten to twenty pieces. With their defaults, made
-#: for long texts, these mixers would see every token there, and be full attention.
+#: Options for sentences of ten to twenty pieces. With the defaults, which are for long texts, these
+#: mixers would attend to every token of such a sentence, as full attention does.
 SHORT = {
     "window": "window(window=4)",
     "longformer": "longformer(window=4)",
@@ -46,12 +43,12 @@ SHORT = {
 
 
 def stack(role: str, *names: str) -> dict[str, str]:
-    """The key that gives a stack this pattern of mixers."""
+    """The override that gives a stack this pattern of mixers."""
     return {f"model.{role}.mixers": ",".join(SHORT.get(name, name) for name in names)}
 
 
 def cross(name: str) -> dict[str, str]:
-    """The key that reads the memory with this mixer."""
+    """The override for this kind of cross-attention."""
     return {"model.cross": SHORT.get(name, name)}
 
 
@@ -65,25 +62,25 @@ HYBRIDS = {
 
 
 def variants() -> dict[str, dict[str, str]]:
-    """Name -> the keys in which it differs from the recipe; the first is the recipe itself."""
-    found: dict[str, dict[str, str]] = {"full": {}}
+    """Name -> overrides of the recipe; the first is the recipe itself."""
+    result: dict[str, dict[str, str]] = {"full": {}}
     for role in ("encoder", "decoder"):
         for name, cls in MIXERS.items():
             if name != "full" and role not in cls.refuses:
-                found[f"{name} {role}"] = stack(role, name)
+                result[f"{name} {role}"] = stack(role, name)
     for name in CROSS_MIXERS:
         if name != "full":
-            found[f"{name} cross"] = cross(name)
+            result[f"{name} cross"] = cross(name)
     for name in POSITIONS:
-        found[f"position {name}"] = {
+        result[f"position {name}"] = {
             "model.encoder.position": name,
             "model.decoder.position": name,
         }
-    return found | {f"hybrid: {name}": keys for name, keys in HYBRIDS.items()}
+    return result | {f"hybrid: {name}": keys for name, keys in HYBRIDS.items()}
 
 
 def call(script: str, arguments: list[str], log: Path) -> str:
-    """Runs one of our scripts; what it says goes to `log`, its output comes back."""
+    """The standard output of one of our scripts; its standard error is appended to `log`."""
     with log.open("a", encoding="utf-8") as errors:
         done = subprocess.run(
             [sys.executable, str(ROOT / script), *arguments],
@@ -124,10 +121,10 @@ def own_cores() -> list[int]:
 
 
 def workers(jobs: int) -> ThreadPoolExecutor:
-    """Threads with a share of the cores each, which the programs that they start inherit."""
+    """Threads, each with a share of the cores. The programs that a thread starts inherit it."""
     cores = own_cores()
     if not 1 <= jobs <= len(cores):
-        sys.exit(f"--jobs={jobs}: this machine lends {len(cores)} cores, so from 1 to that many")
+        sys.exit(f"--jobs={jobs}: must be from 1 to the number of cores, {len(cores)}")
     if jobs == 1:
         return ThreadPoolExecutor(1)
     if sys.platform != "linux":
@@ -135,18 +132,18 @@ def workers(jobs: int) -> ThreadPoolExecutor:
     shares: SimpleQueue[list[int]] = SimpleQueue()
     for job in range(jobs):
         shares.put(cores[job::jobs])
-    # To Linux, the caller's own thread is 0, and an affinity belongs to a thread.
+    # An affinity belongs to a thread; 0 is the calling one.
     return ThreadPoolExecutor(jobs, initializer=lambda: os.sched_setaffinity(0, shares.get()))
 
 
 def steps_per_second(folder: Path) -> float:
-    """The fastest interval between two log entries: the others compile, save or evaluate."""
+    """The fastest interval between two log entries; the others may compile, save or evaluate."""
     speeds = [r["steps_per_second"] for r in read_metrics(folder) if "steps_per_second" in r]
     return max(speeds, default=float("nan"))
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
-    """Markdown."""
+    """The results as Markdown."""
     lines = [
         "| variant | options | BLEU | parameters | steps/s | sentences/s |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
@@ -174,13 +171,13 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
-    """A point for each variant, beside a line at full attention's score."""
+    """Draws a point for each variant, and a line at the score of full attention."""
     from matplotlib.figure import Figure
 
     done = {name: r["bleu"] for name, r in results.items() if "error" not in r}
     figure = Figure(figsize=(8, 0.22 * len(done) + 1), layout="constrained")
     axes = figure.subplots()
-    # From the lowest score to the highest, not from 0: most lie within a few points of each other.
+    # The axis does not start at 0: most scores are within a few points of each other.
     axes.scatter(list(done.values()), list(done), color="steelblue", zorder=2)
     for name, bleu in done.items():
         axes.annotate(
@@ -202,19 +199,19 @@ def plot(results: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Runs what is missing and writes the table."""
+    """Trains and scores what is missing, and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="")
-    parser.add_argument("--config", default=str(ROOT / "configs" / "quickstart.py"))
+    parser.add_argument("--config", default="quickstart")
     arguments, overrides = parser.parse_known_args()
     recipe = [f"--config={arguments.config}", *overrides]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    kept = arguments.out / "results.json"
-    results = json.loads(kept.read_text()) if kept.exists() else {}
+    path = arguments.out / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
     if results and results.get("recipe", recipe) != recipe:
-        sys.exit(f"{kept} is of another recipe, {results['recipe']}; use another --out")
+        sys.exit(f"{path} is of another recipe, {results['recipe']}; use another --out")
     results["recipe"] = recipe
     missing = {
         name: keys
@@ -235,9 +232,9 @@ def main() -> None:
                 results[name] = done.result()
             except RuntimeError as error:
                 results[name] = {"error": str(error)}
-            kept.write_text(json.dumps(results, indent=2) + "\n")
+            path.write_text(json.dumps(results, indent=2) + "\n")
     finally:
-        pool.shutdown(cancel_futures=True)  # else Ctrl-C would go on with the next variant
+        pool.shutdown(cancel_futures=True)  # otherwise Ctrl-C would start the next variant
     rows = {name: results[name] for name in variants() if name in results}
     (arguments.out / "table.md").write_text(table(rows), encoding="utf-8")
     plot(rows, arguments.out / "quality.png")

@@ -1,17 +1,15 @@
-"""Time and memory of every mixer against the length, in training and in decoding.
+"""Time and memory of every mixer by length, in training and in decoding.
 
     python benchmarks/mixers_scaling.py --out=runs/scaling [--only=NAME] [--longest=16384]
 
-Training: forward and backward of one layer's mixer over one sequence; memory is what XLA
-allocates for it beside its inputs. Decoding: one step of the decoder's mixer after `length`
-tokens. Each measurement has a process of its own, and its result is kept in --out, so the
+Training: the forward and backward pass of one layer's mixer for one sequence; memory is what XLA
+allocates in addition to the inputs. Decoding: one step of the decoder's mixer after `length`
+tokens. Each measurement runs in a process of its own, and its result is written to --out, so the
 command can be stopped and repeated. Writes `table.md` and `scaling.png` into --out.
 
-One sequence, d_model 128, 2 heads, float32: plain full attention at 16,384 tokens then holds
-matrices of 2 GB, several at a time.
+One sequence, d_model 128, 2 heads, float32: at 16,384 tokens the scores of plain full attention
+take 2 GB, several times over.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -34,16 +32,17 @@ from transformer_jax.positions.none import NoPosition
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
 D_MODEL, HEADS = 128, 2
+MEASURED = ("encoder", "decoder", "cross", "step")  # the training of a role, or a step
 
 
 def cases() -> list[tuple[str, str]]:
-    """(mixer, what is measured) for every role that a mixer plays, and its decoding step."""
-    found = []
+    """(mixer, what is measured) for every role that a mixer supports, and its decoding step."""
+    result = []
     for name, cls in MIXERS.items():
-        found += [(name, role) for role in ("encoder", "decoder") if role not in cls.refuses]
+        result += [(name, role) for role in ("encoder", "decoder") if role not in cls.refuses]
         if "decoder" not in cls.refuses:
-            found.append((name, "step"))
-    return found + [(name, "cross") for name in CROSS_MIXERS]
+            result.append((name, "step"))
+    return result + [(name, "cross") for name in CROSS_MIXERS]
 
 
 def build(name: str, what: str, length: int) -> Any:
@@ -61,7 +60,7 @@ def build(name: str, what: str, length: int) -> Any:
 
 
 def training(name: str, role: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
-    """Forward and backward as one function, and its inputs."""
+    """The gradient as a function, and its inputs."""
     mixer = build(name, role, length)
     x = jax.random.normal(jax.random.key(1), (1, length, D_MODEL))
     mask = jnp.ones((1, length), bool)
@@ -79,13 +78,15 @@ def training(name: str, role: str, length: int) -> tuple[Callable[..., Any], lis
 
 
 def decoding(name: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
-    """One step after `length` tokens, with the state that holds them."""
+    """One step after `length` tokens as a function, and its inputs."""
     mixer = build(name, "step", length + 1)
     x = jax.random.normal(jax.random.key(1), (1, D_MODEL))
     mask = jnp.ones((1, 64), bool)
     variables = nn.unbox(mixer.init(jax.random.key(0), jnp.zeros((1, 64, D_MODEL)), mask))
     state = mixer.apply(variables, 1, length + 1, method="init_state")
-    state = jax.tree.map(jnp.copy, state)  # equal zeros may be one buffer, donated once only
+    state = jax.tree.map(
+        jnp.copy, state
+    )  # equal zeros may share a buffer, which can be donated only once
 
     def step(variables: Any, x: jax.Array, state: Any, position: jax.Array) -> Any:
         return mixer.apply(variables, x, state, position, method="step")
@@ -94,7 +95,7 @@ def decoding(name: str, length: int) -> tuple[Callable[..., Any], list[Any]]:
 
 
 def measure(name: str, what: str, length: int) -> dict[str, Any]:
-    """Seconds (the best of several) and bytes."""
+    """The seconds of the fastest call, and bytes."""
     keep_freed_memory()
     is_step = what == "step"
     function, inputs = decoding(name, length) if is_step else training(name, what, length)
@@ -113,7 +114,7 @@ def measure(name: str, what: str, length: int) -> dict[str, Any]:
 
 
 def in_own_process(name: str, what: str, length: int) -> dict[str, Any]:
-    """As `measure`; a failure (out of memory, a length refused) is a result too."""
+    """`measure` in a new process; a failure (such as out of memory) is a result too."""
     command = [sys.executable, __file__, "--measure", name, what, str(length)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -123,58 +124,57 @@ def in_own_process(name: str, what: str, length: int) -> dict[str, Any]:
 
 
 def digits(number: float) -> str:
-    """Three of them, or the whole number."""
+    """The number with three digits, or as a whole number."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def table(results: dict[str, dict[str, Any]], what: str, lengths: list[int]) -> str:
-    """Markdown: milliseconds and mebibytes at each length, and the ratio to full attention."""
+    """Milliseconds and mebibytes at each length, and the ratio to full attention, as Markdown."""
     longest = lengths[-1]
     lines = [
-        f"| {what} | " + " | ".join(f"{n:,}" for n in lengths) + " | full / it |",
+        f"| {what} | " + " | ".join(f"{n:,}" for n in lengths) + " | full / mixer |",
         "| --- |" + " ---: |" * (len(lengths) + 1),
     ]
     full = results.get(f"full {what} {longest}", {}).get("seconds")
     for name, role in cases():
         if role != what:
             continue
-        found = [results.get(f"{name} {what} {n}", {}) for n in lengths]
+        measured = [results.get(f"{name} {what} {n}", {}) for n in lengths]
         cells = [
             f"{digits(1e3 * r['seconds'])} ms, {digits(r['bytes'] / 2**20)} MiB"
             if "seconds" in r
             else r.get("error", "")
-            for r in found
+            for r in measured
         ]
-        last = found[-1].get("seconds")
+        last = measured[-1].get("seconds")
         ratio = f"{full / last:.1f}" if full and last else ""
         lines.append(f"| {name} | " + " | ".join(cells) + f" | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
 def plot(results: dict[str, dict[str, Any]], lengths: list[int], path: Path) -> None:
-    """A column for each of encoder, decoder and step: time above, memory below."""
+    """Draws a column for each role and for the step: time above, memory below."""
     from matplotlib.figure import Figure
 
-    roles = ["encoder", "decoder", "cross", "step"]
     figure = Figure(figsize=(18, 9), layout="constrained")
-    grid = figure.subplots(2, len(roles), sharex=True)
+    grid = figure.subplots(2, len(MEASURED), sharex=True)
     mixers = list(dict.fromkeys(name for name, _ in cases()))
-    looks = {  # a mixer's line is the same in all columns
+    styles = {  # the same for a mixer in all columns
         name: {"color": f"C{index % 10}", "linestyle": ["-", "--"][index // 10 % 2]}
         for index, name in enumerate(mixers)
     }
-    for column, what in enumerate(roles):
+    for column, what in enumerate(MEASURED):
         names = [name for name, role in cases() if role == what]
         for name in names:
-            found = [(n, results.get(f"{name} {what} {n}", {})) for n in lengths]
-            points = [(n, r) for n, r in found if "seconds" in r]
+            measured = [(n, results.get(f"{name} {what} {n}", {})) for n in lengths]
+            points = [(n, r) for n, r in measured if "seconds" in r]
             for row, (key, scale) in enumerate((("seconds", 1e3), ("bytes", 2**-20))):
                 grid[row, column].loglog(
                     [n for n, _ in points],
                     [max(r[key] * scale, 1e-6) for _, r in points],
                     marker=".",
                     label=name,
-                    **looks[name],
+                    **styles[name],
                 )
         grid[0, column].set_title("a decoding step" if what == "step" else f"training, {what}")
         grid[0, column].legend(fontsize="x-small", ncols=2)
@@ -186,7 +186,7 @@ def plot(results: dict[str, dict[str, Any]], lengths: list[int], path: Path) -> 
 
 
 def main() -> None:
-    """Measures what is missing and writes tables and plot."""
+    """Measures what is missing, and writes the tables and the plot."""
     if sys.argv[1:2] == ["--measure"]:
         print(json.dumps(measure(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
         return
@@ -196,8 +196,8 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=LENGTHS[-1])
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    kept = arguments.out / "results.json"
-    results = json.loads(kept.read_text()) if kept.exists() else {}
+    path = arguments.out / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
     lengths = [n for n in LENGTHS if n <= arguments.longest]
     wanted = [(n, w, length) for length in lengths for n, w in cases() if arguments.only in n]
     bar = tqdm(wanted, unit="measurement")
@@ -206,9 +206,8 @@ def main() -> None:
         bar.set_postfix_str(key)
         if "seconds" not in results.get(key, {}):
             results[key] = in_own_process(name, what, length)
-            kept.write_text(json.dumps(results, indent=2) + "\n")
-    roles = ("encoder", "decoder", "cross", "step")
-    tables = "\n".join(table(results, what, lengths) for what in roles)
+            path.write_text(json.dumps(results, indent=2) + "\n")
+    tables = "\n".join(table(results, what, lengths) for what in MEASURED)
     (arguments.out / "table.md").write_text(tables, encoding="utf-8")
     plot(results, lengths, arguments.out / "scaling.png")
     print(tables)

@@ -1,70 +1,53 @@
 """The PyTorch side of the training-speed comparison: a competent loop for the same model.
 
 An encoder-decoder Transformer with our shapes (sinusoidal positions, three-way tied embeddings,
-pre- or post-norm, dropout, label smoothing 0.1, Adam with the paper's betas), fed with batches
-saved beforehand, so that both sides train on the very same padded arrays. Everything that makes
-PyTorch fast on a CPU and changes no result is used: one projection for queries, keys and values
-(and one for the memory's keys and values), `cross_entropy` with
-its own label smoothing on real positions only, fused Adam, freed memory kept for the next step, and
-on request bf16 autocast and `torch.compile`. Two things go past the usual loop, because they are
-faster on short sentences: attention as two plain matmuls (`--attention=fused` takes PyTorch's
-kernel) and dropout from random bytes (`--dropout_kind=library` takes `nn.Dropout`).
+pre-norm, dropout, label smoothing 0.1, Adam with the paper's betas). `training_speed.py` runs it
+on the same padded batches as our training step. It uses everything that makes PyTorch fast on a
+CPU and changes no result: one projection for queries, keys and values (and one for the memory's
+keys and values), `cross_entropy` with its own label smoothing on real positions only, fused Adam,
+freed memory kept for the next step, and bfloat16 autocast on request. The "tuned" contender has
+two more changes that are faster for short sentences: attention as two plain matmuls, and dropout
+from random bytes. The "fused" one has PyTorch's attention kernel and `nn.Dropout`.
 
-The batches are an .npz with the arrays `source_0`, `source_mask_0`, `target_0`, `target_mask_0`,
-`source_1`, ...: int32 ids [B, S] and [B, T] and boolean masks, True at real tokens.
-
-    python benchmarks/torch_baseline.py --batches=FILE.npz --autocast=bf16 --steps=50 --json
-
-prints one JSON line: the settings, the seconds and the real target tokens of each timed step.
 Needs the `bench` extra (torch).
 """
 
-import argparse
-import ctypes
-import json
 import math
-import sys
+import os
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-BOS_ID = 1
+from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.vocabulary import BOS_ID
+
 LABEL_SMOOTHING = 0.1
 MAX_LENGTH = 512
 
 
 @dataclass(frozen=True)
 class BaselineConfig:
-    """The model and how it is run; `num_layers` counts encoder and decoder layers each."""
+    """The model and the forms of its parts; both stacks have `num_layers` layers."""
 
-    d_model: int = 256
-    num_heads: int = 4
-    d_ff: int = 1024
-    num_layers: int = 3
-    vocab_size: int = 8000
-    dropout: float = 0.1
-    dropout_kind: str = "bytes"
-    attention: str = "plain"
-    norm: str = "pre"
-    autocast: str = "none"
-    compile: bool = False
-    learning_rate: float = 1e-3
-    clip_norm: float = 0.0
-    num_threads: int = 2
-    seed: int = 0
+    d_model: int
+    num_heads: int
+    d_ff: int
+    num_layers: int
+    vocab_size: int
+    dropout_rate: float
+    tuned: bool = True  #: plain attention and dropout from bytes; else PyTorch's own
+    dtype: Literal["float32", "bfloat16"] = "float32"  #: bfloat16 with autocast
 
 
 class ByteMask(torch.autograd.Function):
-    """Dropout with one random byte an element: a third of the time of PyTorch's own on a CPU.
+    """Dropout with one random byte for each element: three times as fast as PyTorch's on a CPU.
 
-    The rate is rounded to 256ths, and the scale follows it, so that the mean is kept.
+    The rate is rounded to 256ths. The scale uses the rounded rate, so the mean does not change.
     """
 
     @staticmethod
@@ -79,7 +62,7 @@ class ByteMask(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """The gradient goes through what was kept."""
+        """Scales the gradient as the elements were scaled."""
         (scale,) = ctx.saved_tensors
         return grad * scale, None
 
@@ -97,10 +80,8 @@ class ByteDropout(nn.Module):
 
 
 def make_dropout(config: BaselineConfig) -> nn.Module:
-    """The dropout layer that the config names."""
-    if config.dropout_kind == "bytes":
-        return ByteDropout(config.dropout)
-    return nn.Dropout(config.dropout)
+    """The dropout layer of this contender."""
+    return ByteDropout(config.dropout_rate) if config.tuned else nn.Dropout(config.dropout_rate)
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -111,17 +92,14 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> 
 
 
 class Attention(nn.Module):
-    """Multi-head attention, with as few matmuls as there can be."""
+    """Multi-head attention with as few matmuls as possible."""
 
     def __init__(self, config: BaselineConfig, *, is_cross: bool) -> None:
         super().__init__()
         d_model = config.d_model
         self.num_heads = config.num_heads
-        self.attend = (
-            plain_attention
-            if config.attention == "plain"
-            else functional.scaled_dot_product_attention
-        )
+        fused = functional.scaled_dot_product_attention
+        self.attend = plain_attention if config.tuned else fused
         if is_cross:
             self.query = nn.Linear(d_model, d_model)
             self.key_value = nn.Linear(d_model, 2 * d_model)
@@ -148,7 +126,6 @@ class Block(nn.Module):
 
     def __init__(self, config: BaselineConfig, *, has_memory: bool) -> None:
         super().__init__()
-        self.is_pre_norm = config.norm_placement == "pre"
         self.attention = Attention(config, is_cross=False)
         self.cross = Attention(config, is_cross=True) if has_memory else None
         self.wide = nn.Linear(config.d_model, config.d_ff)
@@ -157,7 +134,7 @@ class Block(nn.Module):
         self.dropout = make_dropout(config)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.narrow(self.dropout(functional.relu(self.wide(x))))
+        return self.narrow(functional.relu(self.wide(x)))
 
     def forward(
         self, x: Tensor, mask: Tensor, memory: Tensor | None, memory_mask: Tensor | None
@@ -169,10 +146,7 @@ class Block(nn.Module):
             sublayers.append(lambda y: cross(y, memory, memory_mask))
         sublayers.append(self._feed_forward)
         for norm, sublayer in zip(self.norms, sublayers, strict=True):
-            if self.is_pre_norm:
-                x = x + self.dropout(sublayer(norm(x)))
-            else:
-                x = norm(x + self.dropout(sublayer(x)))
+            x = x + self.dropout(sublayer(norm(x)))
         return x
 
 
@@ -191,9 +165,8 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(
             Block(config, has_memory=True) for _ in range(config.num_layers)
         )
-        is_pre_norm = config.norm_placement == "pre"
-        self.encoder_norm = nn.LayerNorm(d_model) if is_pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(d_model) if is_pre_norm else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(d_model)
+        self.decoder_norm = nn.LayerNorm(d_model)
         self.dropout = make_dropout(config)
         self.register_buffer("positions", sinusoids(MAX_LENGTH, d_model), persistent=False)
         causal_mask = torch.ones(MAX_LENGTH, MAX_LENGTH, dtype=torch.bool).tril()
@@ -206,7 +179,7 @@ class Transformer(nn.Module):
     def forward(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
         """Decoder output [B, T, D] for ids [B, S] and [B, T].
 
-        Padding follows the real target tokens, so the causal mask alone keeps it from them.
+        Padding comes after the real target tokens, so the causal mask alone hides it from them.
         """
         memory_mask = source_mask[:, None, None, :]
         memory = self._embed(source)
@@ -229,7 +202,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TorchBatch:
-    """A padded batch with what the loop needs made once, outside the timed steps."""
+    """A padded batch as tensors, made outside the timed steps."""
 
     source: Tensor  # [B, S]
     source_mask: Tensor  # [B, S]
@@ -239,7 +212,7 @@ class TorchBatch:
 
 
 def to_torch(batch: dict[str, np.ndarray]) -> TorchBatch:
-    """Ids and masks as tensors; rows that only fill up the batch are left out."""
+    """Ids and masks as tensors, without the rows of padding."""
     rows = batch["target_mask"].any(axis=1)
     target = batch["target"][rows].astype(np.int64)
     target_in = np.concatenate([np.full_like(target[:, :1], BOS_ID), target[:, :-1]], axis=1)
@@ -253,51 +226,19 @@ def to_torch(batch: dict[str, np.ndarray]) -> TorchBatch:
     )
 
 
-def load_batches(path: Path) -> list[dict[str, np.ndarray]]:
-    """The batches of an .npz as described at the top of this file."""
-    with np.load(path) as arrays:
-        names = ("source", "source_mask", "target", "target_mask")
-        count = sum(key.startswith("target_mask_") for key in arrays.files)
-        return [{name: arrays[f"{name}_{i}"] for name in names} for i in range(count)]
-
-
-def keep_freed_memory() -> None:
-    """Has glibc keep big arrays for reuse, as PyTorch's tuning guide does with another allocator.
-
-    Otherwise each step gets its logits as fresh pages from the kernel, which costs more than
-    the loss itself. Does nothing where the C library is another.
-    """
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8
-            mallopt(m_arena_max, 1)
-            mallopt(m_mmap_max, 0)
-            mallopt(m_trim_threshold, -1)
-
-
 class Baseline:
-    """A model, its optimizer and the batches: each call of `step` is one timed training step."""
+    """A model, its optimizer and the batches; each call of `step` is one timed training step."""
 
     def __init__(self, config: BaselineConfig, batches: list[dict[str, np.ndarray]]) -> None:
         keep_freed_memory()
-        torch.set_num_threads(config.num_threads)
-        torch.manual_seed(config.seed)
-        self.config = config
+        torch.set_num_threads(len(os.sched_getaffinity(0)))  # as many as XLA's CPU client
+        torch.manual_seed(0)
         self.batches = [to_torch(batch) for batch in batches]
         self.model = Transformer(config).train()
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=config.learning_rate,
-            betas=(0.9, 0.98),
-            eps=1e-9,
-            fused=True,
+            self.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
-        # One graph for all buckets: with fixed shapes every bucket would compile for a minute.
-        self.loss_function = (
-            torch.compile(self._loss, dynamic=True) if config.compile else self._loss
-        )
-        self.position = 0
+        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=config.dtype == "bfloat16")
 
     def _loss(self, batch: TorchBatch) -> Tensor:
         """Mean smoothed cross-entropy over the real target tokens."""
@@ -309,80 +250,18 @@ class Baseline:
             logits.float(), batch.labels, label_smoothing=LABEL_SMOOTHING
         )
 
-    def step(self) -> tuple[float, int, float]:
-        """Trains on the next batch: (seconds, real target tokens, loss in nats per token)."""
-        batch = self.batches[self.position % len(self.batches)]
-        self.position += 1
+    def step(self, batch: TorchBatch) -> float:
+        """Trains on a batch; returns the seconds."""
         start = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.config.autocast == "bf16"):
-            loss = self.loss_function(batch)
+        with self.autocast:
+            loss = self._loss(batch)
         loss.backward()
-        if self.config.clip_norm > 0:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self.optimizer.step()
-        value = loss.item()
-        return time.perf_counter() - start, len(batch.labels), value
+        loss.item()
+        return time.perf_counter() - start
 
-    def steps(self, count: int) -> Iterator[tuple[float, int, float]]:
-        """`count` steps, one after the other."""
-        for _ in range(count):
-            yield self.step()
-
-
-def parse_arguments() -> tuple[BaselineConfig, argparse.Namespace]:
-    """The model's settings and the rest of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batches", type=Path, required=True, help=".npz with the batches")
-    parser.add_argument("--steps", type=int, default=50, help="timed steps")
-    parser.add_argument("--json", action="store_true", help="print one JSON line and no more")
-    parser.add_argument("--norm", choices=("pre", "post"), default="pre")
-    parser.add_argument("--autocast", choices=("none", "bf16"), default="none")
-    parser.add_argument("--attention", choices=("plain", "fused"), default="plain")
-    parser.add_argument("--dropout_kind", choices=("bytes", "library"), default="bytes")
-    parser.add_argument("--compile", action="store_true", help="use torch.compile")
-    defaults = asdict(BaselineConfig())
-    for name in ("norm", "autocast", "attention", "dropout_kind", "compile"):
-        del defaults[name]
-    for name, value in defaults.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
-    arguments = parser.parse_args()
-    fields = {name: getattr(arguments, name) for name in asdict(BaselineConfig())}
-    return replace(BaselineConfig(), **fields), arguments
-
-
-def main() -> None:
-    config, arguments = parse_arguments()
-    baseline = Baseline(config, load_batches(arguments.batches))
-    # Every shape is seen before the clock counts: compilation and the allocator's first growth.
-    start = time.perf_counter()
-    for _ in baseline.steps(len(baseline.batches)):
-        pass
-    warmup_seconds = time.perf_counter() - start
-    results = list(baseline.steps(arguments.steps))
-    seconds, tokens, losses = (list(column) for column in zip(*results, strict=True))
-    rates = [count / second for count, second in zip(tokens, seconds, strict=True)]
-    report = {
-        "framework": f"torch {torch.__version__}",
-        "config": asdict(config),
-        "num_parameters": sum(p.numel() for p in baseline.model.parameters()),
-        "warmup_seconds": round(warmup_seconds, 3),
-        "seconds": [round(value, 5) for value in seconds],
-        "target_tokens": tokens,
-        "tokens_per_second": [round(value, 1) for value in rates],
-        "median_tokens_per_second": round(float(np.median(rates)), 1),
-        "best_tokens_per_second": round(max(rates), 1),
-        "last_loss": round(losses[-1], 4),
-    }
-    if arguments.json:
-        print(json.dumps(report))
-    else:
-        print(
-            f"{report['framework']}: median {report['median_tokens_per_second']:.0f}, best "
-            f"{report['best_tokens_per_second']:.0f} real target tokens/s over {len(rates)} steps; "
-            f"warm-up {warmup_seconds:.1f} s; loss {report['last_loss']:.3f}"
-        )
-
-
-if __name__ == "__main__":
-    main()
+    def one_pass(self) -> tuple[float, int]:
+        """Trains on every batch once: (seconds, real target tokens)."""
+        seconds = sum(self.step(batch) for batch in self.batches)
+        return seconds, sum(len(batch.labels) for batch in self.batches)

@@ -2,31 +2,37 @@
 
     JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python benchmarks/tpu_estimates.py
 
-Needs libtpu and no TPU. What a plan's times rest on: if estimates over clock came to more than
-the published peak, the clock or the reading of the estimates would be wrong.
+Needs libtpu but no TPU. The times of a plan depend on these estimates: if one were above the
+published peak, the clock or the reading of the estimates would be wrong.
 """
 
-import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from transformer_jax.plan.devices import tpu_slice
+from transformer_jax.plan.hlo import parse, walk
 
 SLICES = ("v4:2x2x1", "v5e:2x4", "v5p:2x2x1", "v6e:2x4")
 SIZE = 8192  # of the square matrices
 ELEMENTS = 1 << 26  # of the vector that is read and written, in float32
 
 
-def estimated_cycles(function, *shapes: tuple, device: jax.Device) -> int:
+def estimated_cycles(
+    function: Callable[..., jax.Array], *shapes: tuple[tuple[int, ...], Any], device: jax.Device
+) -> int:
+    """The compiler's estimate for a function of arrays of these shapes and dtypes."""
     sharding = SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(s, dtype, sharding=sharding) for s, dtype in shapes]
-    text = jax.jit(function).lower(*arguments).compile().as_text()
-    return sum(int(n) for n in re.findall(r'"estimated_cycles":"(\d+)"', text))
+    module = parse(jax.jit(function).lower(*arguments).compile().as_text())
+    return sum((instruction.cycles or 0) * times for instruction, times in walk(module))
 
 
 def main() -> None:
+    """Prints a row for each generation."""
     print("device          product   of peak    stream   of peak")
     for name in SLICES:
         target = tpu_slice(name)

@@ -1,18 +1,15 @@
-"""Training speed of this package against a PyTorch loop, turn by turn in one run.
+"""Training speed of this package compared with a PyTorch loop, in alternation.
 
     pip install torch    # or: ./run setup bench
     python benchmarks/training_speed.py [--source=FILE --target=FILE] [--rounds=8] [--only=f32]
 
-Each contender lives in a process of its own with the same number of threads, the
-same model and the same length-bucketed batches. They take turns, one pass over the
-batches at a time, so that a machine that slows down slows them all; the ratio is
-taken turn by turn. Tokens are real target tokens, padding not counted. The PyTorch
-loop is `benchmarks/torch_baseline.py`, as fast as its author could make it ("tuned"),
-and with the library's own fused attention and dropout ("fused"). Where the CPU has no
-bfloat16 products those contenders emulate them, slowly: leave them out with --only=f32.
+Each contender runs in a process of its own with the same number of threads, the same model and
+the same length-bucketed batches. They take turns, one pass over the batches at a time, so that a
+machine that slows down slows all of them; the ratio is taken for each turn. Tokens are real
+target tokens, without padding. The PyTorch loop is `benchmarks/torch_baseline.py`, as fast as we
+could make it ("tuned"), or with the library's own fused attention and dropout ("fused"). A CPU
+without bfloat16 products emulates them slowly; leave these contenders out with --only=f32.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -20,53 +17,62 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-MODEL = {"d_model": 256, "d_ff": 1024, "num_heads": 4, "num_layers": 3}
-VOCAB, DROPOUT = 8000, 0.1
+SIZES = {"d_model": 256, "d_ff": 1024, "num_heads": 4}
+NUM_LAYERS, VOCAB_SIZE, DROPOUT_RATE = 3, 8000, 0.1
 KEYS = ("source", "source_mask", "target", "target_mask")
 
+#: Name -> the values of `torch_baseline.BaselineConfig` that differ between the contenders.
 TORCH_VARIANTS: dict[str, dict[str, Any]] = {
-    "torch tuned bf16": {"autocast": "bf16"},
-    "torch tuned f32": {"autocast": "none"},
-    "torch fused bf16": {"autocast": "bf16", "attention": "fused", "dropout_kind": "library"},
-    "torch fused f32": {"autocast": "none", "attention": "fused", "dropout_kind": "library"},
+    "torch tuned bf16": {"dtype": "bfloat16"},
+    "torch tuned f32": {"dtype": "float32"},
+    "torch fused bf16": {"dtype": "bfloat16", "tuned": False},
+    "torch fused f32": {"dtype": "float32", "tuned": False},
 }
+#: Name -> `model.matmul_dtype`.
 JAX_VARIANTS = {"transformer_jax bf16": "bfloat16", "transformer_jax f32": "float32"}
 
+Batch = dict[str, np.ndarray]
 
-def make_batches(arguments: argparse.Namespace) -> list[dict[str, np.ndarray]]:
-    """One batch of every shape that Multi30k (or a corpus like it) is cut into."""
-    from pipeline_speed import read, synthetic_corpus
+#: Makes one pass over the batches: (seconds, real target tokens).
+Pass = Callable[[], tuple[float, int]]
+
+
+def make_batches(arguments: argparse.Namespace) -> list[Batch]:
+    """One full batch of every shape of the corpus."""
+    from pipeline_speed import synthetic_corpus
 
     from transformer_jax.data.batches import BatchPlan, make_batch
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
     from transformer_jax.data.corpus import prepare_ids
+    from transformer_jax.data.sources.files import read_lines
     from transformer_jax.data.tokenizer import train_tokenizers
 
     if arguments.source:
-        pairs = list(zip(read(arguments.source), read(arguments.target), strict=True))
+        lines = read_lines(arguments.source), read_lines(arguments.target)
+        pairs = list(zip(*lines, strict=True))
         with tempfile.TemporaryDirectory() as folder:
-            tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB), pairs)
+            tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB_SIZE), pairs)
             corpus = prepare_ids(lambda: pairs, tokenizers, Path(folder) / "ids", "benchmark")
     else:
         corpus = synthetic_corpus()
     config = BatchConfig(tokens=arguments.tokens, num_buckets=arguments.shapes)
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config)
-    found: dict[Any, dict[str, np.ndarray]] = {}
+    by_shape: dict[tuple[int, ...], Batch] = {}
     for position in range(plan.batches_per_epoch):
         batch = make_batch(corpus, plan, position)
         if batch["target_mask"].any(axis=1).all():  # full
-            found.setdefault(batch["target"].shape, batch)
-    return list(found.values())
+            by_shape.setdefault(batch["target"].shape, batch)
+    return list(by_shape.values())
 
 
-def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
-    """A function that makes one pass over the batches and returns (seconds, tokens)."""
+def jax_pass(batches: list[Batch], matmul_dtype: str) -> Pass:
+    """The training step of this package."""
     import jax
 
     from transformer_jax.cli.host_memory import keep_freed_memory
@@ -76,18 +82,16 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
     from transformer_jax.training.trainer import Trainer
 
     keep_freed_memory()
-    stack = StackConfig(num_layers=MODEL["num_layers"])
+    stack = StackConfig(num_layers=NUM_LAYERS)
     model = ModelConfig(
-        source_vocab_size=VOCAB,
-        target_vocab_size=VOCAB,
-        d_model=MODEL["d_model"],
-        d_ff=MODEL["d_ff"],
-        num_heads=MODEL["num_heads"],
+        source_vocab_size=VOCAB_SIZE,
+        target_vocab_size=VOCAB_SIZE,
         encoder=stack,
         decoder=stack,
-        dropout_rate=DROPOUT,
+        dropout_rate=DROPOUT_RATE,
+        matmul_dtype=matmul_dtype,  # type: ignore[arg-type]
+        **SIZES,  # type: ignore[arg-type]
     )
-    model = replace(model, matmul_dtype=matmul_dtype)  # type: ignore[arg-type]
     mesh = make_mesh(MeshConfig())
     trainer = Trainer(model, TrainConfig(), mesh)
     state = trainer.init()
@@ -104,35 +108,46 @@ def jax_steps(batches: list[dict[str, np.ndarray]], matmul_dtype: str) -> Any:
     return one_pass
 
 
-def torch_steps(path: Path, options: dict[str, Any]) -> Any:
-    """The same for the PyTorch loop."""
-    from torch_baseline import Baseline, BaselineConfig, load_batches
+def torch_pass(batches: list[Batch], options: dict[str, Any]) -> Pass:
+    """The PyTorch loop."""
+    from torch_baseline import Baseline, BaselineConfig
 
-    config = replace(BaselineConfig(), **MODEL, **options)
-    baseline = Baseline(config, load_batches(path))
+    config = BaselineConfig(
+        num_layers=NUM_LAYERS,
+        vocab_size=VOCAB_SIZE,
+        dropout_rate=DROPOUT_RATE,
+        **SIZES,
+        **options,
+    )
+    return Baseline(config, batches).one_pass
 
-    def one_pass() -> tuple[float, int]:
-        results = list(baseline.steps(len(baseline.batches)))
-        return sum(r[0] for r in results), sum(r[1] for r in results)
 
-    return one_pass
+def save(batches: list[Batch], path: Path) -> None:
+    """Writes the batches to an .npz; `load` is the inverse."""
+    arrays = {f"{key}_{i}": batch[key] for i, batch in enumerate(batches) for key in KEYS}
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+def load(path: Path) -> list[Batch]:
+    """The batches of an .npz."""
+    with np.load(path) as arrays:
+        count = len(arrays.files) // len(KEYS)
+        return [{key: arrays[f"{key}_{i}"] for key in KEYS} for i in range(count)]
 
 
 def work(name: str, path: Path) -> None:
-    """A contender: one pass for each line on standard input, one JSON line for each."""
+    """A contender's process: one pass, and one line of JSON, for each line on standard input."""
+    batches = load(path)
     if name in TORCH_VARIANTS:
-        one_pass = torch_steps(path, TORCH_VARIANTS[name])
+        one_pass = torch_pass(batches, TORCH_VARIANTS[name])
     else:
-        with np.load(path) as arrays:
-            count = len(arrays.files) // len(KEYS)
-            batches = [{key: arrays[f"{key}_{i}"] for key in KEYS} for i in range(count)]
-        one_pass = jax_steps(batches, JAX_VARIANTS[name])
+        one_pass = jax_pass(batches, JAX_VARIANTS[name])
     for _ in sys.stdin:
         print(json.dumps(one_pass()), flush=True)
 
 
 class Contender:
-    """The parent's end of a worker process."""
+    """A worker process, seen from the parent."""
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.rates = name, list[float]()
@@ -159,7 +174,7 @@ class Contender:
 
 
 def main() -> None:
-    """Runs the turns and prints the table."""
+    """Lets the contenders take turns and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", help="source text; default: a synthetic corpus of ids")
     parser.add_argument("--target")
@@ -177,10 +192,10 @@ def main() -> None:
     print(f"batches: {[batch['target'].shape for batch in batches]}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batches.npz"
-        np.savez(path, **{f"{k}_{i}": b[k] for i, b in enumerate(batches) for k in KEYS})  # type: ignore[arg-type]
+        save(batches, path)
         names = [name for name in (*JAX_VARIANTS, *TORCH_VARIANTS) if arguments.only in name]
         contenders = [Contender(name, path) for name in names]
-        for contender in contenders:  # compilation and first touch of memory
+        for contender in contenders:  # compiles, and grows the memory
             for _ in range(2):
                 contender.turn()
         for number in range(arguments.rounds):
@@ -190,8 +205,9 @@ def main() -> None:
         for contender in contenders:
             contender.close()
     first, ours = contenders[0].name, np.array(contenders[0].rates)
-    print(f"{MODEL}, vocabulary {VOCAB}, {len(batches)} batches a turn, {arguments.rounds} turns")
-    print(f"| contender | median tokens/s | best | {first} / it, median of the turns |")
+    print(f"{SIZES}, {NUM_LAYERS} + {NUM_LAYERS} layers, vocabulary {VOCAB_SIZE}")
+    print(f"{len(batches)} batches a turn, {arguments.rounds} turns")
+    print(f"| contender | median tokens/s | best | {first} / contender, median of the turns |")
     print("| --- | --- | --- | --- |")
     for contender in contenders:
         rates = np.array(contender.rates)

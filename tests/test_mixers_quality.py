@@ -1,4 +1,4 @@
-"""The benchmark of translation scores covers every mixer, and its rows differ as they say."""
+"""The benchmark of translation scores covers every mixer, and its rows state how they differ."""
 
 import dataclasses
 import importlib.util
@@ -38,21 +38,21 @@ def test_every_mixer_in_every_role_every_position_and_three_hybrids(benchmark):
     alone = {name: model for name, model in models.items() if not name.startswith("hybrid")}
     assert len(models) - len(alone) == 3
     for role in ("encoder", "decoder"):
-        playable = {name for name, mixer in MIXERS.items() if role not in mixer.refuses}
+        supported = {name for name, mixer in MIXERS.items() if role not in mixer.refuses}
         used = {m for model in alone.values() for m in getattr(model, role).mixers}
-        assert {kind_of(m, MIXERS) for m in used} == playable
-        places = {getattr(model, role).position for model in alone.values()}
-        assert {kind_of(place, POSITIONS) for place in places} == set(POSITIONS)
+        assert {kind_of(m, MIXERS) for m in used} == supported
+        positions = {getattr(model, role).position for model in alone.values()}
+        assert {kind_of(position, POSITIONS) for position in positions} == set(POSITIONS)
     crosses = {kind_of(model.cross, CROSS_MIXERS) for model in alone.values()}
     assert crosses == set(CROSS_MIXERS)
-    assert len(set(models.values())) == len(models) - 1  # sinusoidal positions are the recipe's own
+    assert len(set(models.values())) == len(models) - 1  # the recipe has sinusoidal positions
 
 
-def test_a_row_differs_from_the_recipe_only_where_it_says(benchmark):
-    found = benchmark.variants()
-    assert found["full"] == {}
-    assert found["linformer cross"] == {"model.cross": "linformer(rank=16)"}
-    assert found["hybrid: window, full (encoder)"] == {
+def test_a_row_holds_only_its_own_overrides(benchmark):
+    variants = benchmark.variants()
+    assert variants["full"] == {}
+    assert variants["linformer cross"] == {"model.cross": "linformer(rank=16)"}
+    assert variants["hybrid: window, full (encoder)"] == {
         "model.encoder.mixers": "window(window=4),full"
     }
 
