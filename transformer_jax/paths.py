@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 
 def as_path(where: str | os.PathLike[str]) -> epath.Path:
@@ -108,7 +108,7 @@ def _check_bucket(url: str) -> None:
     try:
         epath.Path(url).exists()
     except Exception as error:  # each storage library has its own errors
-        raise UserError(f"{url}: no access ({_first_line(error)})") from error
+        raise UserError(f"{url}: no access ({first_line(error)})") from error
 
 
 def _missing_packages() -> list[str]:
@@ -131,8 +131,4 @@ def _as_os_error(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each storage library has its own errors
-        raise OSError(None, _first_line(error), os.fspath(path)) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise OSError(None, first_line(error), os.fspath(path)) from error

@@ -31,7 +31,9 @@ def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax eval`."""
     add_run_arguments(parser)
     parser.add_argument(
-        "--split", choices=("test", "validation"), help="which set of the run's corpus (test)"
+        "--split",
+        choices=("test", "validation"),
+        help="which set of the run's corpus (default: test)",
     )
     parser.add_argument("--source", metavar="FILE", help="score this text instead of a split")
     parser.add_argument("--reference", metavar="FILE", help="the reference translation of --source")

@@ -43,6 +43,14 @@ def write_lines(lines: list[str]) -> None:
     sys.stdout.buffer.flush()
 
 
+def note_cut(num_cut: int, total: str) -> None:
+    """Tells on standard error how much of the input was cut, such as of `12 lines`."""
+    if num_cut:
+        print(
+            f"note: {num_cut} of {total} were longer than the limit and were cut", file=sys.stderr
+        )
+
+
 def file_pairs(**files: str | None) -> list[tuple[str, str]]:
     """The pairs of lines of two files.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.process_flags import end_at_once
-from transformer_jax.errors import CannotSave, UserError
+from transformer_jax.errors import CannotSave, UserError, first_line
 from transformer_jax.user_cache import user_cache
 
 #: Command -> what it does; each is the module `transformer_jax.cli.<command>`.
@@ -65,11 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_one_of_several():
             raise
-        line = (str(error).strip().splitlines() or [""])[0][:300]
-        print(
-            f"error: {type(error).__name__}: {line} (most likely another process has ended)",
-            file=sys.stderr,
-        )
+        text = f"{type(error).__name__}: {first_line(error)}"
+        print(f"error: {text} (most likely another process has ended)", file=sys.stderr)
         status = 1
     if status not in (0, STOPPED) and _is_one_of_several():
         end_at_once(status)

@@ -14,9 +14,9 @@ def add_process_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="join the other processes of this job on TPU, SLURM, Kubernetes or Open MPI",
     )
-    group.add_argument("--coordinator_address", metavar="HOST:PORT", help="of process 0")
+    group.add_argument("--coordinator_address", metavar="HOST:PORT", help="address of process 0")
     group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")
-    group.add_argument("--process_id", type=int, metavar="I", help="of this process, from 0")
+    group.add_argument("--process_id", type=int, metavar="I", help="number of this process, from 0")
 
 
 def start_processes(args: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import chunks, file_pairs, stdin_lines, write_lines
+from transformer_jax.cli.lines import chunks, file_pairs, note_cut, stdin_lines, write_lines
 from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -48,11 +48,7 @@ def run(args: argparse.Namespace) -> int:
         write_lines([f"{value:.6f}" for value in values])
         done += len(chunk)
         num_cut += scored.num_cut
-    if num_cut:
-        print(
-            f"note: {num_cut} of {done} pairs were longer than the limit and were cut",
-            file=sys.stderr,
-        )
+    note_cut(num_cut, f"{done} pairs")
     return 0
 
 

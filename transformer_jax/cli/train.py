@@ -46,7 +46,9 @@ def add_arguments(parser: Parser) -> None:
         "--plan", action="store_true", help="only print the memory and time of training"
     )
     parser.add_argument(
-        "--plan_topology", metavar="SLICE", help="plan for a TPU slice, as v5e:4x4; needs libtpu"
+        "--plan_topology",
+        metavar="SLICE",
+        help="plan for a TPU slice, such as v5e:4x4; needs libtpu",
     )
     parser.add_argument(
         "--plan_length",

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import chunks, stdin_lines, write_lines
+from transformer_jax.cli.lines import chunks, note_cut, stdin_lines, write_lines
 from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -58,9 +58,5 @@ def run(args: argparse.Namespace) -> int:
             write_lines([translations[0].text for translations in decoded.translations])
         done += len(chunk)
         num_cut += decoded.num_cut
-    if num_cut:
-        print(
-            f"note: {num_cut} of {done} lines were longer than the limit and were cut",
-            file=sys.stderr,
-        )
+    note_cut(num_cut, f"{done} lines")
     return 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 #: A process without a heartbeat for this long counts as dead, and the others end.
 HEARTBEAT_SECONDS = 30
@@ -71,8 +71,7 @@ def start(
     except (ValueError, TypeError, RuntimeError) as error:
         missing = [name for name, value in given.items() if value is None]
         advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UserError(f"cannot start several processes: {line}{advice}") from error
+        raise UserError(f"cannot start several processes: {first_line(error)}{advice}") from error
     _hide_preemption_service_from_orbax()
 
 

@@ -8,8 +8,6 @@ once it is whole; in a bucket it counts once Orbax has written `commit_success.t
 import contextlib
 import json
 import logging
-import os
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +16,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
-from transformer_jax.errors import CannotSave, UserError
+from transformer_jax.errors import CannotSave, UserError, first_line
 from transformer_jax.parallel.processes import from_first, is_first
 from transformer_jax.paths import absolute, in_bucket, move_folder, remove_folder, write_whole
 from transformer_jax.runs.damage import find_damage, write_manifest
@@ -52,18 +50,6 @@ def read_meta(workdir: epath.Path, step: int) -> Any:
         OSError, ValueError: it cannot be read.
     """
     return json.loads((checkpoint_folder(workdir, step) / "meta" / "metadata").read_text())
-
-
-def first_line(error: BaseException) -> str:
-    """The system's own words if the error holds them, else its first line."""
-    text = str(error)
-    system = re.search(r"os_error_code='(\d+)'", text)  # TensorStore's
-    if system:
-        return os.strerror(int(system[1]))
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    lines = text.strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]
 
 
 class Checkpoints:

@@ -14,14 +14,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import Config, from_json, override
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.models.api import abstract_params, logical_axes
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
     checkpoint_folder,
     checkpoint_steps,
-    first_line,
     read_meta,
 )
 from transformer_jax.runs.damage import find_damage

@@ -28,7 +28,7 @@ from transformer_jax.data.sources.base import (
 )
 from transformer_jax.data.sources.files import file_digest, read_lines
 from transformer_jax.data.tensorflow import import_tensorflow
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 _FOLDER_NAMES = ("translatefolder", "translate_folder", "tfds.translatefolder")
 _READ_BATCH = 1000
@@ -68,7 +68,7 @@ class Tfds(Source):
             examples = builder.as_dataset(split=split_name, **reading)
         except (ValueError, AssertionError) as error:
             raise UserError(
-                f'{self.name}: bad split "{split_name}" ({_first_line(error)})'
+                f'{self.name}: bad split "{split_name}" ({first_line(error)})'
             ) from error
         for batch in examples.batch(_READ_BATCH).as_numpy_iterator():
             for source, target in zip(*(batch[language] for language in languages), strict=True):
@@ -157,7 +157,7 @@ def _folder_builder(name: str, data_dir: str | None) -> Any:
                 pass
         raise UserError(
             f"{data_dir}: expected only LANGUAGE.SPLIT.txt files, with as many lines in each "
-            f"language ({_first_line(error)})"
+            f"language ({first_line(error)})"
         ) from error
 
 
@@ -190,7 +190,7 @@ def _named_builder(name: str, data_dir: str | None) -> Any:
                 f'data.source.name={name}: {set_name} has no configuration "{config}"; '
                 f"it has {', '.join(near)}{', ...' if len(configs) > len(near) else ''}"
             ) from None
-        raise UserError(f"data.source.name={name}: {_first_line(error)}") from error
+        raise UserError(f"data.source.name={name}: {first_line(error)}") from error
 
 
 def _configs(set_name: str) -> list[str]:
@@ -262,7 +262,7 @@ def _prepare(builder: Any, name: str) -> None:
     except Exception as error:  # network, checksums, disk, manual downloads: no common type
         raise UserError(
             f"data.source.name={name}: could not be prepared in {builder.data_path} "
-            f"({type(error).__name__}: {_first_line(error)})"
+            f"({type(error).__name__}: {first_line(error)})"
         ) from error
 
 
@@ -275,8 +275,3 @@ def _check_split(builder: Any, name: str, split: str) -> None:
 
 def _names_in_split(split: str) -> list[str]:
     return [part.split("[")[0].strip() for part in split.split("+")]
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
