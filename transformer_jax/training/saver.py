@@ -24,15 +24,19 @@ _LOGGER = logging.getLogger(__name__)
 class Record:
     """The evaluations of a run so far."""
 
-    best_bleu: StrictFloat = -1.0
-    best_step: StrictInt = -1
-    evaluations_since_best: StrictInt = 0
+    best_bleu: StrictFloat
+    best_step: StrictInt
+    evaluations_since_best: StrictInt
 
     def with_bleu(self, bleu: float, step: int) -> "Record":
         """The record after one more evaluation."""
         if bleu > self.best_bleu:
-            return Record(bleu, step)
+            return Record(bleu, step, evaluations_since_best=0)
         return replace(self, evaluations_since_best=self.evaluations_since_best + 1)
+
+
+#: Of a run without evaluations.
+_EMPTY = Record(best_bleu=-1.0, best_step=-1, evaluations_since_best=0)
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,14 @@ class Saver:
                 self._checkpoints.close()
 
     def restore(self, abstract: TrainState) -> tuple[int, TrainState | None, Record]:
-        """(steps done, state, record) of the run so far; (0, None, Record()) of a new run.
+        """(steps done, state, record) of the run so far; without state for a new run.
 
         Raises:
             UserError: the newest checkpoint is of another model, of other data, or its meta is
                 not what `save` writes.
         """
         if self._workdir is None or self._checkpoints is None or self._checkpoints.newest is None:
-            return 0, None, Record()
+            return 0, None, _EMPTY
         step = self._checkpoints.newest
         items, saved = self._checkpoints.restore(abstract.to_items())
         try:
