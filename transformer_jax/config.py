@@ -159,7 +159,7 @@ def _explained(cls: type, error: ValidationError, prefix: str) -> str:
         for field_name, hint in get_type_hints(cls, include_extras=True).items():
             mark = mark_of(hint)
             for kind, variant in mark.family.items() if isinstance(mark, OneOf) else ():
-                if name in variant.__dataclass_fields__:
+                if name in {field.name for field in dataclasses.fields(variant)}:
                     spelled = f"{place}{field_name}='{kind}({name}={value})'"
                     return f"{key}: no such key; it is an option of a variant: {spelled}"
         names = [field.name for field in dataclasses.fields(cls)]

@@ -96,9 +96,8 @@ def fit(
         saver = stack.enter_context(
             Saver(path, train.keep_checkpoints, identity or {}, files or {})
         )
-        start, state, record = saver.restore(trainer.abstract)
-        if state is None:
-            state = trainer.init()
+        start, saved, record = saver.restore(trainer.abstract)
+        state = trainer.init() if saved is None else saved
         report = Reporter(
             train,
             trainer.schedule,
