@@ -1,10 +1,10 @@
 """What several test files share."""
 
+import ctypes
 import gc
 import logging
 import os
-import shutil
-import tempfile
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,17 +30,11 @@ def pytest_configure(config):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
-    # What one test has compiled, the next, in whichever process, reads from here.
+    # What one test has compiled, the others read from here, in this run and in later ones.
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        config.compiled = tempfile.mkdtemp(prefix="compiled-")
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = config.compiled
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "compiled")
+        os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(1 << 30)  # bytes; oldest go first
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
-
-
-def pytest_unconfigure(config):
-    """Only the process that made the folder removes it."""
-    if compiled := getattr(config, "compiled", None):
-        shutil.rmtree(compiled, ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,6 +45,8 @@ def release_compiled_programs():
 
     jax.clear_caches()
     gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory to the system
 
 
 @pytest.fixture(autouse=True)
