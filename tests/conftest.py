@@ -55,6 +55,7 @@ def silent_package():
     yield
     package = logging.getLogger("transformer_jax")
     package.setLevel(logging.NOTSET)
+    package.propagate = True
     for handler in package.handlers[:]:
         if not isinstance(handler, logging.NullHandler):
             package.removeHandler(handler)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_a_library_is_silent_until_the_caller_asks(capfd):
     LOGGER.info("hello")
     LOGGER.warning("careful")
     assert capfd.readouterr().err == "hello\nnote: careful\n"
+
+
+def test_a_handler_of_the_root_logger_does_not_show_messages_twice(capsys, monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [logging.StreamHandler(sys.stderr)])  # absl adds one
+    log_to_console()
+    LOGGER.info("once")
+    assert capsys.readouterr().err == "once\n"
 
 
 def test_other_processes_than_the_first_are_silent(tmp_path, capsys, monkeypatch):

@@ -30,6 +30,7 @@ def log_to_console() -> None:
     if not any(isinstance(handler, _Console) for handler in _PACKAGE.handlers):
         _PACKAGE.addHandler(_Console())
     _PACKAGE.setLevel(logging.INFO)
+    _PACKAGE.propagate = False  # absl gives the root logger a handler, which would show all twice
 
 
 class RunLog(logging.handlers.MemoryHandler):
