@@ -100,6 +100,8 @@ def test_json_round_trip(tmp_path):
             lambda raw: raw["train"].update(stepz=3),
             "config.json: train.stepz: no such key; did you mean train.steps?",
         ),
+        # "dataset" resembles no key, so none is suggested.
+        (lambda raw: raw["data"].update(dataset="x"), "data.dataset: no such key (keys: source,"),
         (lambda raw: raw["train"].update(steps="x"), "train.steps"),
     ],
 )

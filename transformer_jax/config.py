@@ -163,8 +163,9 @@ def _explained(cls: type, error: ValidationError, prefix: str) -> str:
                     spelled = f"{place}{field_name}='{kind}({name}={value})'"
                     return f"{key}: no such key; it is an option of a variant: {spelled}"
         names = [field.name for field in dataclasses.fields(cls)]
-        nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
-        return f"{key}: no such key; did you mean {place}{nearest}? (keys: {', '.join(names)})"
+        nearest = difflib.get_close_matches(name, names, n=1)
+        similar = f"; did you mean {place}{nearest[0]}?" if nearest else ""
+        return f"{key}: no such key{similar} (keys: {', '.join(names)})"
     if first["type"] == "dataclass_type":
         return f"{key} is a group of keys: set one of them, not all"
     if isinstance(value, str | int | float):
