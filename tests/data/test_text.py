@@ -100,6 +100,8 @@ def test_no_training_text(files: DataConfig) -> None:
     for data in (DataConfig(), change(files, train_source=(), train_target=())):
         with pytest.raises(UserError, match=r"no training text: give data\.source\.train_source"):
             check_splits(data)
+    with pytest.raises(UserError, match=r"no training text: give data\.source\.train_source"):
+        resolve(DataConfig())  # rather than to ask for the languages
     data = DataConfig(source_language="en", target_language="de")
     assert "no train set: give data.source.train_source" in failure(data)
 

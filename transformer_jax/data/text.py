@@ -13,6 +13,7 @@ from typing import Self
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, cannot_write, prepare_ids
 from transformer_jax.data.sources.base import Pair, Split, absolute_name
+from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer import Tokenizers, TokenizerTraining
 from transformer_jax.errors import UserError
 from transformer_jax.user_cache import user_cache
@@ -24,8 +25,10 @@ def resolve(data: DataConfig) -> DataConfig:
     """`data` with both languages set and absolute file names.
 
     Raises:
-        UserError: a language is neither set nor known to the source.
+        UserError: a language is neither set nor known to the source, or no file is named.
     """
+    if isinstance(data.source, Files) and not data.source.train_source:
+        raise _no_training_text()
     source_language, target_language = data.languages
     return dataclasses.replace(
         data,
@@ -45,6 +48,13 @@ def has_split(data: DataConfig, split: Split) -> bool:
     return data.source.has(split) or (split == "validation" and _num_held_out(data, split) > 0)
 
 
+def _no_training_text() -> UserError:
+    return UserError(
+        "no training text: give data.source.train_source and data.source.train_target (files), or "
+        "another source such as data.source='tfds(name=wmt14_translate/de-en)'"
+    )
+
+
 def check_splits(data: DataConfig) -> None:
     """Checks before training that each split that the config names can be read.
 
@@ -52,10 +62,7 @@ def check_splits(data: DataConfig) -> None:
         UserError: it can't, or there is no training text.
     """
     if not data.source.has("train"):
-        raise UserError(
-            "no training text: give data.source.train_source and data.source.train_target "
-            "(files), or another source such as data.source='tfds(name=wmt14_translate/de-en)'"
-        )
+        raise _no_training_text()
     data.source.has("validation")
     data.source.has("test")
 
