@@ -1,4 +1,4 @@
-"""Translates a test set with a trained model and scores the result by sacrebleu.
+"""Translates a test set with a trained model and scores the result with sacreBLEU.
 
     transformer-jax eval --workdir=runs/quickstart
     transformer-jax eval --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5

@@ -1,7 +1,9 @@
 """Lists the recipes that come with the package, with their measured scores.
 
-transformer-jax recipes
-transformer-jax train --config=quickstart --workdir=runs/quickstart
+    transformer-jax recipes
+    transformer-jax train --config=quickstart --workdir=runs/quickstart
+
+To change a recipe, copy its file and give the copy as --config.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Translates standard input: one line in, one line out, in order; empty lines stay empty.
 
-    transformer-jax translate --workdir=runs/quickstart < in.de > out.en
+    transformer-jax translate --workdir=runs/quickstart < in.en > out.de
 
 With --n_best=N, each input line gives up to N output lines, best first, of the form
 `line number <TAB> score <TAB> log-probability <TAB> translation`.

@@ -18,10 +18,10 @@ class DataConfig:
     """A parallel corpus and the direction to translate in."""
 
     source: Annotated[Source, OneOf(SOURCES)] = Files()
-    source_language: str | None = None  #: translate from; none = as the files end (train.en)
-    target_language: str | None = None  #: translate into; none = as the files end (train.de)
-    validation_from_train: PositiveInt | None = None  #: hold out so many, if the source has no set
-    cache_dir: str | None = None  #: of the ids; none = <user cache>/transformer_jax/ids
+    source_language: str | None = None  #: translate from; none = the file ending (train.en)
+    target_language: str | None = None  #: translate into; none = the file ending (train.de)
+    validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
+    cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property
     def languages(self) -> Languages:
