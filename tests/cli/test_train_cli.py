@@ -237,7 +237,9 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_pat
     assert len(started) == 3
 
 
-def test_sigterm_saves_and_the_same_command_continues(place, trained, tmp_path, monkeypatch):
+def test_sigterm_saves_and_the_same_command_continues(
+    place, trained, tmp_path, monkeypatch, capsys
+):
     """A real signal, after the third step; then to the end of the run that had none."""
     log = Reporter.log
 
@@ -251,6 +253,7 @@ def test_sigterm_saves_and_the_same_command_continues(place, trained, tmp_path, 
         with monkeypatch.context() as patch:
             patch.setattr(Reporter, "log", log_and_signal)
             assert main(train_command(place, tmp_path / "run")) == 143
+        assert "stopped and saved; the same command continues the run" in capsys.readouterr().err
         assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["3"]
         assert main(train_command(place, tmp_path / "run")) == 0
     finally:

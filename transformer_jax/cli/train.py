@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     stop = StopOnSignals()
     training.run(config, args.workdir, should_stop=stop, progress=not args.no_progress)
     if stop.stopped:
+        _LOGGER.info("stopped and saved; the same command continues the run")
         return STOPPED
     if is_first():
         _report(args.workdir)
