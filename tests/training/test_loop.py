@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -182,6 +183,17 @@ def test_the_time_left_leaves_compilation_out():
     report.close()
 
 
+def test_the_time_left_leaves_out_what_comes_before_the_second_step():
+    report = Reporter(replace(TRAIN, log_every=9), lambda _: 0.1, None, 0, progress=True, began=0.0)
+    time.sleep(0.5)  # as the start of the input pipeline takes
+    report.log(1, {"skipped_in_a_row": jnp.zeros(())})
+    assert report._bar.format_dict["elapsed"] < 0.5
+    with report.pause():
+        time.sleep(0.5)
+    assert report._bar.format_dict["elapsed"] < 0.5
+    report.close()
+
+
 def test_metrics_are_json_lines_with_finite_numbers(undisturbed):
     folder, _ = undisturbed
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -193,7 +205,7 @@ def test_metrics_are_json_lines_with_finite_numbers(undisturbed):
     assert list((folder / "tensorboard").iterdir())
 
 
-def test_early_stopping_waits_as_long_as_it_says(tmp_path):
+def test_early_stopping_waits_as_long_as_it_says(tmp_path, logged):
     train = replace(TRAIN, steps=40, evaluate_every=2, early_stopping=3, checkpoint_every=100)
     scores = iter([5.0, 7.0, 6.0, 6.0, 6.0, 9.0])
     state = fit(
@@ -204,6 +216,8 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path):
         evaluate=lambda params, step: {"bleu": next(scores)},
     )
     assert state.step == 10
+    expected = "stopped early: no better validation BLEU in 3 evaluations since step 4 (7.00)"
+    assert logged()[-1] == expected
     again = fit(
         toy.MODEL,
         train,
@@ -211,6 +225,7 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path):
         workdir=tmp_path,
         evaluate=lambda params, step: {"bleu": 100.0},
     )
+    assert logged()[-1] == expected
     assert again.step == 10, "a run that stopped early starts again when it is called again"
 
 

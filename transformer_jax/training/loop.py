@@ -6,6 +6,7 @@ parameters of a run that was never interrupted.
 """
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,8 @@ from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.saver import Record, Saver
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Batches from a position on; position p is the p-th batch of the run.
 BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
@@ -141,6 +144,13 @@ def fit(
                 save(step, best=is_best)
             if stopping:
                 break
+        if _stopped_early(train, record):
+            _LOGGER.info(
+                "stopped early: no better validation BLEU in %d evaluations since step %d (%.2f)",
+                record.evaluations_since_best,
+                record.best_step,
+                record.best_bleu,
+            )
     if ended is not None:
         fewer = f", or set train.steps={ended}" if ended else ""
         raise UserError(

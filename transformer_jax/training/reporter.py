@@ -78,6 +78,7 @@ class Reporter:
             self._began = None
             self._interval_start, self._paused = time.perf_counter(), 0.0
             self._untimed_steps = 1
+            self._bar.unpause()  # its clock starts after the first step
         if step % self._train.log_every == 0 or step == self._train.steps:
             self._flush(step)
         self._bar.update()
@@ -169,7 +170,9 @@ class Reporter:
         seconds = time.perf_counter() - before
         self._paused += seconds
         if not self._bar.disable:
-            self._bar.last_print_t += seconds  # tqdm measures its smoothed rate from here
+            # tqdm measures its smoothed rate from the one, its mean rate from the other.
+            self._bar.last_print_t += seconds
+            self._bar.start_t += seconds
 
     def close(self) -> None:
         """Ends the bar and closes the files."""
