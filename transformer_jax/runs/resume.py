@@ -77,17 +77,18 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
         UserError: rule 4, or the folder holds checkpoints without a config, or a language is not
             named.
     """
+    has_config = (workdir / "config.json").exists()
+    if not has_config and (workdir / "checkpoints").exists():
+        raise UserError(
+            f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
+        )
     config = validated(config)
     given = dataclasses.replace(
         config,
         data=text.resolve(config.data),
         tokenizer=_with_absolute_paths(config.tokenizer),
     )
-    if not (workdir / "config.json").exists():
-        if (workdir / "checkpoints").exists():
-            raise UserError(
-                f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
-            )
+    if not has_config:
         return Start(_filled_in(given), is_new=True, has_folder=False)
     old = read_config(workdir)
     config = _taken_from(old, given)
