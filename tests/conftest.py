@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import shapes
+from tests.followed_page import followed
 from tests.oracles import missing
 
 ROOT = Path(__file__).parents[1]
@@ -89,6 +90,13 @@ def texts(tmp_path_factory) -> Path:
         (folder / f"train.{language}").write_text("".join(lines[:300]), encoding="utf-8")
         (folder / f"test.{language}").write_text("".join(lines[300:]), encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="module")
+def tree(request, tmp_path_factory):
+    """A copy of the repository in which the page `PAGE` of the test's module was followed."""
+    with followed(request.module.PAGE, tmp_path_factory.mktemp("followed")) as tree:
+        yield tree
 
 
 @pytest.fixture(scope="session")

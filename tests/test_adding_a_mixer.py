@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 
 from tests import followed_page
+from tests.followed_page import copied
 
 PAGE = "adding_a_mixer.md"
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    with followed_page.followed(PAGE, tmp_path_factory.mktemp("followed")) as tree:
-        yield tree
-
-
-def copied(tree, name):
-    return followed_page.copied(tree, name)
 
 
 def config(**overrides):

@@ -4,18 +4,9 @@ import jax
 import pytest
 
 from tests import followed_page
+from tests.followed_page import copied
 
 PAGE = "adding_a_norm_or_feed_forward.md"
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    with followed_page.followed(PAGE, tmp_path_factory.mktemp("followed")) as tree:
-        yield tree
-
-
-def copied(tree, name):
-    return followed_page.copied(tree, name)
 
 
 def test_no_line_is_longer_than_the_linter_allows():
