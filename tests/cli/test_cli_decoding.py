@@ -173,6 +173,25 @@ def test_translate_n_best_and_sampling(run_folder, command):
     assert command(*sample, "--method.seed=2", stdin=stdin) != first
 
 
+def test_translate_and_score_with_a_prefix(run_folder, command):
+    folder, _ = run_folder
+    stdin = b"the dog\n\na cat\n"
+    prefix = "--target_prefix=his book"
+    status, out, _ = command("translate", f"--workdir={folder}", prefix, stdin=stdin)
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("his book") and lines[1] == "" and lines[2].startswith("his book")
+    # Given the prefix, the rest is more probable than all of it.
+    given = command("score", f"--workdir={folder}", prefix, stdin=b"the dog\tsees\n")[1]
+    whole = command("score", f"--workdir={folder}", stdin=b"the dog\this book sees\n")[1]
+    assert float(whole) < float(given) < 0
+    status, _, err = command(
+        "translate", f"--workdir={folder}", f"--target_prefix={'the ' * 40}", stdin=stdin
+    )
+    assert status == 2
+    assert "target_prefix of sentence 1: 40 pieces, at most 31 fit" in err
+
+
 def test_score_agrees_with_translate(run_folder, command, tmp_path):
     folder, _ = run_folder
     sources, targets = sentences(5, 6), sentences(6, 6)

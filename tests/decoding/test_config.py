@@ -54,3 +54,5 @@ def test_training_evaluates_greedily():
 
 def test_max_target_length():
     assert DecodeConfig(max_length_factor=1.5, max_length_offset=10).max_target_length(7) == 21
+    config = DecodeConfig(max_length_factor=0.0, max_length_offset=4)
+    assert [config.max_target_length(7, prefix) for prefix in (0, 3, 4, 9)] == [4, 4, 5, 10]

@@ -31,6 +31,7 @@ class LetterTokenizer:
 class CopyConfig:
     number: int  # of the fixture's translators: programs of one are not reused by the next
     max_length: int
+    target_vocab_size: int = VOCAB_SIZE
 
 
 class CopyModel:

@@ -229,3 +229,73 @@ def test_a_batch_holds_sentences_of_one_padded_length():
     assert all(len({row.length for row in batch}) == 1 for batch in found)
     assert max(map(len, found)) == 8
     assert len(found) <= 50 / 8 + 5  # full, but for the last of each of five lengths
+
+
+def test_a_translation_begins_with_its_prefix(make_translator):
+    translator = make_translator(sharpness=4.0, method=Beam(beam_size=3))
+    sources = texts(7, 9, longest=20)
+    sources[4] = ""
+    prefixes = ["xy", "", "q", sources[3][:4], "zz", "a" * 30, "b", "", "cd"]
+    found = translator.decode(sources, target_prefix=prefixes).translations
+    assert found[4][0].text == ""
+    for source, prefix, translations in zip(sources, prefixes, found, strict=True):
+        if source:
+            assert all(each.text.startswith(prefix) for each in translations)
+            alone = translator.decode([source], target_prefix=[prefix], batch_size=1)
+            assert [t.tokens for t in alone.translations[0]] == [t.tokens for t in translations]
+    # As ids, by another way to ask for it, and none at all.
+    ids = [translator.tokenizers.target.encode(prefix) for prefix in prefixes]
+    assert translator.decode(sources, target_prefix=ids).translations == found
+    assert translator.n_best(sources, 1, target_prefix=prefixes) == [each[:1] for each in found]
+    assert translator.translate(sources, target_prefix="") == translator.translate(sources)
+
+
+def test_the_prefix_of_all_sentences_is_in_the_config(make_translator):
+    translator = make_translator(sharpness=4.0, target_prefix="ab")
+    sources = texts(8, 3)
+    found = translator.translate(sources)
+    assert all(text.startswith("ab") for text in found)
+    assert make_translator(sharpness=4.0).translate(sources, target_prefix="ab") == found
+    assert not any(
+        text.startswith("ab") for text in translator.translate(sources, target_prefix="")
+    )
+
+
+def test_pieces_of_the_prefix_are_not_scored(make_translator):
+    translator = make_translator(sharpness=4.0)
+    sources, prefixes = texts(9, 6, longest=20), ["xy", "", "q", "a" * 30, "b", "cd"]
+    best = [found[0] for found in translator.n_best(sources, 1, target_prefix=prefixes)]
+    rest = [t.tokens[len(prefix) : -1] for t, prefix in zip(best, prefixes, strict=True)]
+    scored = translator.score_pairs(sources, rest, target_prefix=prefixes)
+    np.testing.assert_allclose(scored.log_probs, [t.log_prob for t in best], rtol=1e-5)
+    assert scored.num_tokens.tolist() == [len(ids) + 1 for ids in rest]
+    # The chain rule, with all pieces scored.
+    whole = translator.score(sources, [t.tokens[:-1] for t in best])
+    assert (whole < scored.log_probs).tolist() == [bool(prefix) for prefix in prefixes]
+    other = translator.score(sources, ["a"] * 6, target_prefix=prefixes)
+    both = translator.score(sources, [prefix + "a" for prefix in prefixes])
+    np.testing.assert_allclose(whole - scored.log_probs, both - other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        (["a"], "target_prefix: 1 prefixes for 2 sentences"),
+        (["a", "b" * 64], "target_prefix of sentence 2: 64 pieces, at most 63 fit"),
+        (["a", [4, 2]], "target id 2 is not a piece: they are 3 to 31"),
+        ([[32], []], "target id 32 is not a piece"),
+    ],
+)
+def test_a_wrong_prefix_is_named(make_translator, prefix, message):
+    translator = make_translator()
+    with pytest.raises(UserError, match=message):
+        translator.translate(["ab", "c"], target_prefix=prefix)
+    with pytest.raises(UserError, match=message):
+        translator.score(["ab", "c"], ["ab", "c"], target_prefix=prefix)
+
+
+def test_without_a_prefix_no_work_is_compiled_for_it(make_translator, monkeypatch):
+    monkeypatch.setattr(
+        "transformer_jax.translation.model_calls.force_prefix", lambda *_: pytest.fail("called")
+    )
+    make_translator().translate(["hello"])

@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--per_token", action="store_true", help="divide by the number of target pieces and EOS"
     )
-    parser.add_config(DecodeConfig, title=DECODING, only=["batch_size"])
+    parser.add_config(DecodeConfig, title=DECODING, only=["batch_size", "target_prefix"])
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,8 +19,9 @@ class DecodeConfig:
     """The decoding method, and the limits on length.
 
     A target may hold at most `ceil(max_length_factor * source_length) + max_length_offset`
-    tokens, EOS included on both sides. The limit depends on the sentence alone, so its
-    translation does not depend on the sentences that share its batch.
+    tokens, EOS included on both sides, or its prefix and EOS if that is more. The
+    limit depends on the sentence alone, so its translation does not depend on the sentences that
+    share its batch.
     """
 
     method: Annotated[Method, OneOf(METHODS)] = Beam()
@@ -29,11 +30,13 @@ class DecodeConfig:
     max_source_length: Annotated[int, Ge(2)] = (
         256  #: longer input (EOS included) is cut and counted
     )
+    target_prefix: str = ""  #: text that every translation begins with
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
-    def max_target_length(self, source_length: int) -> int:
+    def max_target_length(self, source_length: int, prefix_length: int = 0) -> int:
         """Most target tokens, EOS included, for a source of `source_length` tokens."""
-        return math.ceil(self.max_length_factor * source_length) + self.max_length_offset
+        free = math.ceil(self.max_length_factor * source_length) + self.max_length_offset
+        return max(free, prefix_length + 1)
 
 
 def while_training(config: DecodeConfig) -> DecodeConfig:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from transformer_jax.decoding.base import Hypotheses, Method
+from transformer_jax.decoding.base import Hypotheses, Method, Step
+from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.sharding import constrain
@@ -27,6 +28,7 @@ class Sources(NamedTuple):
     mask_BS: Any  #: True at real tokens
     max_lengths_B: Any  #: int32, the longest target of each, EOS included; 0 in padding rows
     numbers_B: Any  #: int32, each sentence's place in the input; samples depend on it
+    prefix_BT: Any = None  #: int32, the first target pieces, then PAD; T: `max_length`. None: free
 
 
 class Pairs(NamedTuple):
@@ -36,6 +38,7 @@ class Pairs(NamedTuple):
     source_mask_BS: Any  #: True at real tokens
     target_BT: Any  #: int32
     target_mask_BT: Any  #: True at real tokens
+    num_forced_B: Any = None  #: int32, first target pieces that are given, not scored. None: 0
 
 
 def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
@@ -73,12 +76,15 @@ def decode_batch(
             )
         )
 
-        def step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+        def model(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
             logits_BZV, state = api.decode_step(
                 model_config, params, tokens_BZ, position, state, sentence
             )
             return constrain(logits_BZV, "batch", None, None), _by_sentence(state)
 
+        step: Step = model
+        if sources.prefix_BT is not None:
+            step = force_prefix(step, sources.prefix_BT)
         return _by_sentence(
             method.search(
                 step, state, sources.max_lengths_B, sources.numbers_B, key, max_length=max_length
@@ -90,8 +96,8 @@ def decode_batch(
 def score_batch(
     params: Any, pairs: Pairs, *, model_config: ModelConfig, mesh: Mesh | None = None
 ) -> jax.Array:
-    """log p(target | source) of each row, float32 [B], in nats."""
-    source_BS, source_mask_BS, target_BT, target_mask_BT = pairs
+    """log p(target | source, forced pieces) of each row, float32 [B], in nats."""
+    source_BS, source_mask_BS, target_BT, target_mask_BT, num_forced_B = pairs
     target_in_BT = api.shift_right(target_BT)
     with _on(mesh):
         logits_BTV = constrain(
@@ -101,4 +107,7 @@ def score_batch(
             "batch",
         )
     nll_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, target_BT)
-    return -jnp.where(target_mask_BT, nll_BT, 0.0).sum(axis=1)
+    scored_BT = target_mask_BT
+    if num_forced_B is not None:
+        scored_BT &= jnp.arange(target_BT.shape[1]) >= num_forced_B[:, None]
+    return -jnp.where(scored_BT, nll_BT, 0.0).sum(axis=1)

@@ -13,8 +13,9 @@ class Row(NamedTuple):
 
     number: int  #: its place in the input
     source: list[int]
-    target: list[int]
+    target: list[int]  #: to be scored; when translating, the prefix
     length: int  #: what it is padded to
+    num_forced: int = 0  #: pieces at the start of `target` that are not scored
 
 
 def padded_length(length: int, limit: int) -> int:

@@ -39,6 +39,9 @@ Progress = Callable[[int], None]
 #: Most [rows, length] slots of a batch that is only scored: its logits are [slots, V].
 _SCORING_SLOTS = 4096
 
+#: The first pieces of a target: one text for all sentences, or for each a text or ids.
+Prefixes = str | Sequence[str | Sequence[int]]
+
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
@@ -48,8 +51,8 @@ class Translation:
 
     text: str  #: one line
     score: float  #: what it was ranked by: log_prob / length penalty
-    log_prob: float  #: log p(target | source) in nats, EOS included
-    tokens: tuple[int, ...]  #: target ids, EOS included
+    log_prob: float  #: log p(target | source, prefix) in nats, EOS included
+    tokens: tuple[int, ...]  #: target ids, prefix and EOS included
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Scored:
     """Log-probabilities of given translations."""
 
     log_probs: np.ndarray  #: float32 [N], nats, EOS included
-    num_tokens: np.ndarray  #: int32 [N], target pieces, EOS included
+    num_tokens: np.ndarray  #: int32 [N], target pieces after the prefix, EOS included
     num_cut: int  #: pairs of which one side was cut to fit the limit
 
 
@@ -109,15 +112,25 @@ class Translator:
         other._compiled = self._compiled
         return other
 
-    def translate(self, sources: Sequence[str], **overrides: Any) -> list[str]:
+    def translate(
+        self, sources: Sequence[str], *, target_prefix: Prefixes | None = None, **overrides: Any
+    ) -> list[str]:
         """The best translation of each sentence; an empty line stays empty.
 
-        `overrides` are fields of `DecodeConfig`, such as `method=Beam(beam_size=8)`.
+        See `decode` for `target_prefix`. `overrides` are fields of `DecodeConfig`, such as
+        `method=Beam(beam_size=8)`.
         """
-        decoded = self.decode(sources, **overrides)
+        decoded = self.decode(sources, target_prefix=target_prefix, **overrides)
         return [translations[0].text for translations in decoded.translations]
 
-    def n_best(self, sources: Sequence[str], n: int, **overrides: Any) -> list[list[Translation]]:
+    def n_best(
+        self,
+        sources: Sequence[str],
+        n: int,
+        *,
+        target_prefix: Prefixes | None = None,
+        **overrides: Any,
+    ) -> list[list[Translation]]:
         """At most `n` translations of each sentence, best first.
 
         The method is given more hypotheses if it has fewer than `n`.
@@ -128,13 +141,16 @@ class Translator:
         if n < 1:
             raise UserError(f"n_best={n}: must be at least 1")
         method = override(self.decode_config, overrides, prefix="decode.").method.with_hypotheses(n)
-        decoded = self.decode(sources, **(overrides | {"method": method}))
+        decoded = self.decode(
+            sources, target_prefix=target_prefix, **(overrides | {"method": method})
+        )
         return [translations[:n] for translations in decoded.translations]
 
     def decode(
         self,
         sources: Sequence[str],
         *,
+        target_prefix: Prefixes | None = None,
         first_id: int = 0,
         progress: Progress | None = None,
         **overrides: Any,
@@ -143,23 +159,29 @@ class Translator:
 
         Args:
           sources: one sentence each.
+          target_prefix: what each translation begins with, instead of the config's. The
+            translation contains it; its pieces are not scored.
           first_id: the number of the first sentence; samples depend on these numbers.
           progress: called as sentences are finished.
           **overrides: fields of `DecodeConfig`.
 
         Raises:
-          UserError: an unknown field, or a value out of its range.
+          UserError: an unknown field, or a value out of its range; or prefixes that are not as
+            many as the sentences, not ids of target pieces, or too long for the model.
         """
         began = time.perf_counter()
         config = override(self.decode_config, overrides, prefix="decode.")
         limit = self._limit(config)
+        prefixes = self._prefixes(target_prefix, config, len(sources))
+        forced = any(prefixes)
         rows, num_cut = [], 0
-        for index, text in enumerate(sources):
+        for index, (text, prefix) in enumerate(zip(sources, prefixes, strict=True)):
             ids = self.tokenizers.source.encode(text) if text.strip() else []
             if ids:
                 num_cut += len(ids) >= limit
                 source = [*ids[: limit - 1], EOS_ID]
-                rows.append(Row(index, source, [], padded_length(len(source), limit)))
+                length = padded_length(max(len(source), len(prefix) + 1), limit)
+                rows.append(Row(index, source, prefix, length))
         empty = Translation("", 0.0, 0.0, ())
         translations: list[list[Translation]] = [[empty] for _ in sources]
         if progress and len(rows) < len(sources):
@@ -171,7 +193,8 @@ class Translator:
             key = lay_out(key, replicated(self._mesh))
 
         def max_length(batch: list[Row]) -> int:
-            longest = config.max_target_length(batch[0].length)
+            length = batch[0].length
+            longest = config.max_target_length(length, length if forced else 0)
             return min(longest, self.model_config.max_length)
 
         def start(batch: list[Row]) -> Hypotheses:
@@ -179,11 +202,17 @@ class Translator:
                 [row.source for row in batch], num_rows, batch[0].length
             )
             limits_B, numbers_B = np.zeros((2, num_rows), np.int32)
-            limits_B[: len(batch)] = [config.max_target_length(len(row.source)) for row in batch]
+            limits_B[: len(batch)] = [
+                config.max_target_length(len(row.source), len(row.target)) for row in batch
+            ]
             numbers_B[: len(batch)] = [first_id + row.number for row in batch]
+            arrays = Sources(source_BS, source_mask_BS, limits_B, numbers_B)
+            if forced:
+                prefix_BT, _ = pad([row.target for row in batch], num_rows, max_length(batch))
+                arrays = arrays._replace(prefix_BT=prefix_BT)
             hypotheses = decode_batch(
                 self.params,
-                self._split(Sources(source_BS, source_mask_BS, limits_B, numbers_B)),
+                self._split(arrays),
                 key,
                 model_config=self.model_config,
                 method=config.method.static,
@@ -200,31 +229,56 @@ class Translator:
                 progress(len(batch))
 
         def program(batch: list[Row]) -> Any:
-            return config.method.static, num_rows, batch[0].length, max_length(batch)
+            return config.method.static, num_rows, batch[0].length, max_length(batch), forced
 
         in_batches = batches(rows, lambda length: num_rows)
         compile_seconds = self._run(in_batches, start, finish, program)
         return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
-        """Log p(target | source) in nats, EOS included, of each pair: float32 [N]."""
-        return self.score_pairs(sources, targets).log_probs
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | Sequence[int]],
+        *,
+        target_prefix: Prefixes | None = None,
+    ) -> np.ndarray:
+        """Log p(target | source) in nats, EOS included, of each pair: float32 [N].
 
-    def score_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> Scored:
+        Args:
+          sources: one sentence each.
+          targets: their translations, as texts or as ids without EOS.
+          target_prefix: as in `decode`: what precedes each target, and is not scored.
+
+        Raises:
+          UserError: as `decode`; or not as many targets as sources.
+        """
+        return self.score_pairs(sources, targets, target_prefix=target_prefix).log_probs
+
+    def score_pairs(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | Sequence[int]],
+        *,
+        target_prefix: Prefixes | None = None,
+    ) -> Scored:
         """As `score`, with the lengths and the number of pairs that had to be cut."""
         if len(sources) != len(targets):
             raise UserError(
                 f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
             )
         limit = self._limit(self.decode_config)
+        prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
+        forced = any(prefixes)
         rows, num_cut = [], 0
-        for index, (source_text, target_text) in enumerate(zip(sources, targets, strict=True)):
-            source_ids = self.tokenizers.source.encode(source_text)
-            target_ids = self.tokenizers.target.encode(target_text)
+        for index, (text, target_given, prefix) in enumerate(
+            zip(sources, targets, prefixes, strict=True)
+        ):
+            source_ids = self.tokenizers.source.encode(text)
+            target_ids = prefix + self._target_ids(target_given)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
             length = padded_length(max(len(source), len(target)), limit)
-            rows.append(Row(index, source, target, length))
+            rows.append(Row(index, source, target, length, len(prefix)))
         log_probs = np.zeros(len(sources), np.float32)
         num_tokens = np.zeros(len(sources), np.int32)
 
@@ -235,9 +289,14 @@ class Translator:
             shape = num_rows(batch[0].length), batch[0].length
             source = pad([row.source for row in batch], *shape)
             target = pad([row.target for row in batch], *shape)
+            arrays = Pairs(*source, *target)
+            if forced:
+                num_forced_B = np.zeros(shape[0], np.int32)
+                num_forced_B[: len(batch)] = [row.num_forced for row in batch]
+                arrays = arrays._replace(num_forced_B=num_forced_B)
             log_probs_B = score_batch(
                 self.params,
-                self._split(Pairs(*source, *target)),
+                self._split(arrays),
                 model_config=self.model_config,
                 mesh=self._mesh,
             )
@@ -246,10 +305,46 @@ class Translator:
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
-            num_tokens[indices] = [len(row.target) for row in batch]
+            num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
 
-        self._run(batches(rows, num_rows), start, finish, lambda batch: ("score", batch[0].length))
+        def program(batch: list[Row]) -> Any:
+            return "score", batch[0].length, forced
+
+        self._run(batches(rows, num_rows), start, finish, program)
         return Scored(log_probs, num_tokens, num_cut)
+
+    def _prefixes(
+        self, given: Prefixes | None, config: DecodeConfig, count: int
+    ) -> list[list[int]]:
+        """The ids of the prefix of each of `count` sentences."""
+        given = config.target_prefix if given is None else given
+        if isinstance(given, str):
+            prefixes = [self._target_ids(given)] * count
+        else:
+            prefixes = [self._target_ids(prefix) for prefix in given]
+        if len(prefixes) != count:
+            raise UserError(f"target_prefix: {len(prefixes)} prefixes for {count} sentences")
+        most = self._limit(config) - 1
+        for number, prefix in enumerate(prefixes, start=1):
+            if len(prefix) > most:
+                raise UserError(
+                    f"target_prefix of sentence {number}: {len(prefix)} pieces, at most {most} fit"
+                )
+        return prefixes
+
+    def _target_ids(self, target: str | Sequence[int]) -> list[int]:
+        """The ids of a text in the target language, or those given."""
+        if isinstance(target, str):
+            return list(self.tokenizers.target.encode(target))
+        size = self.model_config.target_vocab_size
+        assert size is not None, "the config of a trained model has its vocabulary sizes"
+        ids = [int(i) for i in target]
+        for i in ids:
+            if not EOS_ID < i < size:
+                raise UserError(
+                    f"target id {i} is not a piece: they are {EOS_ID + 1} to {size - 1}"
+                )
+        return ids
 
     def _rows(self, wanted: int) -> int:
         return max(1, wanted) if self._mesh is None else decoding_rows(wanted, self._mesh)

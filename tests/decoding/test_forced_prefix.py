@@ -1,0 +1,90 @@
+"""A forced prefix, against the enumeration of all its continuations, and for every method."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.decoding.test_methods import CASES
+from tests.decoding.toy import ToyDecoder
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.forced_prefix import force_prefix
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
+
+MAX_LENGTH = 5
+PREFIXES = [(), (3,), (5, 4), (4, 4, 3)]
+
+
+def continued(method, toy, sentences, prefixes, *, limits=None, max_length=MAX_LENGTH):
+    """The hypotheses of sentences whose targets begin with these prefixes."""
+    prefix_BT = np.full((len(prefixes), max_length), PAD_ID, np.int32)
+    for row, prefix in enumerate(prefixes):
+        prefix_BT[row, : len(prefix)] = prefix
+    limits = [max_length] * len(prefixes) if limits is None else limits
+
+    @jax.jit
+    def run(state, limits_B, ids_B, prefix_BT):
+        step, key = force_prefix(toy.step, prefix_BT), jax.random.key(0)
+        return method.search(step, state, limits_B, ids_B, key, max_length=max_length)
+
+    state = toy.state(sentences, method.num_hypotheses)
+    return run(state, jnp.asarray(limits), jnp.asarray(sentences), prefix_BT)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, -1.0])
+def test_a_wide_beam_finds_the_best_continuations(alpha):
+    toy = ToyDecoder(seed=1, eos_bias=-1.0)
+    sentences = [5, 17, 300, 5]
+    found = continued(Beam(81, alpha), toy, sentences, PREFIXES)
+    for row, (sentence, prefix) in enumerate(zip(sentences, PREFIXES, strict=True)):
+        given = toy.log_prob(sentence, prefix)
+        expected = []
+        for _, tokens in toy.all_hypotheses(sentence, MAX_LENGTH, alpha):
+            if tokens[: len(prefix)] == prefix and tokens != prefix:
+                log_prob = toy.log_prob(sentence, tokens) - given
+                expected.append((log_prob / ((5 + len(tokens)) / 6) ** alpha, log_prob, tokens))
+        expected.sort(reverse=True)
+        assert int((found.lengths[row] > 0).sum()) == min(81, len(expected))
+        for place, (score, log_prob, tokens) in enumerate(expected[:81]):
+            assert toy.tokens_of(found, row, place) == tokens
+            assert found.log_probs[row, place] == pytest.approx(log_prob, rel=1e-5, abs=1e-5)
+            assert found.scores[row, place] == pytest.approx(score, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_method_continues_the_prefix(name):
+    """And a sentence alone has the same translations as beside others with other prefixes."""
+    method, toy = CASES[name], ToyDecoder(seed=2, scale=0.5)
+    limits = [5, 3, 3, 4]  # the last ones leave room for EOS alone
+    together = continued(method, toy, range(4), PREFIXES, limits=limits)
+    for row, prefix in enumerate(PREFIXES):
+        alone = continued(
+            method, toy, [row], [prefix], limits=limits[row : row + 1], max_length=MAX_LENGTH + 2
+        )
+        for place in range(method.num_hypotheses):
+            tokens = toy.tokens_of(together, row, place)
+            assert tokens == toy.tokens_of(alone, 0, place)
+            if not tokens:  # fewer exist
+                continue
+            assert tokens[: len(prefix)] == prefix
+            assert tokens[-1] == EOS_ID
+            assert len(prefix) < len(tokens) <= limits[row]
+            given, whole = toy.log_prob(row, prefix), toy.log_prob(row, tokens)
+            assert together.log_probs[row, place] == pytest.approx(whole - given, abs=1e-5)
+        np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_empty_prefix_changes_nothing(name):
+    method, toy = CASES[name], ToyDecoder(seed=3)
+    free = method.search(
+        toy.step,
+        toy.state(range(3), method.num_hypotheses),
+        jnp.full(3, MAX_LENGTH),
+        jnp.arange(3),
+        jax.random.key(0),
+        max_length=MAX_LENGTH,
+    )
+    found = continued(method, toy, range(3), [()] * 3)
+    np.testing.assert_array_equal(found.tokens, free.tokens)
+    np.testing.assert_allclose(found.scores, free.scores, rtol=1e-6)
