@@ -64,14 +64,14 @@ def test_none_is_a_value():
         ("model.norm_placement", "middle", "'pre' or 'post'"),
         ("train.steps", "0", "--config.train.steps=0: must be greater than 0"),
         ("train.ema_decay", "1", "--config.train.ema_decay=1: must be less than 1"),
-        ("train.schedule", "linaer", "did you mean 'linear'?; use rsqrt, cosine, linear, constant"),
-        ("train.schedule.learnin_rate", "1", "rsqrt has no option 'learnin_rate'; did you mean"),
-        ("train.schedule.learning_rate", "-1", "rsqrt(learning_rate='-1'): must be greater than 0"),
+        ("train.schedule", "linaer", "did you mean linear?); use rsqrt, cosine, linear, constant"),
+        ("train.schedule.learnin_rate", "1", "rsqrt has no option 'learnin_rate' (did you mean"),
+        ("train.schedule.learning_rate", "-1", "rsqrt(learning_rate=-1): must be greater than 0"),
         ("train", "7", "is a group of keys"),
         ("train.steps.more", "7", "train.steps is a value"),
         ("decode.batch_size", "0", "--config.decode.batch_size=0: must be greater than 0"),
         ("decode.method", "best", "use beam, greedy, sample"),
-        ("decode.method.beam_sise", "3", "did you mean 'beam_size'?"),
+        ("decode.method.beam_sise", "3", "did you mean beam_size?"),
         ("decode.method.beam_size", "0", "must be greater than 0"),
         ("batch.num_buckets", "0", "--config.batch.num_buckets=0: must be greater than 0"),
         ("batch.tokens", "0", "--config.batch.tokens=0: must be greater than 0"),
@@ -98,10 +98,10 @@ def test_json_round_trip(tmp_path):
     [
         (
             lambda raw: raw["train"].update(stepz=3),
-            "config.json: train.stepz: no such key; did you mean train.steps?",
+            "config.json: train.stepz: no such key (did you mean train.steps?)",
         ),
         # "dataset" resembles no key, so none is suggested.
-        (lambda raw: raw["data"].update(dataset="x"), "data.dataset: no such key (keys: source,"),
+        (lambda raw: raw["data"].update(dataset="x"), "data.dataset: no such key; use source,"),
         (lambda raw: raw["train"].update(steps="x"), "train.steps"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_config_of_an_older_version_is_refused_with_one_line(tmp_path):
     raw = json.loads(to_json(Config()))
     raw["train"]["optimizer"] = {"name": "adam", "schedule": "rsqrt"}
     (tmp_path / "config.json").write_text(json.dumps(raw))
-    with pytest.raises(UserError, match=r"config.json: written by a version .* before 0.2; .*$"):
+    with pytest.raises(UserError, match=r"config.json: train.optimizer: .* another version of .*$"):
         open_run(tmp_path)
 
 
@@ -149,16 +149,16 @@ def test_differences_name_keys_and_both_values():
         (
             "from transformer_jax import Config, TrainConfig\n"
             "config = Config(\n    train=TrainConfig(step=5),\n)",
-            r"recipe.py:3: TrainConfig has no key step; did you mean 'steps'\? \(keys: steps, ",
+            r"recipe.py:3: TrainConfig has no key step \(did you mean steps\?\); use steps, ",
         ),
         (
             "import dataclasses\nfrom transformer_jax import Config\n"
             "config = dataclasses.replace(Config(), trian=3)",
-            r"recipe.py:3: Config has no key trian; did you mean 'train'\?",
+            r"recipe.py:3: Config has no key trian \(did you mean train\?\)",
         ),
         (
             "from transformer_jax import DecodeConfig\nDecodeConfig(beam_size=8)",
-            r"recipe.py:2: DecodeConfig has no key beam_size; did you mean 'batch_size'\?",
+            r"recipe.py:2: DecodeConfig has no key beam_size \(did you mean batch_size\?\)",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_it_uses_only_the_public_names(recipe):
 
 
 def test_a_name_that_is_no_recipe_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'quickstart'") as error:
+    with pytest.raises(UserError, match="did you mean quickstart") as error:
         load_recipe("quickstat")
     assert all(path.stem in str(error.value) for path in RECIPES)
 

@@ -70,12 +70,12 @@ def test_json_holds_the_kind_and_its_own_options_only():
 @pytest.mark.parametrize(
     ("norm", "message"),
     [
-        ("windo", "'windo' is unknown; did you mean 'window'?; use window, full"),
-        ("window(windw=3)", "no option 'windw'; did you mean 'window'?; its options are window, e"),
+        ("windo", "'windo' is unknown (did you mean window?); use window, full"),
+        ("window(windw=3)", "no option 'windw' (did you mean window?); its options are window, e"),
         ("full(a=1)", "full has no option 'a'; it has no options"),
         ("window(window=0)", r"window(window=0): must be greater than or equal to 1"),
-        ("window(window=x)", "window(window='x'): must be a valid integer"),
-        ("window(edge=round)", "window(edge='round'): must be 'hard' or 'soft'"),
+        ("window(window=x)", "window(window=x): must be a valid integer"),
+        ("window(edge=round)", "window(edge=round): must be 'hard' or 'soft'"),
         ("window(3)", "write each option as name=value"),
         ("window(window=3", "has no closing parenthesis"),
         ("window(window=__import__('os'))", "must be a valid integer"),

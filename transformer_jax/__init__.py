@@ -10,11 +10,16 @@ The model is a set of pure functions of (config, params, arrays): `init`, `apply
 first use, so importing this package reads no file, starts no device and imports no TensorFlow.
 """
 
-import importlib
 import logging
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+from etils import epy
+
+# Silent unless the caller configures logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+__version__ = "0.2.0"
+
+with epy.lazy_api_imports(globals()):
     from transformer_jax.config import Config, TrainConfig
     from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
     from transformer_jax.data.sources.files import Files
@@ -66,70 +71,4 @@ if TYPE_CHECKING:
     from transformer_jax.training.loop import fit
     from transformer_jax.translation.translator import Translator
 
-# Silent unless the caller configures logging.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
-
-__version__ = "0.2.0"
-
-#: Module -> the public names in it; the same as above, for the first use of a name.
-_EXPORTS = {
-    "config": "Config TrainConfig",
-    "data.config": "BatchConfig DataConfig TokenizerConfig",
-    "data.sources.files": "Files",
-    "data.sources.grammar": "Grammar",
-    "data.sources.tfds": "Tfds",
-    "decoding.beam": "Beam",
-    "decoding.config": "DecodeConfig",
-    "decoding.greedy": "Greedy",
-    "decoding.sample": "Sample",
-    "errors": "UserError",
-    "layers.feed_forward": "Glu Mlp",
-    "layers.norms": "LayerNorm RMSNorm",
-    "mixers.bigbird": "BigBird",
-    "mixers.full_attention": "Full FullCross",
-    "mixers.h3": "H3",
-    "mixers.linear": "Linear LinearCross",
-    "mixers.linformer": "Linformer LinformerCross",
-    "mixers.longformer": "Longformer",
-    "mixers.mamba": "Mamba",
-    "mixers.mlp_mixer": "MlpMixer",
-    "mixers.performer": "Performer PerformerCross",
-    "mixers.reformer": "Reformer",
-    "mixers.rwkv": "RWKV",
-    "mixers.s4d": "S4D",
-    "mixers.ssd": "SSD",
-    "mixers.strided": "Strided",
-    "mixers.window": "Window",
-    "models.api": "apply decode_step encode init loss",
-    "models.config": "ModelConfig StackConfig",
-    "optimizers.optimizers": "Adafactor Adam AdamW Lion Sgd",
-    "optimizers.schedules": "ConstantSchedule CosineSchedule LinearSchedule RsqrtSchedule",
-    "parallel.mesh": "MeshConfig",
-    "positions.alibi": "Alibi",
-    "positions.concatenated": "Concatenated",
-    "positions.learned": "Learned",
-    "positions.none": "NoPosition",
-    "positions.rope": "Rope",
-    "positions.scalar": "Scalar",
-    "positions.sinusoidal": "Sinusoidal",
-    "positions.t5": "T5",
-    "recipes": "load_recipe",
-    "runs.evaluation": "Report evaluate",
-    "runs.folder": "Run open_run",
-    "training.loop": "fit",
-    "translation.translator": "Translator",
-}
-
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names.split()}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = sorted(set(__dir__()) - set(globals()))  # type: ignore[name-defined]  # noqa: F821

@@ -1,7 +1,6 @@
 """The config of a run: its parts, their validation, the flags that change it, config.json."""
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
-from transformer_jax.variants import OneOf, mark_of, reason, split_text
+from transformer_jax.variants import OneOf, hint, mark_of, reason, split_text
 
 
 @dataclass(frozen=True)
@@ -122,27 +121,26 @@ def override(config: C, changes: Mapping[str, Any], prefix: str = "--config.") -
 def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: str) -> None:
     """Sets one value in the dict form of a config of class `cls`."""
     name, *rest = path
-    hint = get_type_hints(cls, include_extras=True).get(name)
+    annotation = get_type_hints(cls, include_extras=True).get(name)
     is_none = isinstance(value, str) and value.lower() == "none"
     if rest:
         child = tree.get(name, {})  # {}: an unknown key, which validation refuses
         if not isinstance(child, dict):
             raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
         tree[name] = child = dict(child)
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            _set(hint, child, rest, value, f"{prefix}{name}.")
+        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+            _set(annotation, child, rest, value, f"{prefix}{name}.")
         else:
             child[".".join(rest)] = None if is_none else value
-    elif isinstance(mark_of(hint), OneOf) and isinstance(value, str):
+    elif isinstance(mark_of(annotation), OneOf) and isinstance(value, str):
         try:
             kind, options = split_text(value)
         except ValueError as error:
             raise UserError(f"{prefix}{name}: {error}") from error
         tree[name] = {"kind": kind} | options
-    elif is_none and type(None) in getattr(hint, "__args__", ()):
-        tree[name] = None
     else:
-        tree[name] = value
+        is_none = is_none and type(None) in getattr(annotation, "__args__", ())
+        tree[name] = None if is_none else value
 
 
 def _explained(cls: type, error: ValidationError, prefix: str) -> str:
@@ -156,16 +154,14 @@ def _explained(cls: type, error: ValidationError, prefix: str) -> str:
         for group in groups:
             cls = get_type_hints(cls)[group]
         place = key.removesuffix(name)
-        for field_name, hint in get_type_hints(cls, include_extras=True).items():
-            mark = mark_of(hint)
+        for field_name, annotation in get_type_hints(cls, include_extras=True).items():
+            mark = mark_of(annotation)
             for kind, variant in mark.family.items() if isinstance(mark, OneOf) else ():
                 if name in {field.name for field in dataclasses.fields(variant)}:
                     spelled = f"{place}{field_name}='{kind}({name}={value})'"
                     return f"{key}: no such key; it is an option of a variant: {spelled}"
         names = [field.name for field in dataclasses.fields(cls)]
-        nearest = difflib.get_close_matches(name, names, n=1)
-        similar = f"; did you mean {place}{nearest[0]}?" if nearest else ""
-        return f"{key}: no such key{similar} (keys: {', '.join(names)})"
+        return f"{key}: no such key{hint(name, names, place)}; use {', '.join(names)}"
     if first["type"] == "dataclass_type":
         return f"{key} is a group of keys: set one of them, not all"
     if isinstance(value, str | int | float):
@@ -183,8 +179,7 @@ def from_json(text: str, origin: str) -> Config:
     """The config that `to_json` wrote.
 
     Raises:
-        UserError: not JSON, an unknown key or a wrong value, or the config of a version before
-            0.2; the message begins with `origin`.
+        UserError: not JSON, an unknown key or a wrong value; the message begins with `origin`.
     """
     try:
         values = json.loads(text)
@@ -192,22 +187,13 @@ def from_json(text: str, origin: str) -> Config:
         raise UserError(f"{origin}:{error.lineno}: not valid JSON ({error.msg})") from error
     except RecursionError as error:
         raise UserError(f"{origin}: not a config, it is nested too deeply") from error
-    if _is_before_0_2(values):
-        raise UserError(
-            f"{origin}: written by a version of transformer_jax before 0.2; this version cannot "
-            "use that run: train it again, or use that version"
-        )
     try:
         return from_dict(Config, values)
     except UserError as error:
-        raise UserError(f"{origin}: {error}") from error
-
-
-def _is_before_0_2(values: Any) -> bool:
-    """Whether the optimizer has a `name`, and so is not yet a variant with a `kind`."""
-    for key in ("train", "optimizer"):
-        values = values.get(key) if isinstance(values, dict) else None
-    return isinstance(values, dict) and "name" in values
+        raise UserError(
+            f"{origin}: {error}. Repair it; or if another version of transformer_jax wrote it, "
+            "use that version"
+        ) from error
 
 
 def differences(old: Config, new: Config) -> list[str]:

@@ -42,20 +42,20 @@ def load_recipe(name: str | Path) -> "Config":
         file = known[str(name)]
     if not file.is_file():
         raise UserError(
-            f"--config={name}: no such file or recipe{hint(file.stem, known)} "
-            f"(recipes: {', '.join(known)})"
+            f"{name}: no such file or recipe{hint(file.stem, known)}; the recipes are "
+            f"{', '.join(known)}"
         )
     spec = importlib.util.spec_from_file_location(f"recipe_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise UserError(f"--config={name}: not a Python file")
+        raise UserError(f"{name}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a recipe is the user's code: name its line, not our stack
-        raise UserError(f"--config={name}{_line_in(file, error)}: {_mistake(error)}") from error
+        raise UserError(f"{name}{_line_in(file, error)}: {_mistake(error)}") from error
     config = getattr(module, "config", None)
     if not isinstance(config, Config):
-        raise UserError(f"--config={name}: the file must define `config = Config(...)`")
+        raise UserError(f"{name}: the file must define `config = Config(...)`")
     return config
 
 
@@ -89,5 +89,5 @@ def _mistake(error: Exception) -> str:
     cls = getattr(sys.modules[__package__], match[1], None) if match else None
     if match and dataclasses.is_dataclass(cls):
         keys = [field.name for field in dataclasses.fields(cls)]
-        return f"{match[1]} has no key {match[2]}{hint(match[2], keys)} (keys: {', '.join(keys)})"
+        return f"{match[1]} has no key {match[2]}{hint(match[2], keys)}; use {', '.join(keys)}"
     return " ".join(f"{type(error).__name__}: {text}".splitlines())

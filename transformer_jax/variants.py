@@ -17,11 +17,11 @@ on a field; Pydantic then accepts the three spellings for that field and writes 
 import ast
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 
@@ -31,15 +31,9 @@ class OneOf:
 
     family: Mapping[str, type]
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        del source, handler  # the family says what is allowed
-        return core_schema.no_info_plain_validator_function(
-            lambda value: parse(value, self.family),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda variant: to_dict(variant, self.family)
-            ),
+    def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
+        return _schema(
+            lambda value: parse(value, self.family), lambda variant: to_dict(variant, self.family)
         )
 
 
@@ -49,16 +43,17 @@ class ManyOf:
 
     family: Mapping[str, type]
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        del source, handler
-        return core_schema.no_info_plain_validator_function(
-            lambda value: parse_many(value, self.family),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda variants: [to_dict(variant, self.family) for variant in variants]
-            ),
+    def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
+        return _schema(
+            lambda value: _parse_many(value, self.family),
+            lambda variants: [to_dict(variant, self.family) for variant in variants],
         )
+
+
+def _schema(validate: Callable[[Any], Any], serialize: Callable[[Any], Any]) -> CoreSchema:
+    return core_schema.no_info_plain_validator_function(
+        validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
+    )
 
 
 def mark_of(annotation: Any) -> OneOf | ManyOf | None:
@@ -97,18 +92,14 @@ def parse(value: Any, family: Mapping[str, type]) -> Any:
         kind = options.pop("kind", None)
     else:
         kind = kind_of(value, family)
-        options = _shallow_dict(value)
+        options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if kind not in family:
         raise ValueError(f"{kind!r} is unknown{hint(kind, family)}; use {', '.join(family)}")
     return _validated(kind, family[kind], options)
 
 
-def parse_many(value: Any, family: Mapping[str, type]) -> tuple[Any, ...]:
-    """The variants of a list, or of a text in which commas separate them.
-
-    Raises:
-        ValueError: as `parse`; or there is none.
-    """
+def _parse_many(value: Any, family: Mapping[str, type]) -> tuple[Any, ...]:
+    """The variants of a list, or of a text in which commas separate them."""
     if isinstance(value, str):
         value = _split(value)
     elif not isinstance(value, Iterable) or isinstance(value, Mapping):
@@ -136,10 +127,6 @@ def to_text(variant: Any, family: Mapping[str, type]) -> str:
     return f"{name}({options})" if options else name
 
 
-def _shallow_dict(variant: Any) -> dict[str, Any]:
-    return {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}
-
-
 def _validated(kind: str, cls: type, options: dict[str, Any]) -> Any:
     known = [field.name for field in dataclasses.fields(cls)]
     for key in options:
@@ -153,7 +140,7 @@ def _validated(kind: str, cls: type, options: dict[str, Any]) -> Any:
         option = ".".join(map(str, first["loc"]))
         if first["type"] == "missing":
             raise ValueError(f"{kind} needs {option}: {kind}({option}=...)") from error
-        raise ValueError(f"{kind}({option}={first['input']!r}): {reason(first)}") from error
+        raise ValueError(f"{kind}({option}={first['input']}): {reason(first)}") from error
 
 
 def reason(error: ErrorDetails) -> str:
@@ -162,10 +149,10 @@ def reason(error: ErrorDetails) -> str:
     return message.replace("Input should be", "must be", 1)
 
 
-def hint(name: Any, known: Iterable[str]) -> str:
-    """`; did you mean 'another'?` where a known name is similar, else nothing."""
+def hint(name: Any, known: Iterable[str], prefix: str = "") -> str:
+    """` (did you mean another?)` where a known name is similar, else nothing."""
     nearest = difflib.get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f" (did you mean {prefix}{nearest[0]}?)" if nearest else ""
 
 
 def _split(text: str) -> list[str]:

@@ -80,13 +80,13 @@ def test_flags_are_collected_as_text():
     [
         (
             "--config.prt.text=a",
-            "unknown argument --config.prt.text=a; did you mean '--config.part",
+            "unknown argument --config.prt.text=a (did you mean --config.part",
         ),
-        ("--size=7", "unknown argument --size=7; did you mean '--config.part.one.size'?"),
-        ("--workdri=a", "unknown argument --workdri=a; did you mean '--workdir'?"),
-        ("--part.text=a", "unknown argument --part.text=a; did you mean '--config.part.text'?"),
-        ("word", "unknown argument word; did you mean '--workdir'? (see program --help)"),
-        ("--config.on", "argument --config.on: expected one argument (see program --help)"),
+        ("--size=7", "unknown argument --size=7 (did you mean --config.part.one.size?"),
+        ("--workdri=a", "unknown argument --workdri=a (did you mean --workdir?"),
+        ("--part.text=a", "unknown argument --part.text=a (did you mean --config.part.text?"),
+        ("word", "unknown argument word (did you mean --workdir?); see program --help"),
+        ("--config.on", "argument --config.on: expected one argument; see program --help"),
     ],
 )
 def test_an_unknown_argument_names_the_nearest(word, message):
@@ -130,6 +130,15 @@ def test_train_lists_every_key_of_the_config(capsys):
 def test_an_unknown_command_is_one_line(capsys):
     assert main(["trian"]) == 2
     assert capsys.readouterr().err.startswith("error: argument command: invalid choice: 'trian'")
+
+
+def test_no_command_shows_the_commands(capsys):
+    with pytest.raises(SystemExit) as error:
+        main([])
+    assert error.value.code == 2
+    out, text = capsys.readouterr()
+    assert out == "" and "usage: transformer-jax <command> [flags]" in text
+    assert all(f"  {name} " in text for name in COMMANDS)
 
 
 def test_recipes_are_listed_with_their_scores(capsys):

@@ -28,7 +28,7 @@ from transformer_jax.errors import UserError
         ({"max_length_factor": -1.0}, "decode.max_length_factor=-1.0"),
         ({"max_source_length": 1}, "decode.max_source_length=1"),
         ({"method": "beam(beam_size=3"}, "decode.method: .* has no closing parenthesis"),
-        ({"batch_sise": 3}, r"decode.batch_sise: no such key; did you mean decode.batch_size\?"),
+        ({"batch_sise": 3}, r"decode.batch_sise: no such key \(did you mean decode.batch_size\?"),
         ({"beam_size": 8}, r"an option of a variant: decode.method='beam\(beam_size=8\)'"),
     ],
 )

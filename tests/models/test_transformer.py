@@ -161,7 +161,7 @@ def test_parameter_counts_of_the_paper(d_model, d_ff, heads, paper):
         ({"num_heads": 3}, "d_model=16 is not divisible by model.num_heads=3"),
         ({"dropout_rate": 1.0}, "model.dropout_rate"),
         ({"feed_forward": "tanhh"}, "model.feed_forward: 'tanhh' is unknown; use mlp, glu"),
-        ({"norm": "rmss"}, "model.norm: 'rmss' is unknown; did you mean 'rms'"),
+        ({"norm": "rmss"}, "model.norm: 'rmss' is unknown .did you mean rms"),
         ({"norm_placement": "middle"}, "model.norm_placement: .*'pre' or 'post'"),
         ({"source_vocab_size": 21}, "tokenizer.joint=true"),
         ({"encoder": StackConfig(mixers=("fulll",))}, "model.encoder.mixers: 'fulll' is unknown"),

@@ -14,17 +14,17 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import file_pairs
-from transformer_jax.cli.process_flags import add_process_arguments, start_processes
-from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
-from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.cli.run_flags import (
+    add_process_arguments,
+    add_run_arguments,
+    chosen_run,
+    start_processes,
+)
 from transformer_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from transformer_jax.runs.evaluation import Report
 
 
 def add_arguments(parser: Parser) -> None:
@@ -44,22 +44,36 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output, alone"
     )
-    parser.add_config(DecodeConfig, title=DECODING)
     add_process_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluates and prints the report; of several processes the first one prints it."""
-    from transformer_jax.parallel.processes import gather
-
     with _all_output_on_standard_error():
         start_processes(args)
-        report = evaluate(args)
+        from transformer_jax.data.sources.files import read_lines
+        from transformer_jax.parallel.processes import gather
+        from transformer_jax.runs.evaluation import evaluate
+
+        run, overrides = chosen_run(args)
+        pairs: Any = args.split or "test"
+        if from_files := args.source is not None or args.reference is not None:
+            if args.split is not None:
+                raise UserError("give either --split or --source and --reference, not both")
+            pairs = file_pairs(source=args.source, reference=args.reference)
+        report = evaluate(
+            run,
+            pairs,
+            name=Path(args.source).name if from_files else None,
+            checkpoint=args.checkpoint,
+            baseline=None if args.baseline is None else list(read_lines(args.baseline)),
+            ter=args.ter,
+            progress=True,
+            **overrides,
+        )
         gather([])  # all processes end together
-    if report is None:
-        return 0
-    print(json.dumps(report.to_json()) if args.json else report)
-    sys.stdout.flush()
+    if report is not None:
+        print(json.dumps(report.to_json()) if args.json else report, flush=True)
     return 0
 
 
@@ -78,29 +92,3 @@ def _all_output_on_standard_error() -> Iterator[None]:
     finally:
         os.dup2(output, 1)
         os.close(output)
-
-
-def evaluate(args: argparse.Namespace) -> "Report | None":
-    """The report on what the flags name; None in all processes but the first."""
-    from transformer_jax.data.sources.files import read_lines
-    from transformer_jax.runs import evaluation
-    from transformer_jax.runs.folder import open_run
-
-    run = open_run(args.workdir)
-    pairs: Any = args.split or "test"
-    name = None
-    if args.source is not None or args.reference is not None:
-        if args.split is not None:
-            raise UserError("give either --split or --source and --reference, not both")
-        pairs = file_pairs(source=args.source, reference=args.reference)
-        name = Path(args.source).name
-    return evaluation.evaluate(
-        run,
-        pairs,
-        name=name,
-        checkpoint=args.checkpoint,
-        baseline=None if args.baseline is None else list(read_lines(args.baseline)),
-        ter=args.ter,
-        progress=True,
-        **decode_overrides(run, args.flags),
-    )

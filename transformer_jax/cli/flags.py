@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises what `main` prints."""
-        raise UserError(f"{message} (see {self.prog} --help)")
+        raise UserError(f"{message}; see {self.prog} --help")
 
     def add_config(
         self, cls: type, prefix: str = "", *, title: str | None = None, only: Sequence[str] = ()
@@ -50,18 +50,26 @@ class Parser(argparse.ArgumentParser):
             group = self.add_argument_group(title or path.removesuffix("."))
             hints = get_type_hints(part, include_extras=True)
             for field in dataclasses.fields(part):
-                if dataclasses.is_dataclass(hints[field.name]) or only and field.name not in only:
+                kind = hints[field.name]
+                if dataclasses.is_dataclass(kind) or only and field.name not in only:
                     continue
-                flag, mark = f"--{path}{field.name}", mark_of(hints[field.name])
+                flag, mark = path + field.name, mark_of(kind)
+                notes = [field_docs(part).get(field.name, "")]
+                if mark:
+                    notes.append(f"kinds: {', '.join(mark.family)}")
+                if not title:
+                    notes.append(f"default: {_text(field.default, mark)}")
                 group.add_argument(
-                    flag,
-                    action=_Flag,
+                    f"--{flag}",
+                    dest=flag,
                     default=argparse.SUPPRESS,
-                    metavar=_metavar(hints[field.name]),
-                    help=_help(part, field, mark, show_default=not title),
+                    metavar=_metavar(kind),
+                    help="; ".join(filter(None, notes)).replace("%", "%%"),
                 )
-                if isinstance(mark, OneOf):
-                    self._options += tuple(f"{flag}.{option}" for option in _options(mark))
+                for variant in mark.family.values() if isinstance(mark, OneOf) else ():
+                    self._options += tuple(
+                        f"--{flag}.{o.name}" for o in dataclasses.fields(variant)
+                    )
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """The parsed words; `flags` holds the keys of the config and the text of their values.
@@ -69,33 +77,23 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: an argument is unknown, missing, or has no value.
         """
-        args, rest = self.parse_known_args(words, argparse.Namespace(flags={}))
+        args, rest = self.parse_known_args(words)
+        flags = {name: value for name, value in vars(args).items() if self._key(name)}
         for word in rest:
             flag, equals, value = word.partition("=")
-            key = flag.removeprefix(f"--{self._prefix}")
-            if not equals or key == flag or key.partition(".")[0] not in self._keys:
-                self.error(f"unknown argument {word}{self._hint(flag)}")
-            args.flags[key] = value
+            if not (equals and flag.startswith("--") and self._key(flag[2:])):
+                inside = [option for option in self._options if option.endswith(f".{flag[2:]}")]
+                known = inside[:1] or re.findall(r"--[\w.]+", self.format_help())
+                self.error(f"unknown argument {word}{hint(inside[0] if inside else flag, known)}")
+            flags[flag[2:]] = value
+        args.flags = {self._key(name): value for name, value in flags.items()}
         return args
 
-    def _hint(self, flag: str) -> str:
-        inside = [option for option in self._options if option.endswith(f".{flag.strip('-')}")]
-        known = re.findall(r"--[\w.]+", self.format_help())
-        return hint(flag, known) if not inside else f"; did you mean {inside[0]!r}?"
-
-
-class _Flag(argparse.Action):
-    """Puts the text of a value into `flags`, under its key."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        assert isinstance(parser, Parser) and option_string is not None
-        namespace.flags[option_string.removeprefix(f"--{parser._prefix}")] = values
+    def _key(self, name: str) -> str:
+        """The key of a flag without its dashes; "" for a flag of another kind."""
+        key = name.removeprefix(self._prefix)
+        is_key = name.startswith(self._prefix) and key.partition(".")[0] in self._keys
+        return key if is_key else ""
 
 
 def _parts(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
@@ -118,25 +116,7 @@ def _metavar(kind: Any) -> str:
         return "|".join(map(str, get_args(kind)))
     if type(None) in get_args(kind):
         return _metavar(next(each for each in get_args(kind) if each is not type(None))) + "|none"
-    if kind is bool:
-        return "true|false"
-    return {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
-
-
-def _options(mark: OneOf) -> list[str]:
-    """The options of all kinds of a family."""
-    return [field.name for cls in mark.family.values() for field in dataclasses.fields(cls)]
-
-
-def _help(
-    cls: type, field: "dataclasses.Field[Any]", mark: OneOf | ManyOf | None, show_default: bool
-) -> str:
-    notes = [field_docs(cls).get(field.name, "")]
-    if mark:
-        notes.append(f"kinds: {', '.join(mark.family)}")
-    if show_default:
-        notes.append(f"default: {_text(field.default, mark)}")
-    return "; ".join(filter(None, notes)).replace("%", "%%")
+    return {int: "INT", float: "FLOAT", bool: "true|false"}.get(kind, "TEXT")
 
 
 def _text(value: Any, mark: OneOf | ManyOf | None) -> str:

@@ -16,7 +16,7 @@ from transformer_jax.errors import UserError
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax inspect`."""
-    add_run_arguments(parser)
+    add_run_arguments(parser, decode=False)
     parser.add_argument("source", help="a source sentence")
     parser.add_argument("target", nargs="?", help="its translation (default: the model's own)")
     parser.add_argument("--output", default="heat.png", metavar="FILE", help="PNG to write")

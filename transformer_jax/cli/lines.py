@@ -1,7 +1,7 @@
 """Lines of standard input, standard output and files; only LF ends a line."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -9,19 +9,17 @@ from transformer_jax.errors import UserError
 
 T = TypeVar("T")
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
 
 def stdin_lines() -> Iterator[str]:
     """The lines of standard input without their ends, LF or CR LF.
 
     Raises:
-      UserError: bytes that are not UTF-8; names the line.
+        UserError: bytes that are not UTF-8; names the line.
     """
     for number, line in enumerate(sys.stdin.buffer, start=1):
         line = line.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
-            line = line.removeprefix(_BYTE_ORDER_MARK)
+            line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -31,23 +29,28 @@ def stdin_lines() -> Iterator[str]:
             ) from None
 
 
-def chunks(lines: Iterator[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last one shorter."""
-    while chunk := list(islice(lines, size)):
-        yield chunk
+def answer(
+    items: Iterator[T], chunk_size: int, reply: Callable[[list[T], int], tuple[list[str], int]]
+) -> None:
+    """Writes the reply to each chunk of items to standard output, as UTF-8, and flushes.
 
-
-def write_lines(lines: list[str]) -> None:
-    """Writes lines to standard output as UTF-8, whatever the locale, and flushes."""
-    sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode("utf-8"))
-    sys.stdout.buffer.flush()
-
-
-def note_cut(num_cut: int, total: str) -> None:
-    """Tells on standard error how much of the input was cut, such as of `12 lines`."""
+    Args:
+        items: lines, or pairs of them.
+        chunk_size: how many items a chunk has; the last one may have fewer.
+        reply: (a chunk, number of items before it) -> (lines, how many of the items were longer
+            than the limit and cut). Standard error tells the number of cut items at the end.
+    """
+    done = num_cut = 0
+    while chunk := list(islice(items, chunk_size)):
+        lines, cut = reply(chunk, done)
+        sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode("utf-8"))
+        sys.stdout.buffer.flush()
+        done += len(chunk)
+        num_cut += cut
     if num_cut:
         print(
-            f"note: {num_cut} of {total} were longer than the limit and were cut", file=sys.stderr
+            f"note: {num_cut} of {done} inputs were longer than the limit and were cut",
+            file=sys.stderr,
         )
 
 

@@ -6,9 +6,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.process_flags import end_at_once
 from transformer_jax.errors import CannotSave, UserError, first_line
 from transformer_jax.user_cache import user_cache
 
@@ -27,7 +27,47 @@ USER_ERROR = 2
 STOPPED = 143
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status: 2 after a mistake of the user.
+
+    With several processes this does not return after a failure but ends the process, since the
+    others may never answer again. It ends the process after a failed save too.
+    """
+    at_once = False
+    try:
+        args = parse(sys.argv[1:] if argv is None else argv)
+        if args.command != "recipes":
+            _prepare_process()
+        status = args.run(args)
+    except UserError as error:
+        # Names of files and values of flags may contain line ends.
+        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        at_once = isinstance(error, CannotSave)  # its threads can block a normal exit forever
+        status = USER_ERROR
+    except BrokenPipeError:
+        # The reader of our output has ended; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except OSError as error:
+        # A full disk, a folder without write permission: the system's own words, and where.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        status = USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = 130
+    except Exception as error:
+        if not _is_one_of_several():
+            raise
+        text = f"{type(error).__name__}: {first_line(error)}"
+        print(f"error: {text} (most likely another process has ended)", file=sys.stderr)
+        status = 1
+    if at_once or (status not in (0, STOPPED) and _is_one_of_several()):
+        end_at_once(status)
+    return status
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
     """The flags of one command, and as `run` the function that executes it."""
     commands = Parser(
         prog="transformer-jax",
@@ -39,8 +79,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands.add_argument("command", choices=COMMANDS, metavar="command", help="see below")
-    commands.add_argument("arguments", nargs=argparse.REMAINDER, help="see `<command> --help`")
-    first = commands.parse_args(argv)
+    commands.add_argument("flags", nargs=argparse.REMAINDER, help="see `<command> --help`")
+    if not words:
+        commands.print_help(sys.stderr)
+        sys.exit(USER_ERROR)
+    first = commands.parse_args(words)
     module = importlib.import_module(f"transformer_jax.cli.{first.command}")
     command = Parser(
         prog=f"transformer-jax {first.command}",
@@ -51,52 +94,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     module.add_arguments(command)
     command.set_defaults(command=first.command, run=module.run)
-    return command.parse(first.arguments)
+    return command.parse(first.flags)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit status: 2 after a mistake of the user.
+def end_at_once(status: int) -> NoReturn:
+    """Ends this process after an error, without waiting for other processes or threads.
 
-    With several processes this does not return after a failure but ends the process, since the
-    others may never answer again. It ends the process after a failed save too.
+    A normal exit waits in the distributed runtime for all processes, and one may have failed.
+    After this exit the others notice that this one is silent, and end too.
     """
-    try:
-        status = _run(argv)
-    except Exception as error:
-        if not _is_one_of_several():
-            raise
-        text = f"{type(error).__name__}: {first_line(error)}"
-        print(f"error: {text} (most likely another process has ended)", file=sys.stderr)
-        status = 1
-    if status not in (0, STOPPED) and _is_one_of_several():
-        end_at_once(status)
-    return status
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    try:
-        args = parse(argv)
-        if args.command != "recipes":
-            _prepare_process()
-        return args.run(args)
-    except UserError as error:
-        # Names of files and values of flags may contain line ends.
-        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        if isinstance(error, CannotSave):
-            end_at_once(USER_ERROR)  # the writer's threads can block a normal exit forever
-        return USER_ERROR
-    except BrokenPipeError:
-        # The reader of our output has ended; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        # A full disk, a folder without write permission: the system's own words, and where.
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _is_one_of_several() -> bool:

@@ -1,19 +1,19 @@
-"""Flags that all commands for a trained model share, and how their decoding flags apply."""
+"""Flags that several commands share: the run, how it decodes, and other processes of a job."""
 
+import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.config import override
+from transformer_jax.decoding.config import DecodeConfig
 
 if TYPE_CHECKING:
     from transformer_jax.runs.folder import Run
 
-#: Title of the flags for `DecodeConfig`.
-DECODING = "decoding (default: as in the run's config)"
 
-
-def add_run_arguments(parser: Parser) -> None:
-    """Adds --workdir and --checkpoint."""
+def add_run_arguments(parser: Parser, *, decode: bool = True, only: Sequence[str] = ()) -> None:
+    """Adds --workdir, --checkpoint, and the keys of `DecodeConfig` or `only` some of them."""
     parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder")
     parser.add_argument(
         "--checkpoint",
@@ -21,13 +21,46 @@ def add_run_arguments(parser: Parser) -> None:
         metavar="WHICH",
         help="best (default), latest, a step, or average:N (mean of the last N)",
     )
+    if decode:
+        parser.add_config(
+            DecodeConfig, title="decoding (default: as in the run's config)", only=only
+        )
 
 
-def decode_overrides(run: "Run", flags: dict[str, str]) -> dict[str, Any]:
-    """The fields of `DecodeConfig` that the flags change, from the run's own config.
+def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
+    """The run that the flags name, and the fields of its `DecodeConfig` that they change.
 
     Raises:
-        UserError: a wrong key or value.
+        UserError: there is no run, or a wrong key or value.
     """
-    decode = override(run.config.decode, flags, prefix="--")
-    return {name: getattr(decode, name) for name in {key.partition(".")[0] for key in flags}}
+    from transformer_jax.runs.folder import open_run
+
+    run = open_run(args.workdir)
+    decode = override(run.config.decode, args.flags, prefix="--")
+    return run, {name: getattr(decode, name) for name in {key.split(".")[0] for key in args.flags}}
+
+
+def add_process_arguments(parser: Parser) -> None:
+    """Adds --distributed, --coordinator_address, --num_processes and --process_id."""
+    group = parser.add_argument_group("several processes (the same command in each)")
+    group.add_argument(
+        "--distributed",
+        action="store_true",
+        help="join the other processes of this job on TPU, SLURM, Kubernetes or Open MPI",
+    )
+    group.add_argument("--coordinator_address", metavar="HOST:PORT", help="address of process 0")
+    group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")
+    group.add_argument("--process_id", type=int, metavar="I", help="number of this process, from 0")
+
+
+def start_processes(args: argparse.Namespace) -> None:
+    """Joins the other processes, if the flags name any.
+
+    Raises:
+        UserError: they cannot be reached.
+    """
+    address = (args.coordinator_address, args.num_processes, args.process_id)
+    if args.distributed or any(value is not None for value in address):
+        from transformer_jax.parallel import processes
+
+        processes.start(*address)

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Iterator
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import chunks, file_pairs, note_cut, stdin_lines, write_lines
-from transformer_jax.cli.run_flags import DECODING, add_run_arguments, decode_overrides
-from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.cli.lines import answer, file_pairs, stdin_lines
+from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
 
 _CHUNK_LINES = 1024
@@ -21,34 +20,30 @@ _CHUNK_LINES = 1024
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax score`."""
-    add_run_arguments(parser)
+    add_run_arguments(parser, only=["batch_size", "target_prefix"])
     parser.add_argument("--source", metavar="FILE", help="source sentences, one a line")
     parser.add_argument("--target", metavar="FILE", help="their translations, one a line")
     parser.add_argument(
         "--per_token", action="store_true", help="divide by the number of target pieces and EOS"
     )
-    parser.add_config(DecodeConfig, title=DECODING, only=["batch_size", "target_prefix"])
 
 
 def run(args: argparse.Namespace) -> int:
     """Writes a log-probability for each pair."""
-    from transformer_jax.runs.folder import open_run
-
-    pairs = _stdin_pairs()
+    pairs, chunk_size = _stdin_pairs(), 1 if sys.stdin.isatty() else _CHUNK_LINES
     if args.source or args.target:
         pairs = iter(file_pairs(source=args.source, target=args.target))
-    run = open_run(args.workdir)
-    translator = run.translator(args.checkpoint, **decode_overrides(run, args.flags))
-    done = num_cut = 0
-    size = 1 if not args.source and sys.stdin.isatty() else _CHUNK_LINES
-    for chunk in chunks(pairs, size):
-        sources, targets = zip(*chunk, strict=True)
-        scored = translator.score_pairs(sources, targets)
+        chunk_size = _CHUNK_LINES
+    run, overrides = chosen_run(args)
+    translator = run.translator(args.checkpoint, **overrides)
+
+    def reply(pairs: list[tuple[str, str]], done: int) -> tuple[list[str], int]:
+        del done
+        scored = translator.score_pairs(*zip(*pairs, strict=True))
         values = scored.log_probs / scored.num_tokens if args.per_token else scored.log_probs
-        write_lines([f"{value:.6f}" for value in values])
-        done += len(chunk)
-        num_cut += scored.num_cut
-    note_cut(num_cut, f"{done} pairs")
+        return [f"{value:.6f}" for value in values], scored.num_cut
+
+    answer(pairs, chunk_size, reply)
     return 0
 
 

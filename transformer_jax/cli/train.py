@@ -23,7 +23,7 @@ import logging
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import STOPPED
-from transformer_jax.cli.process_flags import add_process_arguments, start_processes
+from transformer_jax.cli.run_flags import add_process_arguments, start_processes
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the flags and trains."""
     config = override(load_recipe(args.config), args.flags)
     if args.plan:
-        return print_plan(config, args)
+        return _print_plan(config, args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
         if getattr(args, flag):
             raise UserError(f"--{flag} needs --plan: give both, or neither")
@@ -90,8 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_plan(config: Config, args: argparse.Namespace) -> int:
-    """Prints a plan; the exit status says whether it fits."""
+def _print_plan(config: Config, args: argparse.Namespace) -> int:
     from transformer_jax.plan.devices import this_machine, tpu_slice
     from transformer_jax.plan.planner import make_plan
     from transformer_jax.plan.text import as_text
