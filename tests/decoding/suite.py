@@ -79,7 +79,10 @@ def check_log_probs_and_scores(method):
                     continue
                 want = toy.log_prob(row, tokens)
                 np.testing.assert_allclose(found.log_probs[row, place], want, rtol=1e-5, atol=1e-5)
-                penalty = ((5 + len(tokens)) / 6) ** method.length_penalty
+                base = (5 + len(tokens)) / 6
+                if method.length_penalty_form == "power":
+                    base = len(tokens)
+                penalty = base**method.length_penalty
                 np.testing.assert_allclose(found.scores[row, place], want / penalty, rtol=1e-5)
 
 

@@ -31,16 +31,17 @@ def search(method, toy, sentences, max_lengths, *, max_length=MAX_LENGTH):
     return run(state, jnp.asarray(max_lengths, jnp.int32))
 
 
+@pytest.mark.parametrize("form", ["gnmt", "power"])
 @pytest.mark.parametrize(
     ("alpha", "eos_bias"), [(0.0, -1.0), (0.6, 2.0), (0.6, -1.0), (2.0, -1.0), (-1.0, 1.0)]
 )
-def test_a_wide_beam_finds_the_exact_n_best(alpha, eos_bias):
+def test_a_wide_beam_finds_the_exact_n_best(alpha, eos_bias, form):
     toy = ToyDecoder(seed=1, eos_bias=eos_bias)
     sentences = [5, 17, 300]
-    method = Beam(beam_size=3 ** (MAX_LENGTH - 1), length_penalty=alpha)
+    method = Beam(3 ** (MAX_LENGTH - 1), alpha, form)
     found = search(method, toy, sentences, [MAX_LENGTH] * 3)
     for row, sentence in enumerate(sentences):
-        expected = toy.all_hypotheses(sentence, MAX_LENGTH, alpha)
+        expected = toy.all_hypotheses(sentence, MAX_LENGTH, alpha, form)
         for place in range(method.beam_size):
             score, tokens = expected[place]
             assert toy.tokens_of(found, row, place) == tokens
@@ -71,14 +72,15 @@ def test_scores_are_the_true_log_probabilities(alpha, beam_size):
     assert num_forced > 0
 
 
+@pytest.mark.parametrize("form", ["gnmt", "power"])
 @pytest.mark.parametrize("alpha", [0.6, 3.0, -2.0])
-def test_the_early_stop_changes_nothing(alpha, monkeypatch):
+def test_the_early_stop_changes_nothing(alpha, form, monkeypatch):
     """Each sentence in a batch of its own: batch-mates would keep its search going.
 
     (vmap freezes a lane of the loop whose own condition has become false.)
     """
     toy = ToyDecoder(seed=3, eos_bias=0.5)
-    method = Beam(beam_size=3, length_penalty=alpha)
+    method = Beam(3, alpha, form)
     sentences, limits = jnp.arange(400), jnp.arange(400) % 12 + 1
 
     def run():
@@ -131,3 +133,7 @@ def test_beam_one_is_greedy():
 def test_length_penalty_is_the_one_of_the_paper():
     assert length_penalties(7, 0.6) == pytest.approx([((5 + n) / 6) ** 0.6 for n in range(8)])
     assert length_penalties(7, 0.0) == pytest.approx([1.0] * 8)
+    for alpha in (-1.0, 0.0, 0.7):
+        lengths = [1, 1, 2, 3, 4, 5, 6, 7]  # nothing has the length 0
+        expected = [n**alpha for n in lengths]
+        assert length_penalties(7, alpha, "power") == pytest.approx(expected)

@@ -51,13 +51,14 @@ class ToyDecoder:
             last = token
         return total
 
-    def all_hypotheses(self, sentence: int, max_length: int, alpha: float):
+    def all_hypotheses(self, sentence: int, max_length: int, alpha: float, form="gnmt"):
         """Every sequence of at most `max_length` tokens: [(score, tokens)], best first."""
         hypotheses = []
         for length in range(1, max_length + 1):
             for pieces in itertools.product(PIECES, repeat=length - 1):
                 tokens = (*pieces, EOS_ID)
-                score = self.log_prob(sentence, tokens) / ((5 + length) / 6) ** alpha
+                penalty = (length if form == "power" else (5 + length) / 6) ** alpha
+                score = self.log_prob(sentence, tokens) / penalty
                 hypotheses.append((score, tokens))
         return sorted(hypotheses, reverse=True)
 

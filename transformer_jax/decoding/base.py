@@ -6,7 +6,7 @@ Axes in this package: B sentences, Z hypotheses of a sentence, V vocabulary, T t
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,10 @@ State = Any
 #: `step(tokens_BZ, position, state) -> (logits_BZV, state)`: reads the token *before*
 #: `position` (BOS at position 0) and returns the logits of the token *at* `position`.
 Step = Callable[[jax.Array, jax.Array, State], tuple[jax.Array, State]]
+
+
+#: See `length_penalties`.
+LengthPenaltyForm = Literal["gnmt", "power"]
 
 
 class Hypotheses(NamedTuple):
@@ -42,6 +46,7 @@ class Method(abc.ABC):
     """
 
     length_penalty: float = 0.6
+    length_penalty_form: LengthPenaltyForm = "gnmt"
     seed: int = 0  #: a method that draws random numbers makes this an option
 
     @property
@@ -84,6 +89,10 @@ class Method(abc.ABC):
           Hypotheses [B, Z], best first.
         """
 
+    def penalties(self, max_length: int) -> np.ndarray:
+        """Divisors of the log-probability for lengths 0..max_length; see `length_penalties`."""
+        return length_penalties(max_length, self.length_penalty, self.length_penalty_form)
+
     @property
     def static(self) -> Self:
         """This method with seed 0, for use as a static argument of jit.
@@ -93,14 +102,20 @@ class Method(abc.ABC):
         return dataclasses.replace(self, seed=0) if self.seed else self  # type: ignore[type-var]
 
 
-def length_penalties(max_length: int, alpha: float) -> np.ndarray:
+def length_penalties(max_length: int, alpha: float, form: LengthPenaltyForm = "gnmt") -> np.ndarray:
     """Divisors of the log-probability for lengths 0..max_length, float32 [max_length + 1].
 
-    lp(n) = ((5 + n) / 6) ** alpha, from Wu et al. 2016, arXiv:1609.08144, eq. 14.
-    alpha = 0 ranks by log-probability; larger values favour longer translations.
+    gnmt: lp(n) = ((5 + n) / 6) ** alpha, from Wu et al. 2016, arXiv:1609.08144, eq. 14.
+    power: lp(n) = n ** alpha, as in Hugging Face's `generate` and CTranslate2; 1 gives the mean of
+    the log-probabilities.
+
+    n counts a forced prefix and EOS, and not BOS. alpha = 0 ranks by log-probability; larger
+    values favour longer translations.
     """
     lengths = np.arange(max_length + 1, dtype=np.float64)
-    return (((5.0 + lengths) / 6.0) ** alpha).astype(np.float32)
+    # No hypothesis has length 0, and 0 ** alpha is not a divisor.
+    bases = (5.0 + lengths) / 6.0 if form == "gnmt" else np.maximum(lengths, 1.0)
+    return (bases**alpha).astype(np.float32)
 
 
 def best_first(hypotheses: Hypotheses) -> Hypotheses:

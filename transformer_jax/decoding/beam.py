@@ -1,8 +1,9 @@
-"""Beam search with the GNMT length penalty, and a stop that cannot lose a better translation.
+"""Beam search with a length penalty, and a stop that cannot lose a better translation.
 
-    score(y) = log p(y | x) / ((5 + |y|) / 6) ** alpha           (|y| counts EOS)
+    score(y) = log p(y | x) / lp(|y|)           (|y| counts EOS)
+    lp(n) = ((5 + n) / 6) ** alpha, or n ** alpha
 
-Wu et al. 2016, arXiv:1609.08144, section 7. Each step extends the Z live hypotheses
+Wu et al. 2016, arXiv:1609.08144, section 7; see `length_penalties`. Each step extends the Z live hypotheses
 and keeps the best 2Z extensions. Each live hypothesis has one EOS extension, so at least
 Z of the 2Z are not EOS and stay live. Those that are EOS compete for Z places of their own,
 so a finished hypothesis never takes a live one's place.
@@ -31,8 +32,8 @@ import jax.numpy as jnp
 from jax import lax
 from pydantic import FiniteFloat, PositiveInt
 
-from transformer_jax.decoding.base import Hypotheses, Method, State, Step, length_penalties
-from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.base import Hypotheses, LengthPenaltyForm, Method, State, Step
+from transformer_jax.decoding.rollout import most_probable, rollout
 from transformer_jax.ops.sharding import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -66,6 +67,9 @@ class Beam(Method):
 
     beam_size: PositiveInt = 4  #: Z, hypotheses kept for each sentence
     length_penalty: FiniteFloat = 0.6  #: alpha; larger favours longer translations
+    length_penalty_form: LengthPenaltyForm = (
+        "gnmt"  #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
+    )
 
     @property
     def num_hypotheses(self) -> int:
@@ -84,13 +88,19 @@ class Beam(Method):
         *,
         max_length: int,
     ) -> Hypotheses:
+        penalties = self.penalties(max_length)
         if self.beam_size == 1:
-            greedy = Greedy(length_penalty=self.length_penalty)
-            return greedy.search(
-                step, state, max_lengths_B, sentence_ids_B, key, max_length=max_length
+            return rollout(
+                step,
+                most_probable,
+                state,
+                max_lengths_B,
+                max_length=max_length,
+                num_hypotheses=1,
+                penalties=penalties,
             )
         shape_BZ = (max_lengths_B.shape[0], self.beam_size)
-        penalties_T = jnp.asarray(length_penalties(max_length, self.length_penalty))
+        penalties_T = jnp.asarray(penalties)
         max_lengths_B = jnp.minimum(max_lengths_B, max_length)
 
         def unfinished(search: _Search) -> jax.Array:

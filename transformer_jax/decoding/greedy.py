@@ -7,7 +7,7 @@ import jax
 from pydantic import FiniteFloat
 
 from transformer_jax.decoding.base import Hypotheses, Method, State, Step
-from transformer_jax.decoding.rollout import first_argmax, rollout
+from transformer_jax.decoding.rollout import most_probable, rollout
 from transformer_jax.errors import UserError
 
 
@@ -40,10 +40,10 @@ class Greedy(Method):
     ) -> Hypotheses:
         return rollout(
             step,
-            lambda logits_BZV, position: first_argmax(logits_BZV),
+            most_probable,
             state,
             max_lengths_B,
             max_length=max_length,
             num_hypotheses=1,
-            length_penalty=self.length_penalty,
+            penalties=self.penalties(max_length),
         )

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from transformer_jax.decoding.base import Hypotheses, State, Step, length_penalties
+from transformer_jax.decoding.base import Hypotheses, State, Step
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position) -> tokens_BZ`; in the logits PAD and BOS are -inf.
@@ -31,13 +32,13 @@ def rollout(
     *,
     max_length: int,
     num_hypotheses: int,
-    length_penalty: float,
+    penalties: np.ndarray,
 ) -> Hypotheses:
     """Extends each of the [B, num_hypotheses] hypotheses by `choose` until EOS.
 
     At a sentence's limit (`max_lengths_B`, EOS included) the token is EOS, whatever
     `choose` returns. Log-probabilities are the model's own, over the whole vocabulary.
-    The hypotheses are not sorted. The other arguments are those of `Method.search`.
+    The hypotheses are not sorted. `penalties` are those of the method. The other arguments are those of `Method.search`.
     """
     shape_BZ = (max_lengths_B.shape[0], num_hypotheses)
     max_lengths_B1 = jnp.minimum(max_lengths_B, max_length)[:, None]
@@ -82,13 +83,17 @@ def rollout(
         ),
     )
     log_probs_BZ = jnp.where(is_padding_B1, -jnp.inf, search.log_probs_BZ)
-    penalties_T = jnp.asarray(length_penalties(max_length, length_penalty))
     return Hypotheses(
         tokens=jnp.moveaxis(search.tokens_TBZ, 0, 2),
         lengths=search.lengths_BZ,
-        scores=log_probs_BZ / penalties_T[search.lengths_BZ],
+        scores=log_probs_BZ / jnp.asarray(penalties)[search.lengths_BZ],
         log_probs=log_probs_BZ,
     )
+
+
+def most_probable(logits_BZV: jax.Array, position: jax.Array) -> jax.Array:
+    """The `choose` of greedy decoding."""
+    return first_argmax(logits_BZV)
 
 
 def first_argmax(values: jax.Array) -> jax.Array:

@@ -71,7 +71,7 @@ class Sample(Method):
                 max_lengths_B,
                 max_length=max_length,
                 num_hypotheses=self.num_samples,
-                length_penalty=self.length_penalty,
+                penalties=self.penalties(max_length),
             )
         )
 
