@@ -21,6 +21,7 @@ from transformer_jax.errors import UserError
         ({"method": Sample(top_p=0.0)}, "top_p"),
         ({"method": Sample(top_p=1.5)}, "top_p"),
         ({"method": Sample(top_k=0)}, "top_k"),
+        ({"method": Sample(epsilon=1.0)}, "epsilon"),
         ({"method": Sample(num_samples=0)}, "num_samples"),
         ({"method": Sample(seed=2**32)}, "seed"),
         ({"batch_size": 0}, "decode.batch_size=0: .* greater than 0"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.decoding.toy import ToyDecoder
+from tests.oracles import need
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.rollout import first_argmax
 from transformer_jax.decoding.sample import Sample, truncate
@@ -103,9 +104,15 @@ def test_temperature_sharpens():
         # After top-k two are left, renormalised to 4/7 and 3/7.
         ({"top_k": 2, "top_p": 0.56}, {1}),
         ({"top_k": 2, "top_p": 0.58}, {1, 3}),
+        ({"epsilon": 0.05}, {0, 1, 3, 4}),
+        ({"epsilon": 0.25}, {1, 3}),
+        ({"epsilon": 0.99}, {1}),
+        # Of 4/9, 3/9 and 2/9.
+        ({"top_k": 3, "epsilon": 0.21}, {0, 1, 3}),
+        ({"top_p": 0.71, "epsilon": 0.23}, {1, 3}),
     ],
 )
-def test_top_k_and_top_p_keep_the_right_pieces(settings, allowed):
+def test_the_cuts_keep_the_right_pieces(settings, allowed):
     probabilities = np.asarray([0.2, 0.4, 0.04, 0.3, 0.06], np.float32)
     logits, tokens = truncate(jnp.log(probabilities), **settings)
     tokens = np.arange(5) if tokens is None else np.asarray(tokens)
@@ -113,6 +120,16 @@ def test_top_k_and_top_p_keep_the_right_pieces(settings, allowed):
     np.testing.assert_allclose(
         np.exp(logits)[np.isfinite(logits)], probabilities[tokens[np.isfinite(logits)]], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.02, 0.3, 0.9])
+def test_epsilon_cuts_as_in_hugging_face(epsilon):
+    torch, warpers = need("torch"), need("transformers.generation.logits_process")
+    logits = np.random.default_rng(0).normal(size=(20, 50), scale=3.0).astype(np.float32)
+    ours, tokens = truncate(jnp.asarray(logits), epsilon=epsilon)
+    theirs = warpers.EpsilonLogitsWarper(epsilon)(None, torch.tensor(logits))
+    assert tokens is None
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_top_k_limits_what_is_drawn():

@@ -3,10 +3,10 @@
     score(y) = log p(y | x) / lp(|y|)           (|y| counts EOS)
     lp(n) = ((5 + n) / 6) ** alpha, or n ** alpha
 
-Wu et al. 2016, arXiv:1609.08144, section 7; see `length_penalties`. Each step extends the Z live hypotheses
-and keeps the best 2Z extensions. Each live hypothesis has one EOS extension, so at least
-Z of the 2Z are not EOS and stay live. Those that are EOS compete for Z places of their own,
-so a finished hypothesis never takes a live one's place.
+Wu et al. 2016, arXiv:1609.08144, section 7; see `length_penalties`. Each step
+extends the Z live hypotheses and keeps the best 2Z extensions. Each live hypothesis has one EOS
+extension, so at least Z of the 2Z are not EOS and stay live. Those that are EOS compete for Z
+places of their own, so a finished hypothesis never takes a live one's place.
 
 * Stop. A live hypothesis of log-probability l <= 0 can only lose probability, and can
   end at any length n from the next one to its sentence's limit, so no score it will ever

@@ -38,7 +38,8 @@ def rollout(
 
     At a sentence's limit (`max_lengths_B`, EOS included) the token is EOS, whatever
     `choose` returns. Log-probabilities are the model's own, over the whole vocabulary.
-    The hypotheses are not sorted. `penalties` are those of the method. The other arguments are those of `Method.search`.
+    The hypotheses are not sorted. `penalties` are those of the method, and the other arguments
+    those of `Method.search`.
     """
     shape_BZ = (max_lengths_B.shape[0], num_hypotheses)
     max_lengths_B1 = jnp.minimum(max_lengths_B, max_length)[:, None]

@@ -1,11 +1,12 @@
-"""Sampling translations: temperature, top-k (Fan et al. 2018, arXiv:1805.04833) and
-top-p or nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751).
+"""Sampling translations: temperature, top-k (Fan et al. 2018, arXiv:1805.04833), top-p or
+nucleus sampling (Holtzman et al. 2020, arXiv:1904.09751) and epsilon sampling (Hewitt et al. 2022,
+arXiv:2210.15191; for translation Freitag et al. 2023, arXiv:2305.09860).
 
-The logits are divided by the temperature, cut to the k most probable tokens, then to
-the smallest set of those whose renormalised probability reaches p, and one token is drawn
-from the rest. The random key of a draw depends only on the seed, the sentence's own
-number, the sample and the position, so a sample does not depend on the sentence's
-batch-mates or its row. Reported log-probabilities are the model's own, not those of the
+The logits are divided by the temperature, cut to the k most probable tokens, then to the smallest
+set of those whose renormalised probability reaches p, then to those whose renormalised probability
+is at least epsilon, and one token is drawn from the rest. The random key of a draw depends only on
+the seed, the sentence's own number, the sample and the position, so a sample does not depend on the
+sentence's batch-mates or its row. Reported log-probabilities are the model's own, not those of the
 cut distribution.
 """
 
@@ -32,6 +33,9 @@ class Sample(Method):
     top_p: Annotated[float, Gt(0), Le(1)] = (
         1.0  #: draw only from the smallest set of tokens of this probability
     )
+    epsilon: Annotated[float, Ge(0), Lt(1)] = (
+        0.0  #: draw only tokens of at least this probability; the most probable one stays
+    )
     seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: the same seed gives the same translations
     length_penalty: FiniteFloat = 0.6  #: changes the reported score, and so the order, only
 
@@ -56,7 +60,10 @@ class Sample(Method):
 
         def choose(logits_BZV: jax.Array, position: jax.Array) -> jax.Array:
             logits_BZk, tokens_BZk = truncate(
-                logits_BZV / self.temperature, top_k=self.top_k, top_p=self.top_p
+                logits_BZV / self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                epsilon=self.epsilon,
             )
             drawn_BZ = draw(keys_BZ, position, logits_BZk)
             if tokens_BZk is None:
@@ -99,23 +106,27 @@ def draw(keys_BZ: jax.Array, position: jax.Array, logits_BZV: jax.Array) -> jax.
 
 
 def truncate(
-    logits: jax.Array, *, top_k: int | None = None, top_p: float = 1.0
+    logits: jax.Array, *, top_k: int | None = None, top_p: float = 1.0, epsilon: float = 0.0
 ) -> tuple[jax.Array, jax.Array | None]:
-    """What top-k and top-p leave of `logits` [..., V].
+    """What top-k, top-p and epsilon leave of `logits` [..., V].
 
     Returns:
       (logits [..., k], tokens [..., k] int32), sorted by falling logit, with -inf for
-      what top-p removes; tokens is None where nothing was sorted and k = V.
+      what top-p and epsilon remove; tokens is None where nothing was sorted and k = V.
     """
     vocab_size = logits.shape[-1]
     k = min(top_k or vocab_size, vocab_size)
-    if k == vocab_size and top_p >= 1.0:
-        return logits, None
-    kept, tokens = top_k_of_rows(logits, k)
+    kept, tokens = logits, None
+    if k < vocab_size or top_p < 1.0:
+        kept, tokens = top_k_of_rows(logits, k)
     if top_p < 1.0:
         probabilities = jax.nn.softmax(kept, axis=-1)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities
         # The first token always stays, even where rounding makes `before` not quite 0.
         outside = (before >= top_p) & (jnp.arange(kept.shape[-1]) > 0)
         kept = jnp.where(outside, -jnp.inf, kept)
+    if epsilon > 0.0:
+        improbable = jax.nn.softmax(kept, axis=-1) < epsilon
+        is_largest = kept == kept.max(axis=-1, keepdims=True)
+        kept = jnp.where(improbable & ~is_largest, -jnp.inf, kept)
     return kept, tokens
