@@ -11,6 +11,7 @@ import pytest
 from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
+from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.positions.t5 import T5
@@ -49,6 +50,21 @@ VARIANTS = {
         norm=LayerNorm(epsilon=1e-5),
         norm_placement="post",
         feed_forward=Mlp(activation="silu"),
+        output_bias=True,
+        start_id=0,
+        unused_ids=(0, 1),
+    ),
+    "mbart": replace(
+        SMALLER,
+        embedding_norm=True,
+        embedding_scale=1.0,
+        logit_scale=0.25,
+        tie_embeddings="inputs",
+    ),
+    "no biases": replace(
+        SMALLER,
+        cross=FullCross(use_bias=False, score_scale=1.0),
+        decoder=StackConfig(num_layers=1, mixers=(Full(use_bias=False, score_scale=1.0),)),
     ),
 }
 

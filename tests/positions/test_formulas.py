@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.alibi import Alibi, slopes
@@ -15,7 +16,7 @@ from transformer_jax.positions.concatenated import Concatenated
 from transformer_jax.positions.learned import Learned
 from transformer_jax.positions.rope import rotated
 from transformer_jax.positions.scalar import Scalar
-from transformer_jax.positions.sinusoidal import sinusoids
+from transformer_jax.positions.sinusoidal import Sinusoidal, sinusoids
 from transformer_jax.positions.t5 import T5, relative_buckets
 
 D, HEADS, MAX = 8, 2, 10
@@ -33,6 +34,20 @@ def test_sinusoids():
         for p in range(20)
     ]
     np.testing.assert_allclose(sinusoids(jnp.arange(20), D), want, atol=1e-5)
+
+
+@pytest.mark.parametrize(("form", "steps"), [("halves", D // 2), ("tensor2tensor", D // 2 - 1)])
+def test_sinusoids_in_halves(form, steps):
+    angles = (HERE + 2)[:, None] / 10000 ** (np.arange(D // 2) / steps)
+    want = WORDS + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    got = scheme(Sinusoidal(form=form, first=2)).apply({}, WORDS, HERE, method="embed")
+    np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+def test_halves_need_an_even_width():
+    context = PositionContext(7, 1, head_dim=7, max_length=MAX, causal=False)
+    with pytest.raises(UserError, match="form=halves .*model.d_model must be even"):
+        Sinusoidal(form="halves").check(context)
 
 
 def test_learned():

@@ -1,4 +1,4 @@
-"""Token embeddings, scaled by sqrt(d_model) as in Vaswani et al. 2017, section 3.4."""
+"""Token embeddings, by default scaled by sqrt(D) as in Vaswani et al. 2017, section 3.4."""
 
 from typing import Any
 
@@ -10,10 +10,15 @@ from transformer_jax.layers.parameters import Layer
 
 
 class Embedding(Layer):
-    """A [V, D] table; also the vocabulary projection if embeddings are tied."""
+    """A [V, D] table; also the vocabulary projection if embeddings are tied.
+
+    Attributes:
+        scale: of the vectors where they are read; None = sqrt(features).
+    """
 
     vocab_size: int
     features: int
+    scale: float | None = None
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
 
@@ -24,5 +29,5 @@ class Embedding(Layer):
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[...] int32 -> [..., D]."""
-        scale = jnp.asarray(self.features**0.5, self.dtype)
+        scale = jnp.asarray(self.scale or self.features**0.5, self.dtype)
         return jnp.take(self.table, ids, axis=0).astype(self.dtype) * scale

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from flax import struct
 from pydantic import PositiveInt
 
+from transformer_jax.config_types import Positive
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import (
@@ -46,6 +47,8 @@ class FullOptions:
     implementation: Literal["plain", "fused"] = "plain"  #: fused: memory linear in the length
     merged_query_key: bool = False  #: one matrix per head in place of W_q W_k^T
     factored_value: bool = False  #: one output map shared by all heads
+    use_bias: bool = True  #: of queries, values and the output
+    score_scale: Positive | None = None  #: of the query-key product; None = 1 / sqrt(head_dim)
     dropout_rate: DropoutRate = 0.0  #: of the attention weights
 
     def check_heads(self, context: MixerContext) -> None:
@@ -68,6 +71,8 @@ class FullOptions:
             num_kv_heads=self.num_kv_heads,
             merged_query_key=self.merged_query_key,
             factored_value=self.factored_value,
+            use_bias=self.use_bias,
+            score_scale=self.score_scale,
         )
 
 

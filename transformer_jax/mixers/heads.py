@@ -31,39 +31,44 @@ class HeadProjections(nn.Module):
         num_kv_heads: heads of keys and values; None = num_heads.
         merged_query_key: see above.
         factored_value: see above.
+        use_bias: of queries, values and the output.
+        score_scale: of the query-key product; None = 1 / sqrt(head_dim).
     """
 
     context: MixerContext
     num_kv_heads: int | None = None
     merged_query_key: bool = False
     factored_value: bool = False
+    use_bias: bool = True
+    score_scale: float | None = None
 
     def setup(self) -> None:
         c = self.context
         width = c.num_heads * c.head_dim
         kv_width = (self.num_kv_heads or c.num_heads) * c.head_dim
         heads = ("embed", "heads")
+        dtypes = {"use_bias": self.use_bias} | c.dtypes
         if self.merged_query_key:
             # The deviation of the product of two matrices of the default initialisation.
             deviation = c.head_dim**0.5 * 2.0 / (c.d_model + width)
             init = nn.initializers.normal(deviation)
             self.query = Dense(
-                c.d_model, c.num_heads * c.d_model, heads, kernel_init=init, **c.dtypes
+                c.d_model, c.num_heads * c.d_model, heads, kernel_init=init, **dtypes
             )
         else:
-            self.query = Dense(c.d_model, width, heads, **c.dtypes)
+            self.query = Dense(c.d_model, width, heads, **dtypes)
             # A bias on the keys adds the same number to all scores of a query: no effect.
             self.key = Dense(c.d_model, kv_width, heads, use_bias=False, **c.dtypes)
-        self.value = Dense(c.d_model, kv_width, heads, **c.dtypes)
+        self.value = Dense(c.d_model, kv_width, heads, **dtypes)
         if self.factored_value:
-            self.out = Dense(c.head_dim, c.d_model, ("head_dim", "embed"), **c.dtypes)
+            self.out = Dense(c.head_dim, c.d_model, ("head_dim", "embed"), **dtypes)
         else:
-            self.out = Dense(width, c.d_model, ("heads", "embed"), **c.dtypes)
+            self.out = Dense(width, c.d_model, ("heads", "embed"), **dtypes)
 
     @property
     def scale(self) -> float:
-        """Factor of the query-key product: 1 / sqrt(head_dim), also if the two are merged."""
-        return self.context.head_dim**-0.5
+        """Factor of the query-key product, also if the two are merged."""
+        return self.score_scale or self.context.head_dim**-0.5
 
     @property
     def cached_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:

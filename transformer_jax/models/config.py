@@ -6,8 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, PositiveInt, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
 
+from transformer_jax.config_types import Positive
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import DropoutRate
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Mlp
@@ -20,6 +28,7 @@ from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.variants import ManyOf, OneOf, kind_of, reason, to_text
+from transformer_jax.vocabulary import BOS_ID
 
 Float = Literal["float32", "bfloat16"]
 
@@ -74,7 +83,15 @@ class ModelConfig:
     residual: Literal["standard", "reversible"] = "standard"
     #: reversible: two streams; training's activation memory does not grow with depth
     feed_forward: Annotated[FeedForwardConfig, OneOf(FEED_FORWARDS)] = Mlp()
-    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    tie_embeddings: Literal["all", "decoder", "inputs", "none"] = "all"
+    #: which of three matrices are one: both languages' embeddings and the projection to logits;
+    #: the target's and the projection; both languages'; none
+    embedding_scale: Positive | None = None  #: of the embeddings when read; None = sqrt(d_model)
+    embedding_norm: bool = False  #: a norm before the first layer of each stack
+    logit_scale: Positive = 1.0  #: of the features that are projected to logits
+    output_bias: bool = False  #: a learned number for each target piece, added to its logit
+    start_id: NonNegativeInt = BOS_ID  #: the target piece whose embedding the decoder reads for BOS
+    unused_ids: tuple[NonNegativeInt, ...] = ()  #: target ids that are never predicted
     dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Float = "float32"
@@ -149,28 +166,42 @@ def _check(config: ModelConfig) -> None:
         raise UserError(
             "model.residual=reversible recomputes every block as it is: set model.remat=false"
         )
+    _check_ids(config)
     _check_stack(config, config.encoder, "encoder")
     _check_stack(config, config.decoder, "decoder")
     cross = f"model.cross={to_text(config.cross, CROSS_MIXERS)}"
     with _errors_of(cross):
         config.cross.check(mixer_context(config, causal=False))
-    if config.tie_embeddings == "all" and config.source_vocab_size != config.target_vocab_size:
+    tied = config.tie_embeddings in ("all", "inputs")
+    if tied and config.source_vocab_size != config.target_vocab_size:
         raise UserError(
-            "model.tie_embeddings=all needs one vocabulary for both languages, got "
+            f"model.tie_embeddings={config.tie_embeddings} needs one vocabulary for both "
+            "languages, got "
             f"{config.source_vocab_size} and {config.target_vocab_size} pieces: set "
             "tokenizer.joint=true or model.tie_embeddings=decoder"
         )
     widths = [word_width(config, stack) for stack in (config.encoder, config.decoder)]
-    if config.tie_embeddings == "all" and widths[0] != widths[1]:
+    if tied and widths[0] != widths[1]:
         encoder, decoder = (
             kind_of(stack.position, POSITIONS) for stack in (config.encoder, config.decoder)
         )
         raise UserError(
-            "model.tie_embeddings=all needs word embeddings of one width, but "
+            f"model.tie_embeddings={config.tie_embeddings} needs word embeddings of one width, but "
             f"model.encoder.position={encoder} leaves them {widths[0]} features and "
             f"model.decoder.position={decoder} {widths[1]}: use one scheme for both or "
             "model.tie_embeddings=decoder"
         )
+
+
+def _check_ids(config: ModelConfig) -> None:
+    if config.target_vocab_size is None:
+        return
+    for key, ids in (("start_id", (config.start_id,)), ("unused_ids", config.unused_ids)):
+        if ids and max(ids) >= config.target_vocab_size:
+            raise UserError(
+                f"model.{key}: {max(ids)} is not the id of a target piece, of which there are "
+                f"{config.target_vocab_size}"
+            )
 
 
 def _check_fields(config: ModelConfig) -> None:

@@ -42,6 +42,8 @@ class Stack(nn.Module):
         ]
         self.residuals = RESIDUALS[config.residual]
         self.dropout = Dropout(config.dropout_rate)
+        if config.embedding_norm:
+            self.first_norm = build_norm(config)
         if config.norm_placement == "pre":
             self.last_norm = build_norm(config)
 
@@ -51,7 +53,7 @@ class Stack(nn.Module):
         """Word embeddings -> [B, L, D]; the decoder gets the memory [B, M, D] and its mask."""
         length = words_BLE.shape[1]
         self.position.check_length(length)
-        x_BLD = self.dropout(self.position.embed(words_BLE, jnp.arange(length)))
+        x_BLD = self.dropout(self._start(words_BLE, jnp.arange(length)))
         if self._reconstructs():
             streams = run_stack(self, x_BLD, mask_BL, memory)
         else:
@@ -87,7 +89,7 @@ class Stack(nn.Module):
         """One token of each beam: word embeddings -> ([B, Z, D], next state)."""
         # `embed` takes [B, L, E]; all beams are at the same position.
         batch, beams, width = words_BZE.shape
-        x_N1D = self.position.embed(words_BZE.reshape(-1, 1, width), position[None])
+        x_N1D = self._start(words_BZE.reshape(-1, 1, width), position[None])
         streams = self.residuals.start(x_N1D.reshape(batch, beams, -1))
         next_state = []
         for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
@@ -99,6 +101,11 @@ class Stack(nn.Module):
         """Whether the backward pass reconstructs activations: in training, with a dropout key."""
         is_training = self.has_rng("dropout") and not self.is_initializing()
         return is_training and self.config.residual == "reversible"
+
+    def _start(self, words_BLE: jax.Array, positions_L: jax.Array) -> jax.Array:
+        """What the first layer reads: [B, L, D]."""
+        x_BLD = self.position.embed(words_BLE, positions_L)
+        return self.first_norm(x_BLD) if self.config.embedding_norm else x_BLD
 
     def _end(self, streams: Any) -> jax.Array:
         x = self.residuals.end(streams)

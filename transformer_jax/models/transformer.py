@@ -3,10 +3,12 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.embeddings import Embedding
+from transformer_jax.layers.parameters import Layer
 from transformer_jax.layers.projections import Dense
 from transformer_jax.models.config import (
     ModelConfig,
@@ -17,6 +19,25 @@ from transformer_jax.models.config import (
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.vocabulary import BOS_ID
+
+#: Added to the logits of `ModelConfig.unused_ids`. exp(-100) adds nothing to a softmax in float32,
+#: and the mean of all logits, which label smoothing needs, stays a usual number.
+UNUSED = -100.0
+
+
+class OutputBias(Layer):
+    """A number for each of V target pieces."""
+
+    vocab_size: int
+    param_dtype: Any
+
+    def setup(self) -> None:
+        zeros = nn.initializers.zeros_init()
+        self.bias = self.weight("bias", zeros, (self.vocab_size,), ("vocab",))
+
+    def __call__(self) -> jax.Array:
+        return self.bias
 
 
 class Transformer(nn.Module):
@@ -35,17 +56,21 @@ class Transformer(nn.Module):
                 "model.source_vocab_size and model.target_vocab_size are not set, and there is no "
                 "tokenizer to take them from"
             )
-        dtypes = {"dtype": config.dtype, "param_dtype": config.param_dtype}
+        embedding = {
+            "scale": config.embedding_scale,
+            "dtype": config.dtype,
+            "param_dtype": config.param_dtype,
+        }
         target_width = word_width(config, config.decoder)
-        self.target_embedding = Embedding(config.target_vocab_size, target_width, **dtypes)
-        if config.tie_embeddings == "all":
+        self.target_embedding = Embedding(config.target_vocab_size, target_width, **embedding)
+        if config.tie_embeddings in ("all", "inputs"):
             self.source_embedding = self.target_embedding
         else:
             source_width = word_width(config, config.encoder)
-            self.source_embedding = Embedding(config.source_vocab_size, source_width, **dtypes)
+            self.source_embedding = Embedding(config.source_vocab_size, source_width, **embedding)
         self.encoder = Stack(config, causal=False)
         self.decoder = Stack(config, causal=True)
-        if config.tie_embeddings == "none":
+        if self._has_projection:
             self.projection = Dense(
                 config.d_model,
                 config.target_vocab_size,
@@ -53,6 +78,8 @@ class Transformer(nn.Module):
                 use_bias=False,
                 **layer_dtypes(config),
             )
+        if config.output_bias:
+            self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
 
     def __call__(
         self,
@@ -84,6 +111,7 @@ class Transformer(nn.Module):
             target_mask_BT,
             label_smoothing,
             self.config.matmul_dtype,
+            bias_V=self._logit_bias(),
         )
 
     def hidden(
@@ -95,7 +123,7 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """The decoder's output [B, T, D] under teacher forcing."""
         memory_BSD = self.memory(source_BS, source_mask_BS)
-        words_BTE = self.target_embedding(target_in_BT)
+        words_BTE = self._target_words(target_in_BT)
         return self.decoder(words_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
 
     def memory(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
@@ -115,23 +143,45 @@ class Transformer(nn.Module):
         self, tokens_BZ: jax.Array, position: jax.Array, state: list[Any], sentence: list[Any]
     ) -> tuple[jax.Array, list[Any]]:
         """Next-token logits [B, Z, V] in float32, and the next state."""
-        words_BZE = self.target_embedding(tokens_BZ)
+        words_BZE = self._target_words(tokens_BZ)
         hidden_BZD, state = self.decoder.step(words_BZE, position, _join_beams(state), sentence)
         return self._logits(hidden_BZD), _split_beams(state, tokens_BZ.shape[0])
 
+    @property
+    def _has_projection(self) -> bool:
+        return self.config.tie_embeddings in ("inputs", "none")
+
+    def _target_words(self, ids: jax.Array) -> jax.Array:
+        if self.config.start_id != BOS_ID:
+            ids = jnp.where(ids == BOS_ID, self.config.start_id, ids)
+        return self.target_embedding(ids)
+
     def _vocabulary_kernel(self) -> jax.Array:
-        if self.config.tie_embeddings == "none":
+        if self._has_projection:
             return self.projection.kernel
         return self.target_embedding.table.T
 
     def _word_features(self, hidden: jax.Array) -> jax.Array:
         # A scheme that concatenates positions leaves the word embeddings narrower than d_model.
-        return hidden[..., : self._vocabulary_kernel().shape[0]]
+        features = hidden[..., : self._vocabulary_kernel().shape[0]]
+        return features if self.config.logit_scale == 1 else features * self.config.logit_scale
+
+    def _logit_bias(self) -> jax.Array | None:
+        """What is added to the logits, [V] float32, or None."""
+        config = self.config
+        if not (config.output_bias or config.unused_ids):
+            return None
+        bias_V = jnp.zeros(config.target_vocab_size, jnp.float32)
+        if config.output_bias:
+            bias_V = bias_V + self.output_bias()
+        return bias_V.at[jnp.asarray(config.unused_ids, jnp.int32)].add(UNUSED)
 
     def _logits(self, hidden: jax.Array) -> jax.Array:
-        return matmul(
+        logits = matmul(
             self._word_features(hidden), self._vocabulary_kernel(), self.config.matmul_dtype
         )
+        bias_V = self._logit_bias()
+        return logits if bias_V is None else logits + bias_V
 
 
 def _split_beams(tree: Any, batch: int) -> Any:

@@ -25,6 +25,11 @@ from transformer_jax.ops.sharding import num_shards
 #: Hidden states [N, D], labels [N] and weights [N] of one chunk of the rows.
 Chunk = tuple[jax.Array, jax.Array, jax.Array]
 
+#: Gradients of the hidden states, the kernel and, if there is one, the bias.
+_Gradients = tuple[jax.Array, jax.Array, jax.Array | None]
+#: Sums over the chunks so far: loss, negative log-likelihood, gradients of the kernel and the bias.
+_Sums = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
+
 #: Approximate limit on the float32 logits of one chunk on one device: what fits the cache of a
 #: CPU (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
 _CHUNK_LOGITS = {"cpu": 1 << 21, "other": 1 << 27}
@@ -37,6 +42,8 @@ def cross_entropy(
     weights_BT: jax.Array,
     label_smoothing: float = 0.0,
     dtype: DTypeLike = jnp.float32,
+    *,
+    bias_V: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Sums of the training loss and of the plain negative log-likelihood.
 
@@ -45,25 +52,30 @@ def cross_entropy(
         weights_BT: 1 for a real token, 0 for padding; any real weight works.
         label_smoothing: e in [0, 1).
         dtype: of the matrix products' operands; everything else is float32.
+        bias_V: float32, added to the logits.
 
     Returns:
         (loss_sum, nll_sum), float32 scalars in nats, to be divided by the sum of the weights
         over the *global* batch. Only `loss_sum` has a gradient.
     """
-    return _fused(hidden_BTD, kernel_DV, labels_BT, weights_BT, label_smoothing, jnp.dtype(dtype))
+    arrays = (hidden_BTD, kernel_DV, bias_V, labels_BT, weights_BT)
+    return _fused(*arrays, label_smoothing, jnp.dtype(dtype))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _fused(
     hidden_BTD: jax.Array,
     kernel_DV: jax.Array,
+    bias_V: jax.Array | None,
     labels_BT: jax.Array,
     weights_BT: jax.Array,
     smoothing: float,
     dtype: jnp.dtype,
 ) -> tuple[jax.Array, jax.Array]:
     function = partial(_loss_sums, smoothing, dtype)
-    return by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT, **_CHUNK_LOGITS)
+    return by_platform(
+        function, hidden_BTD, kernel_DV, bias_V, labels_BT, weights_BT, **_CHUNK_LOGITS
+    )
 
 
 def _loss_sums(
@@ -71,6 +83,7 @@ def _loss_sums(
     dtype: jnp.dtype,
     hidden_BTD: jax.Array,
     kernel_DV: jax.Array,
+    bias_V: jax.Array | None,
     labels_BT: jax.Array,
     weights_BT: jax.Array,
     limit: int,
@@ -80,7 +93,7 @@ def _loss_sums(
     def body(
         sums: tuple[jax.Array, jax.Array], chunk: Chunk
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
-        loss, nll, _ = _chunk_losses(chunk, kernel_low, smoothing)
+        loss, nll, _ = _chunk_losses(chunk, kernel_low, bias_V, smoothing)
         return (sums[0] + loss, sums[1] + nll), None
 
     zero = jnp.zeros((), jnp.float32)
@@ -90,13 +103,16 @@ def _loss_sums(
 def _fused_forward(
     hidden_BTD: jax.Array,
     kernel_DV: jax.Array,
+    bias_V: jax.Array | None,
     labels_BT: jax.Array,
     weights_BT: jax.Array,
     smoothing: float,
     dtype: jnp.dtype,
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+) -> tuple[tuple[jax.Array, jax.Array], _Gradients]:
     function = partial(_loss_sums_and_gradients, smoothing, dtype)
-    return by_platform(function, hidden_BTD, kernel_DV, labels_BT, weights_BT, **_CHUNK_LOGITS)
+    return by_platform(
+        function, hidden_BTD, kernel_DV, bias_V, labels_BT, weights_BT, **_CHUNK_LOGITS
+    )
 
 
 def _loss_sums_and_gradients(
@@ -104,46 +120,50 @@ def _loss_sums_and_gradients(
     dtype: jnp.dtype,
     hidden_BTD: jax.Array,
     kernel_DV: jax.Array,
+    bias_V: jax.Array | None,
     labels_BT: jax.Array,
     weights_BT: jax.Array,
     limit: int,
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+) -> tuple[tuple[jax.Array, jax.Array], _Gradients]:
     chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)
     kernel_low_VD = transposed(kernel_low)
 
-    def body(
-        carry: tuple[jax.Array, jax.Array, jax.Array], chunk: Chunk
-    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array]:
-        loss_sum, nll_sum, dkernel_DV = carry
+    def body(carry: _Sums, chunk: Chunk) -> tuple[_Sums, jax.Array]:
+        loss_sum, nll_sum, dkernel_DV, dbias_V = carry
         hidden_ND, labels_N, weights_N = chunk
-        loss, nll, (logits_NV, lse_N) = _chunk_losses(chunk, kernel_low, smoothing)
+        loss, nll, (logits_NV, lse_N) = _chunk_losses(chunk, kernel_low, bias_V, smoothing)
         label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_NV.shape, 1) == labels_N[:, None]
         dlogits_NV = jnp.exp(logits_NV - lse_N[:, None]) - smoothing / logits_NV.shape[-1]
         dlogits_NV = dlogits_NV - jnp.where(label_NV, 1.0 - smoothing, 0.0)
-        dlogits_NV = (dlogits_NV * weights_N[:, None]).astype(dtype)
+        dlogits_NV = dlogits_NV * weights_N[:, None]
+        if dbias_V is not None:
+            dbias_V = dbias_V + dlogits_NV.sum(axis=0)
+        dlogits_NV = dlogits_NV.astype(dtype)
         dhidden_ND = product(dlogits_NV, kernel_low_VD)
         dkernel_DV = dkernel_DV + product(transposed(hidden_ND), dlogits_NV)
-        return (loss_sum + loss, nll_sum + nll, dkernel_DV), dhidden_ND
+        return (loss_sum + loss, nll_sum + nll, dkernel_DV, dbias_V), dhidden_ND
 
     zero = jnp.zeros((), jnp.float32)
-    start = (zero, zero, jnp.zeros(kernel_DV.shape, jnp.float32))
-    (loss_sum, nll_sum, dkernel_DV), dhidden_CND = jax.lax.scan(body, start, chunks)
+    dbias_V = None if bias_V is None else jnp.zeros(bias_V.shape, jnp.float32)
+    start = (zero, zero, jnp.zeros(kernel_DV.shape, jnp.float32), dbias_V)
+    (loss_sum, nll_sum, dkernel_DV, dbias_V), dhidden_CND = jax.lax.scan(body, start, chunks)
     dhidden_BTD = _unchunk(dhidden_CND, hidden_BTD)
-    return (loss_sum, nll_sum), (dhidden_BTD, dkernel_DV.astype(kernel_DV.dtype))
+    return (loss_sum, nll_sum), (dhidden_BTD, dkernel_DV.astype(kernel_DV.dtype), dbias_V)
 
 
 def _fused_backward(
     smoothing: float,
     dtype: jnp.dtype,
-    residuals: tuple[jax.Array, jax.Array],
+    residuals: _Gradients,
     cotangents: tuple[jax.Array, jax.Array],
-) -> tuple[jax.Array, jax.Array, None, None]:
+) -> tuple[jax.Array, jax.Array, jax.Array | None, None, None]:
     del smoothing, dtype
-    dhidden_BTD, dkernel_DV = residuals
+    dhidden_BTD, dkernel_DV, dbias_V = residuals
     dloss = cotangents[0]
     return (
         (dhidden_BTD * dloss).astype(dhidden_BTD.dtype),
         (dkernel_DV * dloss).astype(dkernel_DV.dtype),
+        None if dbias_V is None else dbias_V * dloss,
         None,
         None,
     )
@@ -153,10 +173,12 @@ _fused.defvjp(_fused_forward, _fused_backward)
 
 
 def _chunk_losses(
-    chunk: Chunk, kernel_low: jax.Array, smoothing: float
+    chunk: Chunk, kernel_low: jax.Array, bias_V: jax.Array | None, smoothing: float
 ) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
     hidden_ND, labels_N, weights_N = chunk
     logits_NV = product(hidden_ND, kernel_low)
+    if bias_V is not None:
+        logits_NV = logits_NV + bias_V
     lse_N = jax.nn.logsumexp(logits_NV, axis=-1)
     label_logit_N = jnp.take_along_axis(logits_NV, labels_N[:, None], axis=-1)[:, 0]
     nll_N = lse_N - label_logit_N

@@ -14,7 +14,7 @@ import jax
 T = TypeVar("T")
 
 
-def by_platform(function: Callable[..., Any], *arrays: jax.Array, cpu: T, other: T) -> Any:
+def by_platform(function: Callable[..., Any], *arrays: jax.Array | None, cpu: T, other: T) -> Any:
     """`function(*arrays, setting)` with the setting of the target platform.
 
     Args:

@@ -1,30 +1,55 @@
-"""Sinusoidal positions (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
+"""Sinusoidal positions (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), added to embeddings.
 
-    PE(p, 2i) = sin(p / 10000^(2i/D)),    PE(p, 2i+1) = cos(p / 10000^(2i/D))
+In three forms, with h = D/2 and i = 0 ... h - 1:
 
-added to the embeddings. Defined for every position, but quality beyond the trained length
-is not promised.
+    interleaved     PE(p, 2i) = sin(p / 10000^(i/h)),    PE(p, 2i + 1) = cos(p / 10000^(i/h))
+    halves          PE(p, i) = sin(p / 10000^(i/h)),     PE(p, h + i) = cos(p / 10000^(i/h))
+    tensor2tensor   PE(p, i) = sin(p / 10000^(i/(h-1))), PE(p, h + i) = cos(p / 10000^(i/(h-1)))
+
+The first is the paper's, the second Marian's, the third that of Tensor2Tensor and fairseq (M2M100,
+NLLB), where the first token has p = 2. Defined for every position, but quality beyond the
+trained length is not promised.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from pydantic import NonNegativeInt
 
+from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
 
+Form = Literal["interleaved", "halves", "tensor2tensor"]
 
-def sinusoids(positions: jax.Array, features: int) -> jax.Array:
-    """[...] positions -> [..., features] float32, sine and cosine interleaved."""
-    rates = 10000.0 ** (-jnp.arange(0, features, 2) / features)
+
+def sinusoids(positions: jax.Array, features: int, form: Form = "interleaved") -> jax.Array:
+    """[...] positions -> [..., features] float32; `features` is even except if interleaved."""
+    half = (features + 1) // 2
+    steps = half - 1 if form == "tensor2tensor" else features / 2
+    rates = np.float32(10000.0 ** (-np.arange(half) / steps))
     angles = positions[..., None].astype(jnp.float32) * rates
+    if form != "interleaved":
+        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return pairs.reshape(*positions.shape, -1)[..., :features]
 
 
 @dataclass(frozen=True)
 class Sinusoidal(PositionConfig):
-    """Sinusoidal positions have no options."""
+    """Options of sinusoidal positions."""
+
+    form: Form = "interleaved"  #: where sines and cosines are, and their frequencies
+    first: NonNegativeInt = 0  #: p of the first token
+
+    def check(self, context: PositionContext) -> None:
+        if self.form != "interleaved" and (context.d_model % 2 or context.d_model < 4):
+            raise UserError(
+                f"form={self.form} has as many sines as cosines: model.d_model must be even and at "
+                f"least 4, got {context.d_model}"
+            )
 
     def build(self, context: PositionContext) -> Position:
         return AddedSinusoids(self, context)
@@ -33,6 +58,9 @@ class Sinusoidal(PositionConfig):
 class AddedSinusoids(Position):
     """Adds the sinusoids to the word embeddings."""
 
+    config: Sinusoidal
+
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
-        """x [..., L, D] + PE(positions [L])."""
-        return x + sinusoids(positions, self.context.d_model).astype(x.dtype)
+        """x [..., L, D] + PE(first + positions [L])."""
+        places = positions + self.config.first
+        return x + sinusoids(places, self.context.d_model, self.config.form).astype(x.dtype)

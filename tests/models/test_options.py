@@ -1,0 +1,158 @@
+"""Options of the model around its layers: each against the parameters it stands for."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
+from transformer_jax.errors import UserError
+from transformer_jax.layers.norms import normalize
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.models import api
+from transformer_jax.models.config import StackConfig, check_model_config
+from transformer_jax.models.transformer import UNUSED
+
+BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
+
+
+def random_params(config, seed=0):
+    """Nothing is left at zero or one."""
+    leaves, tree = jax.tree.flatten(api.abstract_params(config))
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    drawn = [0.3 * jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, drawn)
+
+
+def logits(config, params, target=TARGET):
+    target_in = api.shift_right(target)
+    return np.array(api.apply(config, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK))
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def test_embedding_scale_multiplies_the_table():
+    scaled = replace(SMALLER, embedding_scale=2.0, tie_embeddings="none")
+    params = random_params(scaled)
+    plain = dict(params)
+    for side in ("source_embedding", "target_embedding"):
+        plain[side] = {"table": params[side]["table"] * 2.0 / 4.0}  # 4 = sqrt(d_model)
+    close(logits(scaled, params), logits(replace(scaled, embedding_scale=None), plain))
+
+
+def test_logit_scale_multiplies_the_projection():
+    scaled = replace(SMALLER, logit_scale=0.5, tie_embeddings="none")
+    params = random_params(scaled)
+    plain = params | {"projection": {"kernel": params["projection"]["kernel"] * 0.5}}
+    close(logits(scaled, params), logits(replace(scaled, logit_scale=1.0), plain))
+
+
+def test_output_bias_is_added_to_the_logits():
+    config = replace(SMALLER, output_bias=True)
+    params = random_params(config)
+    without = {name: tree for name, tree in params.items() if name != "output_bias"}
+    want = logits(SMALLER, without) + np.asarray(params["output_bias"]["bias"])
+    close(logits(config, params), want)
+
+
+def test_unused_ids_are_never_predicted():
+    config = replace(SMALLER, unused_ids=(1, 7))
+    params = random_params(SMALLER)
+    want = logits(SMALLER, params)
+    want[..., [1, 7]] = -np.inf
+    got = jax.nn.log_softmax(logits(config, params))
+    others = [i for i in range(20) if i not in (1, 7)]
+    close(got[..., others], jax.nn.log_softmax(want)[..., others])
+    assert (np.exp(got)[..., [1, 7]] < 1e-40).all()
+    assert UNUSED > -1e3  # label smoothing takes the mean of all logits
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_has_the_bias_and_the_unused_ids(smoothing):
+    config = replace(SMALLER, output_bias=True, unused_ids=(1,), logit_scale=0.5)
+    params = random_params(config)
+
+    def expected(params):
+        target_in = api.shift_right(TARGET)
+        raw = api.apply(config, params, SOURCE, SOURCE_MASK, target_in, TARGET_MASK)
+        log_probs = jax.nn.log_softmax(raw)
+        wanted = (1 - smoothing) * jax.nn.one_hot(TARGET, 20) + smoothing / 20
+        return -((wanted * log_probs).sum(-1) * TARGET_MASK).sum()
+
+    def loss(params):
+        return api.loss(config, params, BATCH, label_smoothing=smoothing)[0]
+
+    value, grads = jax.value_and_grad(loss)(params)
+    want, want_grads = jax.value_and_grad(expected)(params)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, want_grads)
+
+
+def test_start_id_takes_the_place_of_bos():
+    config = replace(SMALLER, start_id=9, tie_embeddings="none")
+    params = random_params(config)
+    plain = jax.tree.map(jnp.copy, params)
+    table = params["target_embedding"]["table"]
+    plain["target_embedding"]["table"] = table.at[1].set(table[9])
+    close(logits(config, params), logits(replace(config, start_id=1), plain))
+
+
+def test_tied_inputs_share_one_table():
+    config = replace(SMALLER, tie_embeddings="inputs")
+    params = random_params(config)
+    assert set(params) == {"encoder", "decoder", "target_embedding", "projection"}
+    untied = params | {"source_embedding": params["target_embedding"]}
+    close(logits(config, params), logits(replace(config, tie_embeddings="none"), untied))
+
+
+def test_embedding_norm_is_what_the_first_layer_reads():
+    config = replace(SMALLER, embedding_norm=True, norm_placement="post")
+    params = random_params(config)
+    # A post-norm block whose sublayers give zero is two norms; with scale 1, the second does
+    # nothing more, so the encoder's output is the norm of the norm of the embeddings.
+    block = jax.tree.map(jnp.zeros_like, params["encoder"]["blocks_0"])
+    for name in ("mixer_residual", "feed_forward_residual"):
+        block[name]["norm"]["scale"] = jnp.ones(16)
+    params["encoder"]["blocks_0"] = block
+    from transformer_jax.models.transformer import Transformer
+
+    memory = Transformer(config).apply({"params": params}, SOURCE, SOURCE_MASK, method="memory")
+    without = replace(config, embedding_norm=False)
+    plain = jax.tree.map(jnp.copy, params)
+    del plain["encoder"]["first_norm"], plain["decoder"]["first_norm"]
+    bare = Transformer(without).apply(
+        {"params": plain},
+        plain["target_embedding"]["table"][SOURCE],
+        jnp.arange(6),
+        method=lambda m, x, at: m.encoder.position.embed(x * 4.0, at),
+    )
+    first = params["encoder"]["first_norm"]
+    want = normalize(bare, epsilon=1e-6) * first["scale"] + first["bias"]
+    close(memory, normalize(want, epsilon=1e-6))
+
+
+def test_attention_without_biases_and_with_another_scale():
+    mixer, cross = Full(use_bias=False, score_scale=1.0), FullCross(use_bias=False, score_scale=1.0)
+    stack = StackConfig(num_layers=1, mixers=(mixer,))
+    config = replace(SMALLER, encoder=stack, decoder=stack, cross=cross)
+    params = random_params(config)
+    plain = jax.tree.map(jnp.copy, params)
+    for block, names in (("encoder", ["mixer"]), ("decoder", ["mixer", "cross"])):
+        for name in names:
+            heads = plain[block]["blocks_0"][name]["heads"]
+            assert all(set(part) == {"kernel"} for part in heads.values())
+            heads["query"]["kernel"] *= 8**0.5
+            for part in ("query", "value", "out"):
+                heads[part]["bias"] = jnp.zeros(16)
+    close(logits(config, params), logits(SMALLER, plain))
+
+
+@pytest.mark.parametrize("change", [{"start_id": 20}, {"unused_ids": (3, 20)}])
+def test_ids_of_no_piece_are_refused(change):
+    (key,) = change
+    with pytest.raises(UserError, match=f"model.{key}: 20 is not the id of a target piece"):
+        check_model_config(replace(SMALLER, **change))
