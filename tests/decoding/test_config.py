@@ -24,6 +24,8 @@ from transformer_jax.errors import UserError
         ({"method": Sample(epsilon=1.0)}, "epsilon"),
         ({"method": Sample(num_samples=0)}, "num_samples"),
         ({"method": Sample(seed=2**32)}, "seed"),
+        ({"no_repeat_ngram": -1}, "decode.no_repeat_ngram=-1"),
+        ({"repetition_penalty": 0.0}, "decode.repetition_penalty=0.0: .* greater than 0"),
         ({"batch_size": 0}, "decode.batch_size=0: .* greater than 0"),
         ({"max_length_offset": 0}, "decode.max_length_offset=0"),
         ({"max_length_factor": -1.0}, "decode.max_length_factor=-1.0"),

@@ -51,6 +51,13 @@ class ToyDecoder:
             last = token
         return total
 
+    def logits(self, sentence: int, tokens) -> np.ndarray:
+        """The logits [V] after these tokens, in float64."""
+        state = sentence
+        for position, token in enumerate((BOS_ID, *tokens)):
+            state = _next_hash(state, token, position)
+        return self.table[state].astype(np.float64)
+
     def all_hypotheses(self, sentence: int, max_length: int, alpha: float, form="gnmt"):
         """Every sequence of at most `max_length` tokens: [(score, tokens)], best first."""
         hypotheses = []

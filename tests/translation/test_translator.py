@@ -294,8 +294,21 @@ def test_a_wrong_prefix_is_named(make_translator, prefix, message):
         translator.score(["ab", "c"], ["ab", "c"], target_prefix=prefix)
 
 
-def test_without_a_prefix_no_work_is_compiled_for_it(make_translator, monkeypatch):
-    monkeypatch.setattr(
-        "transformer_jax.translation.model_calls.force_prefix", lambda *_: pytest.fail("called")
-    )
+@pytest.mark.parametrize("name", ["force_prefix", "control_repetition"])
+def test_no_work_is_compiled_for_options_that_are_off(make_translator, monkeypatch, name):
+    def fail(*_):
+        pytest.fail(f"{name} was called")
+
+    monkeypatch.setattr(f"transformer_jax.translation.model_calls.{name}", fail)
     make_translator().translate(["hello"])
+
+
+def test_repetition_can_be_controlled(make_translator):
+    translator = make_translator(sharpness=8.0)
+    assert translator.translate(["abababab"]) == ["abababab"]
+    for method in (Beam(beam_size=3), Greedy(), Sample(seed=2)):
+        (text,) = translator.translate(["abababab"], method=method, no_repeat_ngram=2)
+        pairs = [text[i : i + 2] for i in range(len(text) - 1)]
+        assert text.startswith("ab") and len(pairs) == len(set(pairs)) > 2
+        (text,) = translator.translate(["abababab"], method=method, repetition_penalty=1e6)
+        assert text.startswith("ab") and len(text) == len(set(text))

@@ -4,13 +4,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 from pydantic import FiniteFloat, PositiveInt
 
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
+from transformer_jax.decoding.repetition import Repetition
 from transformer_jax.variants import OneOf
 
 
@@ -31,7 +32,18 @@ class DecodeConfig:
         256  #: longer input (EOS included) is cut and counted
     )
     target_prefix: str = ""  #: text that every translation begins with
+    no_repeat_ngram: Annotated[int, Ge(0)] = (
+        0  #: no sequence of this many pieces occurs twice in a translation; 0 = off
+    )
+    repetition_penalty: Annotated[FiniteFloat, Gt(0)] = (
+        1.0  #: pieces that occurred: their logits are divided by it if positive, else multiplied
+    )
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
+
+    @property
+    def repetition(self) -> Repetition:
+        """The options on repetition together."""
+        return Repetition(self.no_repeat_ngram, self.repetition_penalty)
 
     def max_target_length(self, source_length: int, prefix_length: int = 0) -> int:
         """Most target tokens, EOS included, for a source of `source_length` tokens."""

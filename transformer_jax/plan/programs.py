@@ -116,6 +116,7 @@ class Compiler:
             model_config=model,
             method=config.method.static,
             max_length=min(config.max_target_length(length), model.max_length),
+            repetition=config.repetition,
             mesh=self.mesh,
         )
         return self._compile(lowered, rows, bytes_per_device(params))

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.decoding.base import Hypotheses, Method, Step
 from transformer_jax.decoding.forced_prefix import force_prefix
+from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.sharding import constrain
@@ -49,7 +50,10 @@ def _by_sentence(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: constrain(leaf, "batch"), tree)
 
 
-@functools.partial(jax.jit, static_argnames=("model_config", "method", "max_length", "mesh"))
+@functools.partial(
+    jax.jit,
+    static_argnames=("model_config", "method", "max_length", "repetition", "mesh"),
+)
 def decode_batch(
     params: Any,
     sources: Sources,
@@ -58,6 +62,7 @@ def decode_batch(
     model_config: ModelConfig,
     method: Method,
     max_length: int,
+    repetition: Repetition = NO_CONTROL,
     mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].
@@ -83,6 +88,9 @@ def decode_batch(
             return constrain(logits_BZV, "batch", None, None), _by_sentence(state)
 
         step: Step = model
+        if repetition:
+            shape_BZT = (len(sources.ids_BS), method.num_hypotheses, max_length)
+            step, state = control_repetition(step, state, repetition, shape_BZT)
         if sources.prefix_BT is not None:
             step = force_prefix(step, sources.prefix_BT)
         return _by_sentence(

@@ -51,7 +51,7 @@ class Translation:
 
     text: str  #: one line
     score: float  #: what it was ranked by: log_prob / length penalty
-    log_prob: float  #: log p(target | source, prefix) in nats, EOS included
+    log_prob: float  #: log p(target | source, prefix) in nats, EOS included, as searched
     tokens: tuple[int, ...]  #: target ids, prefix and EOS included
 
 
@@ -217,6 +217,7 @@ class Translator:
                 model_config=self.model_config,
                 method=config.method.static,
                 max_length=max_length(batch),
+                repetition=config.repetition,
                 mesh=self._mesh,
             )
             return self._on_all_processes(hypotheses)
@@ -229,7 +230,8 @@ class Translator:
                 progress(len(batch))
 
         def program(batch: list[Row]) -> Any:
-            return config.method.static, num_rows, batch[0].length, max_length(batch), forced
+            options = config.method.static, config.repetition, forced
+            return options, num_rows, batch[0].length, max_length(batch)
 
         in_batches = batches(rows, lambda length: num_rows)
         compile_seconds = self._run(in_batches, start, finish, program)
