@@ -20,6 +20,8 @@ VOCAB_SIZE = 4 + len(LETTERS)
 
 
 class LetterTokenizer:
+    prefix = ()
+
     def encode(self, text):
         return [4 + LETTERS.index(letter) for letter in text]
 

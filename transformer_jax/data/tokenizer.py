@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -36,20 +36,8 @@ class Tokenizer:
     """
 
     def __init__(self, model: bytes, name: str = "the SentencePiece model"):
-        import sentencepiece
-
         self.model, self.name = model, name
-        self._processor: Any = sentencepiece.SentencePieceProcessor()
-        try:
-            if not model:
-                raise RuntimeError("empty file")
-            self._processor.LoadFromSerializedProto(model)
-        except (RuntimeError, ValueError, OSError) as error:
-            raise UserError(
-                f"{name} is not a SentencePiece model or is damaged; "
-                "give a .model file written by spm_train, or train a new one"
-            ) from error
-        processor = self._processor
+        processor = self._processor = load_processor(model, name)
         special = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
         expected = (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
         if special != expected:
@@ -58,14 +46,14 @@ class Tokenizer:
                 "train it with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"
             )
 
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+    @staticmethod
+    def from_file(path: str | os.PathLike[str]) -> "Tokenizer":
         """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
         try:
             model = as_path(path).read_bytes()
         except OSError as error:
             raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-        return cls(model, str(path))
+        return read_tokenizer(model, str(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tokenizer, (self.model, self.name)
@@ -79,6 +67,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Number of ids, the four special ones included."""
         return int(self._processor.vocab_size())
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """What `encode` puts before a text, such as a language token."""
+        return ()
 
     @property
     def kind(self) -> str:
@@ -122,6 +115,34 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
         """The piece of each id, `▁` for a space; special ids as `<pad>`, `</s>` …"""
         return [self._processor.id_to_piece(i) for i in np.asarray(ids, dtype=np.int64).tolist()]
+
+
+def load_processor(model: bytes, name: str) -> Any:
+    """The `SentencePieceProcessor` of a model file's bytes; UserError if they are not one."""
+    import sentencepiece
+
+    processor: Any = sentencepiece.SentencePieceProcessor()
+    try:
+        if not model:
+            raise RuntimeError("empty file")
+        processor.LoadFromSerializedProto(model)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise UserError(
+            f"{name} is not a SentencePiece model or is damaged; "
+            "give a .model file written by spm_train, or train a new one"
+        ) from error
+    return processor
+
+
+def read_tokenizer(model: bytes, name: str = "the tokenizer") -> Tokenizer:
+    """The tokenizer in a `.model` file's bytes: SentencePiece's own, or one with another map.
+
+    Raises:
+        UserError: neither of them.
+    """
+    from transformer_jax.data.mapped_tokenizer import MappedTokenizer  # which builds on this module
+
+    return (MappedTokenizer if model.startswith(b"PK") else Tokenizer)(model, name)
 
 
 @dataclass(frozen=True)

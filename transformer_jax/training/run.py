@@ -19,7 +19,7 @@ from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler
 from transformer_jax.data.text import TrainingText, check_splits, has_split
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
@@ -178,7 +178,7 @@ def _tokenizers(start: Start, text: TrainingText, workdir: epath.Path) -> Tokeni
             made = Run(workdir, start.config).tokenizers()
         return [model.hex() for model in made.files().values()]
 
-    made = [Tokenizer(bytes.fromhex(model)) for model in from_first(models)]
+    made = [read_tokenizer(bytes.fromhex(model)) for model in from_first(models)]
     return Tokenizers(made[0], made[-1])
 
 

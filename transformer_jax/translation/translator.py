@@ -276,7 +276,7 @@ class Translator:
             zip(sources, targets, prefixes, strict=True)
         ):
             source_ids = self.tokenizers.source.encode(text)
-            target_ids = prefix + self._target_ids(target_given)
+            target_ids = prefix + self._target_ids(target_given, with_prefix=False)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
             length = padded_length(max(len(source), len(target)), limit)
@@ -334,10 +334,11 @@ class Translator:
                 )
         return prefixes
 
-    def _target_ids(self, target: str | Sequence[int]) -> list[int]:
+    def _target_ids(self, target: str | Sequence[int], with_prefix: bool = True) -> list[int]:
         """The ids of a text in the target language, or those given."""
         if isinstance(target, str):
-            return list(self.tokenizers.target.encode(target))
+            tokenizer = self.tokenizers.target
+            return list(tokenizer.encode(target)[0 if with_prefix else len(tokenizer.prefix) :])
         size = self.model_config.target_vocab_size
         assert size is not None, "the config of a trained model has its vocabulary sizes"
         ids = [int(i) for i in target]

@@ -1,0 +1,146 @@
+"""SentencePiece models whose pieces have the ids of a published model's vocabulary.
+
+Such a tokenizer is one file, a zip without compression of `sentencepiece.model`, which cuts text
+into pieces, and `vocabulary.json`, which numbers them: a piece that is not in it is UNK. The
+vocabulary also names the pieces that a text may begin with and that SentencePiece must not cut,
+such as the language tokens `>>de<<` or `deu_Latn`.
+"""
+
+import functools
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import NonNegativeInt, TypeAdapter, ValidationError
+
+from transformer_jax.data.tokenizer import Tokenizer, load_processor
+from transformer_jax.errors import UserError, first_line
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+Ids = tuple[NonNegativeInt, ...]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What `vocabulary.json` holds."""
+
+    pieces: tuple[str, ...]  #: by id
+    prefix: Ids = ()  #: every sentence begins with these, unless it begins with a tag
+    tags: Ids = ()  #: looked up whole at the start of a text
+    marked_tags: bool = False  #: a text may begin with a tag of the form `>>...<<`, or UNK for it
+    hidden: Ids = ()  #: left out of decoded text, besides PAD, BOS and EOS
+
+
+def mapped_tokenizer(sentencepiece_model: bytes, vocabulary: Vocabulary) -> bytes:
+    """The content of a tokenizer file; equal arguments give equal bytes."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        text = json.dumps(asdict(vocabulary), ensure_ascii=False)
+        for name, part in ((_MODEL, sentencepiece_model), (_VOCABULARY, text.encode())):
+            archive.writestr(zipfile.ZipInfo(name), part)
+    return content.getvalue()
+
+
+_MODEL, _VOCABULARY = "sentencepiece.model", "vocabulary.json"
+
+
+class MappedTokenizer(Tokenizer):
+    """A SentencePiece model and a vocabulary.
+
+    Args:
+        model: the bytes that `mapped_tokenizer` gives.
+        name: where the bytes came from, for error messages.
+
+    Raises:
+        UserError: not such a file, or damaged.
+    """
+
+    def __init__(self, model: bytes, name: str = "the tokenizer"):
+        self.model, self.name = model, name
+        try:
+            with zipfile.ZipFile(io.BytesIO(model)) as archive:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                    raise ValueError("its parts are compressed")
+                values = json.loads(archive.read(_VOCABULARY))
+                self.vocabulary = TypeAdapter(Vocabulary).validate_python(values)
+                spm = archive.read(_MODEL)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise UserError(f"{name}: {_VOCABULARY}: {key}: {first['msg']}") from error
+        except (zipfile.BadZipFile, KeyError, ValueError, RecursionError, OSError) as error:
+            raise UserError(f"{name}: not a tokenizer file ({first_line(error)})") from error
+        self._processor = load_processor(spm, name)
+        size = len(self.vocabulary.pieces)
+        listed = (*self.vocabulary.prefix, *self.vocabulary.tags, *self.vocabulary.hidden)
+        if size <= UNK_ID or max(listed, default=0) >= size:
+            raise UserError(f"{name}: {_VOCABULARY}: has {size} pieces and names others")
+        self._hidden = {PAD_ID, BOS_ID, *self.vocabulary.hidden}
+        self._ids = {piece: i for i, piece in enumerate(self.vocabulary.pieces)}
+        tags = sorted((self.vocabulary.pieces[i] for i in self.vocabulary.tags), reverse=True)
+        patterns = [">>.*?<<"] * self.vocabulary.marked_tags + [re.escape(tag) for tag in tags]
+        self._tag = re.compile("|".join(patterns)) if patterns else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedTokenizer, (self.model, self.name)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary.pieces)
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        return self.vocabulary.prefix
+
+    @property
+    def byte_fallback(self) -> bool:
+        return any(map(self._processor.is_byte, range(self._processor.vocab_size())))
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        cut = [self._cut(text) for text in texts]
+        threads = -1 if len(cut) > 1 else 1
+        pieces = self._processor.encode(
+            [rest for _, rest in cut], out_type=str, num_threads=threads
+        )
+        return [
+            [*first, *(self._ids.get(piece, UNK_ID) for piece in parts)]
+            for (first, _), parts in zip(cut, pieces, strict=True)
+        ]
+
+    def encode_sampled(self, text: str, seed: int, alpha: float = 0.1) -> list[int]:
+        first, rest = self._cut(text)
+        sampled = self._segment(rest, np.random.default_rng(seed), alpha)
+        return [*first, *(self._of_processor[i] for i in sampled)]
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        kept = []
+        for token in np.asarray(ids, dtype=np.int64).tolist():
+            if token == EOS_ID:
+                break
+            if token not in self._hidden:
+                kept.append(self.vocabulary.pieces[token])
+        return str(self._processor.decode_pieces(kept))
+
+    def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
+        return [self.vocabulary.pieces[i] for i in np.asarray(ids, dtype=np.int64).tolist()]
+
+    def _cut(self, text: str) -> tuple[tuple[int, ...], str]:
+        """(ids of the tag at the start of a text, or the prefix; the text without it)."""
+        match = self._tag.match(text) if self._tag else None
+        if match is None:
+            return self.vocabulary.prefix, text
+        return (self._ids.get(match.group(), UNK_ID),), text[match.end() :]
+
+    @functools.cached_property
+    def _of_processor(self) -> list[int]:
+        """The id of each of SentencePiece's own."""
+        size = self._processor.vocab_size()
+        return [self._ids.get(self._processor.id_to_piece(i), UNK_ID) for i in range(size)]
