@@ -21,7 +21,8 @@ from transformer_jax.data.corpus import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler
 from transformer_jax.data.tensorflow import has_tensorflow
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, train_tokenizers
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizers
 
 
 def synthetic_corpus(pairs: int = 29_000, seed: int = 0) -> IdCorpus:
@@ -81,7 +82,7 @@ def main() -> None:
         later: bool = False,
     ) -> None:
         plan = BatchPlan(
-            corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=args.tokens)
+            corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=args.tokens)
         )
         skipped = plan.batches_per_epoch if later else 10
         rate = measure(corpus, plan, engine, args.seconds, sampler, skipped)
@@ -102,8 +103,8 @@ def main() -> None:
             copy = Tokenizer(trained.source.model)
             return Tokenizers(copy, copy)
 
-        plain = prepare_ids(lambda: pairs, tokenizers(), folder, "plain")
-        text = prepare_ids(lambda: pairs, tokenizers(), folder, "text", sampling_alpha=0.2)
+        plain = prepare_ids(pairs, tokenizers(), folder, "plain")
+        text = prepare_ids(pairs, tokenizers(), folder, "text", sampling_alpha=0.2)
         for engine in engines:
             row("stored ids", plain, engine)
         sampler = SubwordSampler(tokenizers(), 0.2)

@@ -51,18 +51,18 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
     from transformer_jax.data.corpus import prepare_ids
     from transformer_jax.data.sources.files import read_lines
-    from transformer_jax.data.tokenizer import train_tokenizers
+    from transformer_jax.data.tokenizer_training import train_tokenizers
 
     if arguments.source:
         lines = read_lines(arguments.source), read_lines(arguments.target)
         pairs = list(zip(*lines, strict=True))
         with tempfile.TemporaryDirectory() as folder:
             tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB_SIZE), pairs)
-            corpus = prepare_ids(lambda: pairs, tokenizers, Path(folder) / "ids", "benchmark")
+            corpus = prepare_ids(pairs, tokenizers, Path(folder) / "ids", "benchmark")
     else:
         corpus = synthetic_corpus()
     config = BatchConfig(tokens=arguments.tokens, num_buckets=arguments.shapes)
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config)
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, config)
     by_shape: dict[tuple[int, ...], Batch] = {}
     for position in range(plan.batches_per_epoch):
         batch = make_batch(corpus, plan, position)

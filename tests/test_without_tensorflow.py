@@ -24,7 +24,7 @@ from transformer_jax.config import Config, to_json
 workdir = pathlib.Path(sys.argv[1])
 ids = [[4 + (i + j) % 8 for j in range(1 + i % 5)] for i in range(40)]
 corpus = IdCorpus.from_lists(ids, [list(reversed(line)) for line in ids])
-plan = BatchPlan(corpus.source_lengths, corpus.target_lengths,
+plan = BatchPlan(corpus.source.lengths, corpus.target.lengths,
                  BatchConfig(tokens=48, max_length=toy.LENGTH, num_buckets=1))
 train = dataclasses.replace(toy.TRAIN, steps=4, checkpoint_every=2)
 state = tj.fit(toy.MODEL, train, lambda position: batches(corpus, plan, position),

@@ -19,7 +19,7 @@ from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
-from transformer_jax.data.tokenizer import train_tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api

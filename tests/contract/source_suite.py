@@ -139,7 +139,7 @@ def check_resume_is_exact(make: Maker, folder: Path) -> None:
         sides = [[[ord(c) for c in text] for text in side] for side in zip(*pairs, strict=True)]
         corpus = IdCorpus.from_lists(*sides)
         config = BatchConfig(tokens=512, max_length=100, num_buckets=2)
-        plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config)
+        plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, config)
         stream = batches(corpus, plan, position, engine="python")
         return list(itertools.islice(stream, 12 - position))
 

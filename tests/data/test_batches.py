@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from transformer_jax.data.batches import BatchPlan, make_batch
+from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.boxes import assign_boxes, choose_boxes, length_histogram
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, prepare_ids
 from transformer_jax.data.segmentation import SubwordSampler
-from transformer_jax.data.tokenizer import Tokenizers, train_tokenizer, train_tokenizers
+from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
@@ -121,11 +122,11 @@ def test_hosts_slices_are_the_global_batch():
     plan = BatchPlan(source, target, CONFIG, row_multiple=4)
     for position in range(plan.batches_per_epoch):
         whole = make_batch(corpus, plan, position)
-        parts = [make_batch(corpus, plan, position, h, 4) for h in range(4)]
+        parts = [make_batch(corpus, plan, position, Share(h, 4)) for h in range(4)]
         for key in whole:
             assert np.array_equal(np.concatenate([p[key] for p in parts]), whole[key])
     with pytest.raises(ValueError, match="do not divide over 7 hosts"):
-        make_batch(corpus, plan, 0, 0, 7)
+        make_batch(corpus, plan, 0, Share(0, 7))
 
 
 @pytest.mark.parametrize("multiple", [1, 3, 8])
@@ -140,7 +141,7 @@ def test_a_plan_can_be_used_with_more_devices(plan):
     shape, rows = plan.rows(position)
     one = make_batch(corpus, plan, position)
     multiple = 3 * shape[0] // 2  # does not divide the plan's rows
-    parts = [make_batch(corpus, plan, position, host, 2, None, multiple) for host in range(2)]
+    parts = [make_batch(corpus, plan, position, Share(host, 2, multiple)) for host in range(2)]
     for key, whole in one.items():
         joined = np.concatenate([part[key] for part in parts])
         assert len(joined) == multiple
@@ -228,20 +229,20 @@ def sampled(tmp_path_factory):
     joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
     tokenizers = Tokenizers(joint, joint)
     folder = tmp_path_factory.mktemp("ids")
-    corpus = prepare_ids(lambda: pairs, tokenizers, folder, "k", sampling_alpha=0.2)
+    corpus = prepare_ids(pairs, tokenizers, folder, "k", sampling_alpha=0.2)
     return pairs, tokenizers, corpus
 
 
 def test_sampled_batches_keep_the_text_and_do_not_depend_on_earlier_batches(sampled):
     pairs, tokenizers, corpus = sampled
     config = BatchConfig(tokens=512, num_buckets=3)
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, config, row_multiple=2)
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, config, row_multiple=2)
     sampler = SubwordSampler(tokenizers, 0.2, seed=1)
     n = plan.batches_per_epoch
     walked = [make_batch(corpus, plan, p, sampler=sampler) for p in range(2 * n)]
     for p in (0, n - 1, n + 1):
         resumed = make_batch(corpus, plan, p, sampler=SubwordSampler(tokenizers, 0.2, seed=1))
-        halves = [make_batch(corpus, plan, p, h, 2, sampler) for h in (0, 1)]
+        halves = [make_batch(corpus, plan, p, Share(h, 2), sampler) for h in (0, 1)]
         for key in resumed:
             assert np.array_equal(resumed[key], walked[p][key])
             assert np.array_equal(np.concatenate([h[key] for h in halves]), walked[p][key])
@@ -267,7 +268,7 @@ def test_sampler_needs_text(sampled):
 @pytest.mark.parametrize("tokens", [2048, 4096])
 def test_multi30k_has_at_most_a_tenth_padding(multi30k_corpus, tokens):
     corpus = multi30k_corpus
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=tokens))
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=tokens))
     assert plan.num_skipped == 0
     assert plan.padding_fraction() <= 0.10
     assert len(plan.shapes) <= 16
@@ -286,4 +287,4 @@ def multi30k_corpus(tmp_path_factory, shared_data):
     pairs = list(zip(*sides, strict=True))
     cache = tmp_path_factory.mktemp("multi30k")
     tokenizers = train_tokenizers(TokenizerConfig(), pairs)
-    return prepare_ids(lambda: pairs, tokenizers, cache, "multi30k")
+    return prepare_ids(pairs, tokenizers, cache, "multi30k")

@@ -9,7 +9,8 @@ import pytest
 from transformer_jax.data import corpus as corpus_module
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, cache_name, load_ids, prepare_ids
-from transformer_jax.data.tokenizer import Tokenizers, train_tokenizer
+from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 
 
@@ -30,34 +31,34 @@ def tokenizers():
 
 def same(a, b):
     return len(a) == len(b) and all(
-        np.array_equal(a.source(i), b.source(i)) and np.array_equal(a.target(i), b.target(i))
+        np.array_equal(a.source[i], b.source[i]) and np.array_equal(a.target[i], b.target[i])
         for i in range(len(a))
     )
 
 
 def test_ids_and_lengths(tmp_path, tokenizers):
-    corpus = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "key")
+    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "key")
     assert len(corpus) == len(PAIRS)
     for i, (source, target) in enumerate(PAIRS):
-        assert corpus.source(i).tolist() == tokenizers.source.encode(source)
-        assert corpus.target(i).tolist() == tokenizers.target.encode(target)
-        assert corpus.source_lengths[i] == len(corpus.source(i)) + 1  # EOS
-        assert corpus.target_lengths[i] == len(corpus.target(i)) + 1
-    assert corpus.source(0).dtype == np.int32
-    assert not corpus.has_text
+        assert corpus.source[i].tolist() == tokenizers.source.encode(source)
+        assert corpus.target[i].tolist() == tokenizers.target.encode(target)
+        assert corpus.source.lengths[i] == len(corpus.source[i]) + 1  # EOS
+        assert corpus.target.lengths[i] == len(corpus.target[i]) + 1
+    assert corpus.source[0].dtype == np.int32
     with pytest.raises(ValueError, match="keeps no text"):
-        corpus.source_text(0)
+        corpus.source.text(0)
 
 
 def test_second_call_reads_the_cache_memory_mapped(tmp_path, tokenizers):
-    first = prepare_ids(lambda: iter(PAIRS), tokenizers, tmp_path, "key")
+    first = prepare_ids(PAIRS, tokenizers, tmp_path, "key")
 
     def must_not_read():
         raise AssertionError("the corpus was read again")
+        yield
 
-    again = prepare_ids(must_not_read, tokenizers, tmp_path, "key")
+    again = prepare_ids(must_not_read(), tokenizers, tmp_path, "key")
     assert same(first, again)
-    assert isinstance(again.source_ids, np.memmap)
+    assert isinstance(again.source.ids, np.memmap)
     assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "key")]
 
 
@@ -75,29 +76,27 @@ def test_key_covers_corpus_and_tokenizer(tokenizers):
 
 
 def test_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
-    whole = prepare_ids(lambda: PAIRS, tokenizers, tmp_path / "1", "k")
+    whole = prepare_ids(PAIRS, tokenizers, tmp_path / "1", "k")
     assert not capfd.readouterr().err
     monkeypatch.setattr(corpus_module, "_CHUNK", 7)
-    in_chunks = prepare_ids(lambda: PAIRS, tokenizers, tmp_path / "2", "k", progress=True)
+    in_chunks = prepare_ids(PAIRS, tokenizers, tmp_path / "2", "k", progress=True)
     assert same(whole, in_chunks)
     assert "encoding" in capfd.readouterr().err
 
 
 def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
-    corpus = prepare_ids(
-        lambda: PAIRS, tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False
-    )
-    plain = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
-    assert [(corpus.source_text(i), corpus.target_text(i)) for i in range(len(PAIRS))] == PAIRS
+    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False)
+    plain = prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+    assert [(corpus.source.text(i), corpus.target.text(i)) for i in range(len(PAIRS))] == PAIRS
     assert same(corpus, plain)
-    assert (corpus.source_lengths >= plain.source_lengths).all()
-    assert corpus.source_lengths.sum() > plain.source_lengths.sum()
+    assert (corpus.source.lengths >= plain.source.lengths).all()
+    assert corpus.source.lengths.sum() > plain.source.lengths.sum()
 
 
 @pytest.mark.parametrize("damage", ["cut", "no meta", "wrong meta"])
 def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
-    first = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
-    expected = [first.source(i).copy() for i in range(len(first))]
+    first = prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+    expected = [first.source[i].copy() for i in range(len(first))]
     folder = tmp_path / cache_name(tokenizers, "k")
     if damage == "cut":
         ids = folder / "source_ids.bin"
@@ -107,8 +106,8 @@ def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     else:
         (folder / "meta.json").write_text(json.dumps({"format": 1, "arrays": {}}))
     assert load_ids(folder) is None
-    again = prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
-    assert all(np.array_equal(again.source(i), e) for i, e in enumerate(expected))
+    again = prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+    assert all(np.array_equal(again.source[i], e) for i, e in enumerate(expected))
 
 
 def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
@@ -118,9 +117,9 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
     def work():
         def pairs():
             barrier.wait(10)  # neither writes an entry before both have looked for one
-            return iter(PAIRS)
+            yield from PAIRS
 
-        made.append(prepare_ids(pairs, tokenizers, tmp_path, "k"))
+        made.append(prepare_ids(pairs(), tokenizers, tmp_path, "k"))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -134,7 +133,7 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
         raise RuntimeError("reader failed")
 
     with pytest.raises(RuntimeError, match="reader failed"):
-        prepare_ids(fails, tokenizers, tmp_path, "other")
+        prepare_ids(fails(), tokenizers, tmp_path, "other")
     assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "k")]
 
 
@@ -144,20 +143,20 @@ def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
 
     monkeypatch.setattr(corpus_module, "_write", full)
     with pytest.raises(UserError, match="No space left on device; free some space"):
-        prepare_ids(lambda: PAIRS, tokenizers, tmp_path, "k")
+        prepare_ids(PAIRS, tokenizers, tmp_path, "k")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_corpus_is_cached_too(tmp_path, tokenizers):
     for _ in range(2):
-        corpus = prepare_ids(list, tokenizers, tmp_path, "k")
-        assert len(corpus) == 0 and len(corpus.source_lengths) == 0
+        corpus = prepare_ids([], tokenizers, tmp_path, "k")
+        assert len(corpus) == 0 and len(corpus.source.lengths) == 0
 
 
 def test_from_lists():
     corpus = IdCorpus.from_lists([[5, 6], []], [[7], [8, 9, 10]])
-    assert corpus.source_lengths.tolist() == [3, 1] and corpus.target_lengths.tolist() == [2, 4]
-    assert corpus.target(1).tolist() == [8, 9, 10]
+    assert corpus.source.lengths.tolist() == [3, 1] and corpus.target.lengths.tolist() == [2, 4]
+    assert corpus.target[1].tolist() == [8, 9, 10]
     assert len(IdCorpus.from_lists([], [])) == 0
     with pytest.raises(ValueError, match="got 1 and 2"):
         IdCorpus.from_lists([[1]], [[1], [2]])

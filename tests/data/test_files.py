@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.data.sources.files import read_lines, read_pairs_from_files
+from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.sources.files import Files, read_lines
 from transformer_jax.errors import UserError
 
 
@@ -20,8 +21,13 @@ def write(path: Path, content: str | bytes) -> str:
     return str(path)
 
 
-def pairs(sources: list[str], targets: list[str] | tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    return list(read_pairs_from_files(sources, targets, "en", "de", key="data.train"))
+def pairs(
+    sources: list[str],
+    targets: list[str] | tuple[str, ...] = (),
+    languages: Languages = ("en", "de"),
+) -> list[Pair]:
+    files = Files(train_source=tuple(sources), train_target=tuple(targets))
+    return list(files.pairs("train", languages))
 
 
 def failure(sources: list[str], targets: list[str] | tuple[str, ...] = ()) -> str:
@@ -56,7 +62,7 @@ def test_several_files_of_several_kinds_in_their_order(tmp_path: Path) -> None:
 
 def test_jsonl_direction_comes_from_the_languages(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"de": "Hund", "en": "dog"}\n')
-    assert list(read_pairs_from_files([path], [], "de", "en")) == [("Hund", "dog")]
+    assert pairs([path], languages=("de", "en")) == [("Hund", "dog")]
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(3, 5), (5, 3), (4, 5), (5, 4)])
@@ -80,11 +86,13 @@ def test_not_utf8_names_file_and_line(tmp_path: Path, suffix: str) -> None:
 def test_missing_empty_and_unreadable_files(tmp_path: Path) -> None:
     good = write(tmp_path / "a.de", "x\n")
     missing = str(tmp_path / "nope.en")
-    assert failure([missing], [good]) == f"{missing}: no such file"
+    assert failure([missing], [good]) == f"{missing}: no such file (data.source.train_source)"
+    with pytest.raises(UserError, match="cannot be read .no such file or directory."):
+        list(read_lines(missing))
     for name in ("empty.en", "empty.en.gz"):
         empty = write(tmp_path / name, "")
         assert failure([empty], [good]).startswith(f"{empty}: the file is empty")
-    assert "is a folder" in failure([str(tmp_path)], [good])
+    assert "is a directory" in failure([str(tmp_path)], [good])
 
 
 @contextlib.contextmanager
@@ -108,15 +116,18 @@ def test_forbidden_file() -> None:
         os.chmod(path, 0)
         with without_roots_rights():
             assert list(read_lines(target)) == ["x"]
-            assert failure([path], [target]).startswith(f"{path}: permission denied")
+            assert failure([path], [target]).startswith(
+                f"{path}: cannot be read (permission denied)"
+            )
 
 
-def test_forbidden_file_by_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_file_by_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("transformer_jax.data.sources.files._open", refuse)
-    assert "permission denied" in failure(["a.en"], ["a.de"])
+    monkeypatch.setattr("transformer_jax.data.sources.files._HashedFile", refuse)
+    with pytest.raises(UserError, match="permission denied"):
+        list(read_lines("a.en"))
 
 
 def test_damaged_gzip(tmp_path: Path) -> None:
@@ -156,8 +167,8 @@ def test_bad_jsonl_line(tmp_path: Path, line: str, expected: str) -> None:
 def test_lists_that_do_not_go_together(tmp_path: Path) -> None:
     en, de = write(tmp_path / "a.en", "x\n"), write(tmp_path / "a.de", "y\n")
     table = write(tmp_path / "a.tsv", "x\ty\n")
-    assert "data.train_source names 1 plain text file(s)" in failure([en], [de, de])
-    assert "data.train_target 1" in failure([table], [de])
+    assert "data.source.train_source names 1 plain text file(s)" in failure([en], [de, de])
+    assert "data.source.train_target 1" in failure([table], [de])
     assert "holds both languages" in failure([en], [table])
 
 

@@ -8,9 +8,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from transformer_jax.data.batches import BatchPlan, make_batch
+from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.corpus import IdCorpus
+from transformer_jax.data.corpus import IdCorpus, Sentences
 from transformer_jax.data.pipeline import batches, prefetched
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.errors import UserError
@@ -33,7 +33,7 @@ def corpus():
 @pytest.fixture(scope="module")
 def plan(corpus):
     return BatchPlan(
-        corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=128, num_buckets=4)
+        corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=128, num_buckets=4)
     )
 
 
@@ -57,9 +57,7 @@ def test_a_stream_can_start_at_any_position(corpus, plan, engine):
 
 @needs_tensorflow
 def test_both_engines_yield_the_same_bits(corpus, plan):
-    pair = [
-        batches(corpus, plan, 2, host=1, num_hosts=2, engine=e) for e in ("python", "tensorflow")
-    ]
+    pair = [batches(corpus, plan, 2, share=Share(1, 2), engine=e) for e in ("python", "tensorflow")]
     for _ in range(plan.batches_per_epoch + 2):
         assert equal(*(next(stream) for stream in pair))
     for stream in pair:
@@ -80,20 +78,22 @@ def test_an_error_of_the_sampler_is_raised_unchanged(corpus, plan):
 @needs_tensorflow
 def test_tf_data_continues_from_one_segment_to_the_next(corpus, plan, monkeypatch):
     monkeypatch.setattr("transformer_jax.data.pipeline._SEGMENT", 3)
-    stream = batches(corpus, plan, 1, engine="tensorflow", row_multiple=5)
+    stream = batches(corpus, plan, 1, engine="tensorflow", share=Share(row_multiple=5))
     for position in range(1, 12):
-        assert equal(next(stream), make_batch(corpus, plan, position, row_multiple=5))
+        assert equal(next(stream), make_batch(corpus, plan, position, share=Share(row_multiple=5)))
 
 
 @needs_tensorflow
 def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
-    arrays = {}
-    for name in ("source_ids", "source_offsets", "target_ids", "target_offsets"):
-        values = getattr(corpus, name)
-        values.astype("<u2" if name.endswith("ids") else "<i8").tofile(tmp_path / name)
-        dtype = "<u2" if name.endswith("ids") else "<i8"
-        arrays[name] = np.memmap(tmp_path / name, dtype, mode="r")
-    stream = batches(IdCorpus(arrays), plan, engine="tensorflow")
+    sides = []
+    for side in (corpus.source, corpus.target):
+        arrays = {}
+        for name, dtype in (("ids", "<u2"), ("offsets", "<i8")):
+            path = tmp_path / f"{len(sides)}{name}"
+            side.arrays[name].astype(dtype).tofile(path)
+            arrays[name] = np.memmap(path, dtype, mode="r")
+        sides.append(Sentences(arrays))
+    stream = batches(IdCorpus(*sides), plan, engine="tensorflow")
     for position in range(plan.batches_per_epoch):
         assert equal(next(stream), make_batch(corpus, plan, position))
 
@@ -112,7 +112,7 @@ def test_auto_uses_tf_data_if_it_is_installed_and_nothing_is_sampled(corpus, pla
 @needs_tensorflow
 def test_tf_data_of_sentences_that_are_all_empty():
     corpus = IdCorpus.from_lists([[]] * 10, [[]] * 10)
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=16))
+    plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=16))
     assert equal(next(batches(corpus, plan, engine="tensorflow")), make_batch(corpus, plan, 0))
 
 
@@ -160,7 +160,7 @@ from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
-plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, BatchConfig(tokens=64))
+plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=64))
 stream = batches(corpus, plan, engine="{engine}")
 print(next(stream)["source"].shape[1])
 """

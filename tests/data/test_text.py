@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from transformer_jax.data.text import (
     read_pairs,
     resolve,
 )
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers, train_tokenizers
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
 
 
@@ -97,18 +99,20 @@ def test_a_validation_set_takes_precedence_over_holding_out(files: DataConfig) -
 
 
 def test_no_training_text(files: DataConfig) -> None:
-    for data in (DataConfig(), change(files, train_source=(), train_target=())):
-        with pytest.raises(UserError, match=r"no training text: give data\.source\.train_source"):
-            check_splits(data)
-    with pytest.raises(UserError, match=r"no training text: give data\.source\.train_source"):
-        resolve(DataConfig())  # rather than to ask for the languages
-    data = DataConfig(source_language="en", target_language="de")
-    assert "no train set: give data.source.train_source" in failure(data)
+    named = DataConfig(source_language="en", target_language="de")
+    for data in (DataConfig(), named, change(files, train_source=(), train_target=())):
+        for use in (resolve, lambda data: list(read_pairs(data, "train"))):
+            with pytest.raises(
+                UserError, match=r"no training text: give data\.source\.train_source"
+            ):
+                use(data)
+    with pytest.raises(UserError, match=r"no train set: give data\.source\.train_source"):
+        list(Files().pairs("train", ("en", "de")))
 
 
 def test_missing_references_name_the_key(files: DataConfig) -> None:
     config = change(files, test_target=())
-    assert "give data.source.test_target" in failure(config, "test")
+    assert "data.source.test_target 0; give one target file" in failure(config, "test")
     for use in (fingerprint, has_split):
         with pytest.raises(UserError, match=r"data\.source\.test_target"):
             use(config, "test")
@@ -122,8 +126,8 @@ def test_splits_that_could_not_be_read_later(files: DataConfig, split: str) -> N
     both = {source: files.source.train_source, target: files.source.train_target}
     check_splits(change(files, **both))
     changes: list[tuple[dict[str, Any], str]] = [
-        ({target: ()}, rf"has no references; give data\.source\.{target}"),
-        ({source: ()}, rf"data\.source\.{target} is given without data\.source\.{source}"),
+        ({target: ()}, rf"data\.source\.{source} names 1 plain .*{target} 0; give one"),
+        ({source: ()}, rf"data\.source\.{source} names 0 plain .*{target} 1; give one"),
         ({source: ("nope.en",)}, rf"nope\.en: no such file \(data\.source\.{source}\)"),
         ({target: ("nope.de",)}, rf"nope\.de: no such file \(data\.source\.{target}\)"),
     ]
@@ -242,7 +246,7 @@ def first_run(data: DataConfig, limit: int = 3) -> tuple[list[Pair], Tokenizers,
         validation = text.validation(limit)
         tokenizers = text.tokenizers()
         corpus = text.ids(tokenizers, None)
-        return validation, tokenizers, [corpus.source(i).tolist() for i in range(len(corpus))]
+        return validation, tokenizers, [corpus.source[i].tolist() for i in range(len(corpus))]
 
 
 @pytest.mark.parametrize("in_memory", [1 << 26, 100])
@@ -293,7 +297,7 @@ def test_a_full_disk_is_one_line(corpus: DataConfig, monkeypatch: pytest.MonkeyP
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(text_module._Spool, "add", full)
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
     with TrainingText(corpus, SMALL) as text, pytest.raises(UserError, match="No space left"):
         text.tokenizers()
 

@@ -15,6 +15,8 @@ from transformer_jax.data.tokenizer import (
     Tokenizer,
     Tokenizers,
     load_tokenizers,
+)
+from transformer_jax.data.tokenizer_training import (
     resolved_vocab_size,
     train_tokenizer,
     train_tokenizers,
@@ -142,7 +144,7 @@ def test_train_save_and_load(tmp_path):
     assert made.joint and [p.name for p in (tmp_path / "joint").iterdir()] == ["joint.model"]
     assert load_tokenizers(tmp_path / "joint").target.model == made.target.model
 
-    split = train_tokenizers(replace(SMALL, joint=False), iter(pairs))
+    split = train_tokenizers(replace(SMALL, joint=False), pairs)
     split.save(tmp_path / "two")
     assert not split.joint and not load_tokenizers(tmp_path / "two").joint
     assert sorted(p.name for p in (tmp_path / "two").iterdir()) == ["source.model", "target.model"]
@@ -282,6 +284,10 @@ def test_segmentations_are_computed_once_while_the_cache_has_room(tokenizer):
     assert drawn == drawn_without == drawn_with_some
 
 
+def test_repr_says_what_it_is(tokenizer):
+    assert repr(tokenizer) == f"<Tokenizer: unigram, 330 pieces, {tokenizer.fingerprint[:8]}>"
+
+
 def test_pickled_tokenizer_is_the_same(tokenizer):
     copy = pickle.loads(pickle.dumps(Tokenizers(tokenizer, tokenizer)))
     assert copy.joint and copy.source.fingerprint == tokenizer.fingerprint
@@ -290,7 +296,7 @@ def test_pickled_tokenizer_is_the_same(tokenizer):
 def test_training_prints_nothing():
     code = (
         "from transformer_jax.data.config import TokenizerConfig\n"
-        "from transformer_jax.data.tokenizer import train_tokenizer\n"
+        "from transformer_jax.data.tokenizer_training import train_tokenizer\n"
         "train_tokenizer(TokenizerConfig(vocab_size=271), ['ab cd ef gh'] * 50 + ['abc de fgh'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -98,7 +98,7 @@ def test_a_bad_line_of_a_text_is_named(place, tmp_path_factory, data, number):
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     from transformer_jax.data.config import TokenizerConfig
-    from transformer_jax.data.tokenizer import train_tokenizer
+    from transformer_jax.data.tokenizer_training import train_tokenizer
 
     config = TokenizerConfig(vocab_size=28, byte_fallback=False)
     return train_tokenizer(config, TEXT).model

@@ -12,7 +12,7 @@ import pytest
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.sentencepiece_training import train_model
+from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -64,7 +64,7 @@ def test_a_plan_for_this_machine(made):
 
 def test_a_given_tokenizer_determines_the_vocabulary_size(tmp_path):
     path = tmp_path / "given.model"
-    path.write_bytes(train_model(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50))
+    path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
     config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(source_model=str(path)))
     model = resolved(config, jax.devices()[0]).model
     assert (model.source_vocab_size, model.target_vocab_size) == (270, 270)

@@ -9,9 +9,9 @@ import pytest
 
 from transformer_jax.config import Config, TrainConfig, override, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.sentencepiece_training import train_model
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
@@ -143,7 +143,7 @@ def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
 
 def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):
     path = tmp_path / "given.model"
-    path.write_bytes(train_model(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50))
+    path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
     config = Config(data=TEXT, tokenizer=TokenizerConfig(source_model=str(path)))
     assert resolved(Config(data=TEXT), tmp_path / "new").tokenizer.vocab_size == 8000
     assert run_in(tmp_path / "run", config).tokenizer.vocab_size == 270

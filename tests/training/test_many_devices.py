@@ -17,7 +17,7 @@ import hashlib, json, sys
 import jax, numpy as np, shutil
 from tests.training import toy
 from dataclasses import replace
-from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
@@ -34,14 +34,14 @@ mesh = {8: MeshConfig(data=2, fsdp=2, tensor=2), 4: MeshConfig(data=1, fsdp=4),
 rng = np.random.default_rng(0)
 source = [rng.integers(4, 16, rng.integers(1, 6)).tolist() for _ in range(43)]
 corpus = IdCorpus.from_lists(source, [ids[::-1] for ids in source])
-plan = BatchPlan(corpus.source_lengths, corpus.target_lengths,
+plan = BatchPlan(corpus.source.lengths, corpus.target.lengths,
                  BatchConfig(tokens=48, max_length=6, num_buckets=1), row_multiple=4)
 assert plan.batches_per_epoch == 6  # the continued run comes into the second epoch
 seen = []
 
 def batches_from(position, mesh):
     rows = batch_devices(mesh)
-    for batch in batches(corpus, plan, position, row_multiple=rows, engine="python"):
+    for batch in batches(corpus, plan, position, share=Share(row_multiple=rows), engine="python"):
         content = b"".join(batch[key].tobytes() for key in sorted(batch))
         seen.append((position, hashlib.sha256(content).hexdigest()))
         yield batch

@@ -12,19 +12,33 @@ and any position is reached directly.
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from transformer_jax.data.boxes import Shape, pack
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.corpus import IdCorpus
-from transformer_jax.data.padding import pad, pad_flat
+from transformer_jax.data.corpus import IdCorpus, Sentences
+from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
 Batch = dict[str, np.ndarray]
 #: (corpus, pair indices, epoch) -> source ids and target ids of each pair, no EOS.
 Sampler = Callable[[IdCorpus, np.ndarray, int], tuple[list[Sequence[int]], list[Sequence[int]]]]
+
+
+class Share(NamedTuple):
+    """The rows of each batch that one process makes: a contiguous slice of it."""
+
+    host: int = 0  #: which slice, from 0
+    num_hosts: int = 1  #: number of equal slices
+    #: Padding rows are added to a whole batch up to a multiple of it: a run may continue with more
+    #: devices than its plan was made for.
+    row_multiple: int = 1
+
+
+WHOLE = Share()
 
 
 class BatchPlan:
@@ -84,12 +98,24 @@ class BatchPlan:
         # Two: near its end, an epoch and the next one are in use.
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
-    def rows(self, position: int) -> tuple[Shape, np.ndarray]:
-        """The shape (B, S, T) and the pair indices, at most B, of the batch at `position`."""
+    def rows(self, position: int, share: Share = WHOLE) -> tuple[Shape, np.ndarray]:
+        """The shape (B, S, T) and the pair indices, at most B, of a share of the batch.
+
+        Raises:
+            ValueError: the position is negative, or the rows do not divide over the hosts.
+        """
         if position < 0:
             raise ValueError(f"position must be >= 0, got {position}")
         epoch, batch = divmod(position, self.batches_per_epoch)
-        return self._epoch(epoch)[batch]
+        (size, *lengths), rows = self._epoch(epoch)[batch]
+        size = -(-size // share.row_multiple) * share.row_multiple
+        if size % share.num_hosts:
+            raise ValueError(
+                f"{size} rows do not divide over {share.num_hosts} hosts: "
+                "make the plan with row_multiple = number of devices"
+            )
+        size //= share.num_hosts
+        return (size, lengths[0], lengths[1]), rows[share.host * size : (share.host + 1) * size]
 
     def padding_fraction(self) -> float:
         """Share of source and target slots of an epoch that hold no token.
@@ -126,80 +152,39 @@ class BatchPlan:
         return [batches[i] for i in order]
 
 
-def local_rows(
-    plan: BatchPlan, position: int, host: int = 0, num_hosts: int = 1, row_multiple: int = 1
-) -> tuple[Shape, np.ndarray]:
-    """This host's contiguous slice of `plan.rows(position)`: (B, S, T), and at most B rows.
-
-    Args:
-        plan: the plan of the whole batches.
-        position: number of batches before this one.
-        host: which slice, from 0.
-        num_hosts: number of equal slices; the whole B must divide by it.
-        row_multiple: padding rows are added up to a multiple of it: a run may continue with
-            more devices than its plan was made for.
-    """
-    (size, source_length, target_length), rows = plan.rows(position)
-    size = -(-size // row_multiple) * row_multiple
-    if size % num_hosts:
-        raise ValueError(
-            f"{size} rows do not divide over {num_hosts} hosts: "
-            "make the plan with row_multiple = number of devices"
-        )
-    size //= num_hosts
-    return (size, source_length, target_length), rows[host * size : (host + 1) * size]
-
-
 def make_batch(
     corpus: IdCorpus,
     plan: BatchPlan,
     position: int,
-    host: int = 0,
-    num_hosts: int = 1,
+    share: Share = WHOLE,
     sampler: Sampler | None = None,
-    row_multiple: int = 1,
 ) -> Batch:
-    """The batch at a position, or this host's slice of its rows.
+    """The batch at a position, or a process's share of it.
 
     Args:
         corpus: the ids.
         plan: made from the corpus's lengths.
-        position, host, num_hosts, row_multiple: see `local_rows`.
+        position: number of batches before this one.
+        share: which of its rows.
         sampler: gives other ids for the pairs at each visit (subword regularisation). A sample
             that is too long for the shape is replaced by the stored ids.
 
     Returns:
         source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
-        [B, T] bool, with B the plan's rows / num_hosts. Both sides end with EOS; padding rows
+        [B, T] bool, with B the rows of the share. Both sides end with EOS; padding rows
         have all-False masks.
     """
-    (size, *widths), rows = local_rows(plan, position, host, num_hosts, row_multiple)
+    (size, *widths), rows = plan.rows(position, share)
     samples = sampler(corpus, rows, position // plan.batches_per_epoch) if sampler else (None, None)
     batch: Batch = {}
     for side, width, sampled in zip(("source", "target"), widths, samples, strict=True):
-        ids, offsets = getattr(corpus, f"{side}_ids"), getattr(corpus, f"{side}_offsets")
-        tokens, lengths = _gather(ids, offsets, rows)
-        if sampled is not None:
-            stored = np.split(tokens, np.cumsum(lengths))[:-1]
+        sentences: Sentences = getattr(corpus, side)
+        if sampled is None:
+            batch[side], batch[f"{side}_mask"] = sentences.padded(rows, size, width)
+        else:
             chosen = [
-                [*sample, EOS_ID] if len(sample) < width else own
-                for sample, own in zip(sampled, stored, strict=True)
+                [*(sample if len(sample) < width else sentences[row]), EOS_ID]
+                for sample, row in zip(sampled, rows, strict=True)
             ]
             batch[side], batch[f"{side}_mask"] = pad(chosen, size, width)
-        else:
-            batch[side], batch[f"{side}_mask"] = pad_flat(tokens, lengths, size, width)
     return batch
-
-
-def _gather(
-    ids: np.ndarray, offsets: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The sentences `rows` of a corpus one after the other, each with EOS, and their lengths."""
-    lengths = offsets[rows + 1] - offsets[rows] + 1
-    ends = np.cumsum(lengths)
-    tokens = np.full(lengths.sum(), EOS_ID, np.int32)
-    is_token = np.ones(len(tokens), bool)
-    is_token[ends - 1] = False  # the place of EOS
-    places = np.arange(len(tokens)) + np.repeat(offsets[rows] - (ends - lengths), lengths)
-    tokens[is_token] = ids[places[is_token]]
-    return tokens, lengths

@@ -15,7 +15,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Self
@@ -25,6 +26,7 @@ from tqdm import tqdm
 
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Arrays = dict[str, np.ndarray]
 
@@ -34,25 +36,61 @@ _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length
 _NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
 
 
-class IdCorpus:
-    """Sentence pairs as ids, in memory or memory-mapped.
+class Sentences:
+    """The sentences of one language as ids, in memory or memory-mapped.
+
+    Args:
+        arrays: "ids" [total] integers, no BOS or EOS; "offsets" [sentences + 1] int64, ascending,
+            from 0. For subword sampling also "room" [sentences], the length that leaves room for
+            the usual sample, and "text" [bytes] with "text_offsets" [sentences + 1].
 
     Attributes:
-        source_ids, target_ids: [total] integers, no BOS or EOS.
-        source_offsets, target_offsets: [pairs + 1] int64, ascending, from 0.
-        source_lengths, target_lengths: [pairs] int32, slots a sentence needs, EOS included;
-            with subword sampling these leave room for the usual sampled segmentation.
-        has_text: whether the text is kept (needed for subword sampling).
+        ids, offsets: see above.
+        lengths: [sentences] int32, slots that a sentence needs, EOS included.
     """
 
     def __init__(self, arrays: Arrays):
-        self._arrays = arrays
-        self.source_ids, self.target_ids = arrays["source_ids"], arrays["target_ids"]
-        self.source_offsets = arrays["source_offsets"]
-        self.target_offsets = arrays["target_offsets"]
-        self.has_text = "source_text" in arrays
-        self.source_lengths = self._lengths("source")
-        self.target_lengths = self._lengths("target")
+        self.arrays = arrays
+        self.ids, self.offsets = arrays["ids"], arrays["offsets"]
+        room = arrays["room"] if "room" in arrays else np.diff(self.offsets)
+        self.lengths = np.asarray(room, np.int32) + 1
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        """Ids of sentence i, [length] int32, no EOS."""
+        return self.ids[self.offsets[i] : self.offsets[i + 1]].astype(np.int32)
+
+    def text(self, i: int) -> str:
+        """Sentence i as text.
+
+        Raises:
+            ValueError: the corpus was made without a sampling_alpha.
+        """
+        if "text" not in self.arrays:
+            raise ValueError("this corpus keeps no text: make it with a sampling_alpha")
+        start, stop = self.arrays["text_offsets"][i : i + 2]
+        return self.arrays["text"][start:stop].tobytes().decode("utf-8")
+
+    def padded(self, rows: np.ndarray, size: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """The sentences `rows` with EOS: ids [size, length] int32, and the mask of real tokens."""
+        starts_B1, lengths_B1 = np.zeros((size, 1), np.int64), np.full((size, 1), -1)
+        starts_B1[: len(rows), 0] = self.offsets[rows]
+        lengths_B1[: len(rows), 0] = self.offsets[rows + 1] - self.offsets[rows]
+        column_L = np.arange(length)
+        is_token_BL = column_L < lengths_B1
+        ids_BL = np.where(column_L == lengths_B1, EOS_ID, PAD_ID).astype(np.int32)
+        ids_BL[is_token_BL] = self.ids[(starts_B1 + column_L)[is_token_BL]]
+        return ids_BL, column_L <= lengths_B1
+
+
+@dataclass(frozen=True)
+class IdCorpus:
+    """Sentence pairs as ids."""
+
+    source: Sentences
+    target: Sentences
 
     @classmethod
     def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
@@ -65,56 +103,30 @@ class IdCorpus:
             raise ValueError(
                 f"expected as many source as target sentences, got {len(source)} and {len(target)}"
             )
-        arrays: Arrays = {}
-        for side, sentences in (("source", source), ("target", target)):
+
+        def side(sentences: Sequence[Sequence[int]]) -> Sentences:
             lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-            arrays[f"{side}_offsets"] = np.append(0, np.cumsum(lengths))
-            ids = chain.from_iterable(sentences)
-            arrays[f"{side}_ids"] = np.fromiter(ids, np.int32, int(lengths.sum()))
-        return cls(arrays)
+            ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
+            return Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))})
+
+        return cls(side(source), side(target))
 
     def __len__(self) -> int:
-        return len(self.source_offsets) - 1
+        return len(self.source)
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Hash of everything that training reads from the corpus, in its order."""
         content = hashlib.sha256()
-        for name, values in sorted(self._arrays.items()):
-            content.update(f"{name} {values.dtype.str} {len(values)}\n".encode())
-            content.update(np.ascontiguousarray(values).data)
+        for side in ("source", "target"):
+            for name, values in sorted(getattr(self, side).arrays.items()):
+                content.update(f"{side}_{name} {values.dtype.str} {len(values)}\n".encode())
+                content.update(np.ascontiguousarray(values).data)
         return content.hexdigest()[:32]
-
-    def source(self, i: int) -> np.ndarray:
-        """Ids of source sentence i, [length] int32, no EOS."""
-        return self._slice("source_ids", "source_offsets", i).astype(np.int32)
-
-    def target(self, i: int) -> np.ndarray:
-        """Ids of target sentence i, [length] int32, no EOS."""
-        return self._slice("target_ids", "target_offsets", i).astype(np.int32)
-
-    def source_text(self, i: int) -> str:
-        """Source sentence i as text; only with `has_text`."""
-        return self._slice("source_text", "source_text_offsets", i).tobytes().decode("utf-8")
-
-    def target_text(self, i: int) -> str:
-        """Target sentence i as text; only with `has_text`."""
-        return self._slice("target_text", "target_text_offsets", i).tobytes().decode("utf-8")
-
-    def _lengths(self, side: str) -> np.ndarray:
-        if f"{side}_room" in self._arrays:
-            return np.asarray(self._arrays[f"{side}_room"], np.int32) + 1
-        return np.diff(self._arrays[f"{side}_offsets"]).astype(np.int32) + 1
-
-    def _slice(self, values: str, offsets: str, i: int) -> np.ndarray:
-        if values not in self._arrays:
-            raise ValueError("this corpus keeps no text: make it with a sampling_alpha")
-        start, stop = self._arrays[offsets][i : i + 2].tolist()
-        return self._arrays[values][start:stop]
 
 
 def prepare_ids(
-    pairs: Callable[[], Iterable[tuple[str, str]]],
+    pairs: Iterable[tuple[str, str]],
     tokenizers: Tokenizers,
     cache_dir: Path | str,
     key: str,
@@ -125,7 +137,7 @@ def prepare_ids(
     """The corpus as ids, from the cache, or encoded now and cached.
 
     Args:
-        pairs: returns (source, target) texts; called only when the cache has no entry.
+        pairs: (source, target) texts, iterated only when the cache has no entry.
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
         key: fingerprint of the text, see `text.fingerprint`.
@@ -144,7 +156,7 @@ def prepare_ids(
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
-        _write(temporary, _encoded(pairs(), tokenizers, sampling_alpha, progress))
+        _write(temporary, _encoded(pairs, tokenizers, sampling_alpha, progress))
         _publish(temporary, folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -181,17 +193,18 @@ def load_ids(folder: Path) -> IdCorpus | None:
         meta = json.loads((folder / "meta.json").read_text())
         if meta["format"] != _FORMAT:
             return None
-        arrays = {}
+        sides: dict[str, Arrays] = {"source": {}, "target": {}}
         for name, (dtype, size) in meta["arrays"].items():
             path = folder / f"{name}.bin"
             if path.stat().st_size != size * np.dtype(dtype).itemsize:
                 return None
-            arrays[name] = (
+            side, _, array = name.partition("_")
+            sides[side][array] = (
                 np.memmap(path, dtype=dtype, mode="r", shape=(size,))
                 if size
                 else np.zeros(0, dtype)  # an empty file cannot be mapped
             )
-        return IdCorpus(arrays)
+        return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

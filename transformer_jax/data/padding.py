@@ -18,17 +18,9 @@ def pad(
         rows: B; the mask of rows without a sentence is all False.
         length: L.
     """
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    return pad_flat(list(chain.from_iterable(sentences)), lengths, rows, length)
-
-
-def pad_flat(
-    tokens: np.ndarray | Sequence[int], lengths: np.ndarray, rows: int, length: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """As `pad`, of sentences that follow one another in `tokens` and have these lengths."""
     lengths_B = np.zeros(rows, np.int64)
-    lengths_B[: len(lengths)] = lengths
+    lengths_B[: len(sentences)] = [len(ids) for ids in sentences]
     mask_BL = np.arange(length) < lengths_B[:, None]
     ids_BL = np.full((rows, length), PAD_ID, np.int32)
-    ids_BL[mask_BL] = tokens
+    ids_BL[mask_BL] = list(chain.from_iterable(sentences))
     return ids_BL, mask_BL

@@ -9,14 +9,15 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from transformer_jax.data.batches import Batch, BatchPlan, Sampler, local_rows, make_batch
-from transformer_jax.data.corpus import IdCorpus
+from transformer_jax.data.batches import WHOLE, Batch, BatchPlan, Sampler, Share, make_batch
+from transformer_jax.data.corpus import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Item = TypeVar("Item")
 
 _KEYS = ("source", "source_mask", "target", "target_mask")
+_AHEAD = 4  # batches made ahead
 _SEGMENT = 1024  # positions in one tf.data dataset
 
 
@@ -25,10 +26,7 @@ def batches(
     plan: BatchPlan,
     start: int = 0,
     *,
-    host: int = 0,
-    num_hosts: int = 1,
-    row_multiple: int = 1,
-    prefetch: int = 4,
+    share: Share = WHOLE,
     sampler: Sampler | None = None,
     engine: Literal["auto", "tensorflow", "python"] = "auto",
 ) -> Iterator[Batch]:
@@ -40,36 +38,25 @@ def batches(
         corpus: the ids.
         plan: made from the corpus's lengths.
         start: the first position, which is the number of batches already consumed.
-        host: which slice of each batch, from 0.
-        num_hosts: number of slices.
-        row_multiple: batches are filled up to a multiple of as many rows.
-        prefetch: batches made ahead.
-        sampler: see `make_batch`. It is Python, and therefore needs the python engine.
+        share: which rows of each batch.
+        sampler: see `make_batch`.
         engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
             TensorFlow is installed and nothing is sampled. The batches are the same bit for bit.
     """
+    # A sampler is Python, which tf.data could only call under the interpreter's lock
+    # (`py_function`): no faster than our thread, which is needed where TensorFlow is missing.
     if engine == "tensorflow" and sampler:
         raise ValueError("a sampler is Python: use engine='python' or 'auto'")
     if engine == "tensorflow" or (engine == "auto" and not sampler and has_tensorflow()):
-        return _through_tensorflow(
-            corpus,
-            lambda position: local_rows(plan, position, host, num_hosts, row_multiple),
-            start,
-            prefetch,
-        )
+        return _through_tensorflow(corpus, plan, share, start)
     return prefetched(
-        lambda position: make_batch(corpus, plan, position, host, num_hosts, sampler, row_multiple),
-        start,
-        prefetch,
+        lambda position: make_batch(corpus, plan, position, share, sampler), start, _AHEAD
     )
 
 
 def _through_tensorflow(
-    corpus: IdCorpus,
-    rows_at: Callable[[int], tuple[tuple[int, int, int], np.ndarray]],
-    start: int,
-    depth: int,
+    corpus: IdCorpus, plan: BatchPlan, share: Share, start: int
 ) -> Iterator[Batch]:
     """The batches of one segment of positions after the other, each a tf.data dataset.
 
@@ -78,14 +65,14 @@ def _through_tensorflow(
     """
     tf = import_tensorflow()
 
-    def tensor(values: np.ndarray) -> Any:
-        return tf.constant(values if len(values) else np.zeros(1, values.dtype))
+    def tensors(sentences: Sentences) -> tuple[Any, Any]:
+        ids = sentences.ids if len(sentences.ids) else np.zeros(1, sentences.ids.dtype)
+        return tf.constant(ids), tf.constant(sentences.offsets)
 
-    source = tensor(corpus.source_ids), tensor(corpus.source_offsets)
-    target = tensor(corpus.target_ids), tensor(corpus.target_offsets)
+    source, target = tensors(corpus.source), tensors(corpus.target)
 
     def padded(ids: Any, offsets: Any, rows: Any, size: Any, length: Any) -> tuple[Any, Any]:
-        """As `gather`: [size, length] ids with EOS, and the mask of real tokens."""
+        """As `Sentences.padded`."""
         starts, ends = tf.gather(offsets, rows), tf.gather(offsets, rows + 1)
         missing = [[0, size - tf.shape(rows, tf.int64)[0]]]
         starts_B1 = tf.pad(starts, missing)[:, None]
@@ -97,7 +84,8 @@ def _through_tensorflow(
         return tf.where(is_token_BL, tf.cast(tokens_BL, tf.int32), ends_BL), column_L <= lengths_B1
 
     def segment(first: int) -> Any:
-        shapes, rows = zip(*map(rows_at, range(first, first + _SEGMENT)), strict=True)
+        positions = range(first, first + _SEGMENT)
+        shapes, rows = zip(*(plan.rows(i, share) for i in positions), strict=True)
         all_rows = tf.constant(np.concatenate(rows))
         ends = np.cumsum([len(some) for some in rows])
         begins = np.append(0, ends[:-1])
@@ -111,7 +99,7 @@ def _through_tensorflow(
 
         slices = (np.array(shapes, np.int64), begins, ends)
         dataset = tf.data.Dataset.from_tensor_slices(slices)
-        dataset = dataset.map(make, num_parallel_calls=2, deterministic=True).prefetch(depth)
+        dataset = dataset.map(make, num_parallel_calls=2, deterministic=True).prefetch(_AHEAD)
         options = tf.data.Options()
         # Nothing is left to tune, and closing a stream would wait for the tuning thread.
         options.autotune.enabled = False

@@ -12,14 +12,14 @@ module draws the samples, from a seed that is a pure function of (seed, epoch, p
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from transformer_jax.data.corpus import IdCorpus
-    from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+    from transformer_jax.data.tokenizer import Tokenizers
 
 #: l of Kudo 2018: samples are drawn from this many segmentations.
 NBEST = 64
@@ -167,20 +167,16 @@ class SubwordSampler:
         self, corpus: "IdCorpus", rows: np.ndarray, epoch: int
     ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
         """Sampled source and target ids of the pairs `rows`, without EOS."""
-        seeds = _seeds(self.seed, epoch, rows)
-        tokenizers = self.tokenizers
-        return (
-            self._sampled(tokenizers.source, map(corpus.source_text, rows), seeds[0]),
-            self._sampled(tokenizers.target, map(corpus.target_text, rows), seeds[1]),
-        )
-
-    def _sampled(
-        self, tokenizer: "Tokenizer", texts: Iterable[str], seeds: np.ndarray
-    ) -> list[Sequence[int]]:
-        return [
-            tokenizer.encode_sampled(text, int(seed), self.alpha)
-            for text, seed in zip(texts, seeds, strict=True)
-        ]
+        samples = []
+        for side, seeds in zip(("source", "target"), _seeds(self.seed, epoch, rows), strict=True):
+            tokenizer, sentences = getattr(self.tokenizers, side), getattr(corpus, side)
+            samples.append(
+                [
+                    tokenizer.encode_sampled(sentences.text(row), int(seed), self.alpha)
+                    for row, seed in zip(rows, seeds, strict=True)
+                ]
+            )
+        return samples[0], samples[1]
 
 
 def _seeds(seed: int, epoch: int, rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""SentencePiece tokenizers: train, store, load, encode, decode.
+"""SentencePiece tokenizers: store, load, encode, decode.
 
 Normalisation is SentencePiece's "identity": no NFKC, so that `…`, `½`, `„` and decomposed
 accents are not changed. NFKC would rewrite the target side too, and the output could then never
@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
-from transformer_jax.data.sentencepiece_training import Reservoir, train_model
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -57,6 +55,9 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tokenizer, (self.model, self.name)
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer: {self.kind}, {self.vocab_size} pieces, {self.fingerprint[:8]}>"
 
     @property
     def fingerprint(self) -> str:
@@ -191,133 +192,3 @@ def load_tokenizers(folder: str | os.PathLike[str]) -> Tokenizers:
             f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"
         )
     return Tokenizers(Tokenizer.from_file(source), Tokenizer.from_file(target))
-
-
-class TokenizerTraining:
-    """Collects text pair by pair, then trains the tokenizers that the config does not give.
-
-    Args:
-        config: kind, size, or the paths of given models.
-
-    Raises:
-        UserError: a given model cannot be used or is not what the config says.
-    """
-
-    def __init__(self, config: TokenizerConfig) -> None:
-        self._config = config
-        self._given = _given(config)
-        sides = ("joint", "joint") if config.joint else ("source", "target")
-        self._sides = sides
-        self._text = {
-            side: Reservoir(config.max_training_sentences)
-            for side, given in zip(sides, self._given, strict=True)
-            if not given
-        }
-
-    @property
-    def needs_text(self) -> bool:
-        """Whether anything has to be trained."""
-        return bool(self._text)
-
-    def add(self, source: str, target: str) -> None:
-        """Takes one sentence pair of the training text."""
-        for side, sentence in zip(self._sides, (source, target), strict=True):
-            if side in self._text:
-                self._text[side].add(sentence)
-
-    def train(self) -> Tokenizers:
-        """The tokenizers, given or trained on what was added.
-
-        Raises:
-            UserError: the text cannot support the vocabulary.
-        """
-        trained = {
-            side: Tokenizer(
-                train_model(self._config, text.sentences, side), f"the {side} tokenizer"
-            )
-            for side, text in self._text.items()
-        }
-        source, target = (
-            given or trained[side] for given, side in zip(self._given, self._sides, strict=True)
-        )
-        return Tokenizers(source, target)
-
-
-def train_tokenizers(config: TokenizerConfig, pairs: Iterable[tuple[str, str]]) -> Tokenizers:
-    """The tokenizers that the config gives, or that are trained on the pairs.
-
-    Raises:
-        UserError: a given model cannot be used, or the text cannot support the vocabulary.
-    """
-    training = TokenizerTraining(config)
-    if training.needs_text:
-        for source, target in pairs:
-            training.add(source, target)
-    return training.train()
-
-
-def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
-    """(source, target) pieces of the tokenizers that this config gives or will train.
-
-    Raises:
-        UserError: a given model cannot be used or is not what the config says.
-    """
-    source, target = (
-        model.vocab_size if model else config.trained_vocab_size for model in _given(config)
-    )
-    return source, target
-
-
-def resolved_vocab_size(config: TokenizerConfig) -> int | None:
-    """The `tokenizer.vocab_size` of a run; None if two given models differ in it."""
-    source, target = _given(config)
-    if not (source and target):
-        return config.trained_vocab_size
-    return source.vocab_size if source.vocab_size == target.vocab_size else None
-
-
-def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:
-    """The given models of source and target; None of one that is to be trained."""
-    paths = config.source_model, config.target_model
-    if config.joint:
-        if all(paths) and paths[0] != paths[1]:
-            raise UserError(
-                "tokenizer.joint=True takes one model, but source_model and target_model differ; "
-                "give one of them or set tokenizer.joint=False"
-            )
-        path = paths[0] or paths[1]
-        joint = Tokenizer.from_file(path) if path else None
-        source, target = joint, joint
-    else:
-        source, target = (Tokenizer.from_file(path) if path else None for path in paths)
-    if source and target:  # the settings of training have no effect
-        _check_settings(config, source)
-        _check_settings(config, target)
-    return source, target
-
-
-def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
-    for key in (
-        "vocab_size",
-        "kind",
-        "byte_fallback",
-        "character_coverage",
-        "max_training_sentences",
-    ):
-        value, default = getattr(config, key), getattr(TokenizerConfig, key)
-        if value not in (default, getattr(given, key, default)):
-            has = f" has {getattr(given, key)}" if hasattr(given, key) else " is trained already"
-            raise UserError(
-                f"tokenizer.{key}={value} has no effect on a given model, and {given.name}{has}: "
-                f"set it to {'none' if default is None else default}"
-            )
-
-
-def train_tokenizer(
-    config: TokenizerConfig, sentences: Iterable[str], side: str = "joint"
-) -> Tokenizer:
-    """One tokenizer, trained on the sentences (at most `max_training_sentences` of them)."""
-    text = Reservoir(config.max_training_sentences)
-    for sentence in sentences:
-        text.add(sentence)
-    return Tokenizer(train_model(config, text.sentences, side), f"the {side} tokenizer")

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.config import Config
-from transformer_jax.data.tokenizer import vocabulary_sizes
+from transformer_jax.data.tokenizer_training import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.parallel.mesh import (
     batch_devices,

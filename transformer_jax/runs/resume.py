@@ -12,7 +12,7 @@ from transformer_jax.config import Config, differences, override, validated
 from transformer_jax.data import text
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.tokenizer import resolved_vocab_size
+from transformer_jax.data.tokenizer_training import resolved_vocab_size
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
 from transformer_jax.paths import in_bucket

@@ -14,7 +14,7 @@ from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import Config, from_json, override, to_json
-from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler
@@ -135,8 +135,8 @@ def _prepare(start: Start, workdir: epath.Path, mesh: Mesh, progress: bool) -> _
         alpha = config.tokenizer.sampling_alpha
         corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
     plan = BatchPlan(
-        corpus.source_lengths,
-        corpus.target_lengths,
+        corpus.source.lengths,
+        corpus.target.lengths,
         config.batch,
         row_multiple=config.batch.row_multiple or 1,
     )
@@ -245,17 +245,15 @@ def _describe(data: _Data) -> None:
 
 def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
-    share, num_shares = process_share(mesh)
     config, alpha = data.config, data.config.tokenizer.sampling_alpha
+    share = Share(*process_share(mesh), batch_devices(mesh) * config.train.accumulate)
 
     def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
         return batches(
             data.corpus,
             data.plan,
             position,
-            host=share,
-            num_hosts=num_shares,
-            row_multiple=batch_devices(mesh) * config.train.accumulate,
+            share=share,
             sampler=SubwordSampler(data.tokenizers, alpha, config.batch.seed) if alpha else None,
         )
 

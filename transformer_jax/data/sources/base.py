@@ -22,7 +22,11 @@ class Source(ABC):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The languages of the two sides where the source's own options tell them."""
+        """The languages of the two sides where the source's own options tell them.
+
+        Raises:
+            UserError: the options name no training text.
+        """
         return None, None
 
     @abstractmethod

@@ -15,12 +15,12 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
 from transformer_jax.config_types import Strings
 from transformer_jax.data.sources.base import (
@@ -34,7 +34,6 @@ from transformer_jax.data.sources.base import (
 from transformer_jax.errors import UserError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_PAIR_SUFFIXES = (".tsv", ".jsonl")
 _LANGUAGE_ENDING = r"\.([a-z]{2})(?:\.gz)?$"  # train.en, train.en.gz
 
 
@@ -56,32 +55,61 @@ class Files(Source):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The endings of the training files, as in train.en and train.de."""
+        """The endings of the training files, as in train.en and train.de.
+
+        Raises:
+            UserError: there are none.
+        """
+        if not self.train_source:
+            raise UserError(
+                "no training text: give data.source.train_source and data.source.train_target "
+                "(files), or another source such as data.source='tfds(name=wmt14_translate/de-en)'"
+            )
         return _ending(self.train_source), _ending(self.train_target)
 
     def has(self, split: Split) -> bool:
-        """Whether files are named; UserError where one is missing or has no references."""
+        """Whether files are named.
+
+        Raises:
+            UserError: one is missing, or the two lists don't go together.
+        """
         sources, targets = self._files(split)
-        if targets and not sources:
+        key = f"data.source.{split}"
+        for path in targets:
+            if _is_pair_file(path):
+                raise UserError(
+                    f"{key}_target={path}: a TSV or JSONL file holds both languages; "
+                    f"give it in {key}_source alone"
+                )
+        plain = [path for path in sources if not _is_pair_file(path)]
+        if len(plain) != len(targets):
             raise UserError(
-                f"data.source.{split}_target is given without data.source.{split}_source; give both"
-            )
-        if sources and not targets and not all(map(is_pair_file, sources)):
-            raise UserError(
-                f"data.source.{split}_source={','.join(sources)} has no references; give "
-                f"data.source.{split}_target (or a TSV or JSONL file, which holds both languages)"
+                f"{key}_source names {len(plain)} plain text file(s) and {key}_target "
+                f"{len(targets)}; give one target file for each plain source file (only a TSV or "
+                "JSONL file holds both languages)"
             )
         for side, paths in (("source", sources), ("target", targets)):
             for path in paths:
                 if not os.path.exists(path):
-                    raise UserError(f"{path}: no such file (data.source.{split}_{side})")
+                    raise UserError(f"{path}: no such file ({key}_{side})")
         return bool(sources)
 
     def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
-        """The pairs of the files, one file after the other."""
+        """The pairs of the files, one file after the other.
+
+        The plain source files and the target files are paired in their order. A line end inside a
+        JSON string becomes a space, because a sentence is one line everywhere else.
+        """
         self._require(split)
-        key = f"data.source.{split}"
-        yield from read_pairs_from_files(*self._files(split), *languages, key=key)
+        sources, targets = self._files(split)
+        rest = iter(targets)
+        for path in sources:
+            if _suffix(path) == ".tsv":
+                yield from _read_tsv(path)
+            elif _suffix(path) == ".jsonl":
+                yield from _read_jsonl(path, languages)
+            else:
+                yield from _read_parallel(path, next(rest))
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the files' bytes; their names and dates don't matter."""
@@ -90,7 +118,7 @@ class Files(Source):
         content = hashlib.sha256()
         for path in (*sources, "", *targets):
             content.update(f"{file_digest(path) if path else ''}\n".encode())
-            if path and is_pair_file(path):
+            if path and _is_pair_file(path):
                 content.update(f"{_suffix(path)[1:]} {'>'.join(languages)}\n".encode())
         return content.hexdigest()
 
@@ -114,9 +142,9 @@ def _ending(paths: tuple[str, ...]) -> str | None:
     return endings.pop() if len(endings) == 1 else None
 
 
-def is_pair_file(path: str | Path) -> bool:
-    """Whether the name says that a file holds both languages: `.tsv` or `.jsonl`, or with `.gz`."""
-    return _suffix(path) in _PAIR_SUFFIXES
+def _is_pair_file(path: str) -> bool:
+    """Whether a file holds both languages, by its name."""
+    return _suffix(path) in (".tsv", ".jsonl")
 
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
@@ -128,8 +156,10 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
     """
     number = 0
     try:
-        with _open(path) as raw, _unpacked(raw, path) as file:
-            for number, line in enumerate(file, start=1):
+        with io.BufferedReader(_HashedFile(path), 1 << 18) as raw:
+            is_packed = str(path).lower().endswith(".gz")
+            lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw
+            for number, line in enumerate(lines, start=1):
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
                 if number == 1:
                     line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -139,65 +169,16 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
             f"{path}:{number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column "
             f"{error.start + 1}); convert the file, e.g. with iconv -t UTF-8"
         ) from None
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder, expected a file") from None
-    except PermissionError:
-        raise UserError(f"{path}: permission denied; this file cannot be read") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: damaged gzip file after line {number} ({error})") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise _unreadable(path, error) from None
     if number == 0:
         raise UserError(f"{path}: the file is empty, expected one sentence a line")
 
 
-def read_pairs_from_files(
-    source_paths: Sequence[str],
-    target_paths: Sequence[str],
-    source_language: str,
-    target_language: str,
-    *,
-    key: str = "data.source.train",
-) -> Iterator[tuple[str, str]]:
-    """Yields (source, target) sentences of one or several files, in their order.
-
-    The plain source files and the target files are paired in their order; a TSV or JSONL source
-    file holds both sides and has no target file. A line end inside a JSON string becomes a
-    space, because a sentence is one line everywhere else.
-
-    Args:
-        source_paths: files of the source language, or of pairs.
-        target_paths: files of the target language, one for each plain source file.
-        source_language: key of the source sentence in JSONL objects.
-        target_language: key of the target sentence in JSONL objects.
-        key: config key to name in errors, without `_source` and `_target`.
-
-    Raises:
-        UserError: the lists don't match, two files have unequal numbers of lines (both are
-            given), a line is not a pair, or `read_lines` failed.
-    """
-    for path in target_paths:
-        if is_pair_file(path):
-            raise UserError(
-                f"{key}_target={path}: a TSV or JSONL file holds both languages; "
-                f"give it in {key}_source alone"
-            )
-    plain = [path for path in source_paths if not is_pair_file(path)]
-    if len(plain) != len(target_paths):
-        raise UserError(
-            f"{key}_source names {len(plain)} plain text file(s) and {key}_target "
-            f"{len(target_paths)}; give one target file for each plain source file"
-        )
-    targets = iter(target_paths)
-    for path in source_paths:
-        if _suffix(path) == ".tsv":
-            yield from _read_tsv(path)
-        elif _suffix(path) == ".jsonl":
-            yield from _read_jsonl(path, source_language, target_language)
-        else:
-            yield from _read_parallel(path, next(targets))
+def _unreadable(path: str | Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})")
 
 
 def _suffix(path: str | Path) -> str:
@@ -223,10 +204,8 @@ def file_digest(path: str | Path) -> str:
             while file.readinto(buffer):
                 pass
             return file.digest()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise _unreadable(path, error) from None
 
 
 def _identity(stat: os.stat_result) -> tuple[Any, ...]:
@@ -256,17 +235,7 @@ class _HashedFile(io.FileIO):
         return self._hash.hexdigest()
 
 
-def _open(path: str | Path) -> io.BufferedReader:
-    return io.BufferedReader(_HashedFile(path), 1 << 18)
-
-
-def _unpacked(raw: io.BufferedReader, path: str | Path) -> IO[bytes]:
-    if str(path).lower().endswith(".gz"):
-        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-    return raw
-
-
-def _read_parallel(source_path: str, target_path: str) -> Iterator[tuple[str, str]]:
+def _read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
     with closing(read_lines(source_path)) as sources, closing(read_lines(target_path)) as targets:
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:
@@ -280,7 +249,7 @@ def _read_parallel(source_path: str, target_path: str) -> Iterator[tuple[str, st
             yield source, target
 
 
-def _read_tsv(path: str) -> Iterator[tuple[str, str]]:
+def _read_tsv(path: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if len(fields) != 2:
@@ -290,7 +259,7 @@ def _read_tsv(path: str) -> Iterator[tuple[str, str]]:
         yield fields[0], fields[1]
 
 
-def _read_jsonl(path: str, source_language: str, target_language: str) -> Iterator[tuple[str, str]]:
+def _read_jsonl(path: str, languages: Languages) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = json.loads(line)
@@ -300,27 +269,25 @@ def _read_jsonl(path: str, source_language: str, target_language: str) -> Iterat
             raise UserError(f"{path}:{number}: JSON nested too deeply") from None
         if not isinstance(record, dict):
             raise UserError(f"{path}:{number}: expected a JSON object, got {line[:40]}")
-        yield (
-            _json_text(record, source_language, path, number),
-            _json_text(record, target_language, path, number),
-        )
+        source, target = (_json_text(record, key, f"{path}:{number}") for key in languages)
+        yield source, target
 
 
-def _json_text(record: dict[str, object], key: str, path: str, number: int) -> str:
+def _json_text(record: dict[str, object], key: str, place: str) -> str:
     if key not in record:
         have = ", ".join(sorted(map(str, record))) or "none"
         raise UserError(
-            f'{path}:{number}: no key "{key}" (keys there: {have}); '
+            f'{place}: no key "{key}" (keys there: {have}); '
             "data.source_language and data.target_language name the keys"
         )
     text = record[key]
     if not isinstance(text, str):
-        raise UserError(f'{path}:{number}: "{key}" must be a string, got {type(text).__name__}')
+        raise UserError(f'{place}: "{key}" must be a string, got {type(text).__name__}')
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can spell what no UTF-8 text can hold
         raise UserError(
-            f'{path}:{number}: "{key}" holds \\u{ord(text[error.start]):04x}, half of a character '
+            f'{place}: "{key}" holds \\u{ord(text[error.start]):04x}, half of a character '
             "(a lone surrogate); correct the line or leave it out"
         ) from None
     return text.replace("\r\n", " ").replace("\n", " ")

@@ -1,0 +1,166 @@
+"""Trains SentencePiece tokenizers, reproducibly, with errors a user can act on.
+
+Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.07909).
+"""
+
+import io
+import re
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+# Unigram training sums expected counts per thread, so the pieces depend on the number of
+# threads (not on timing). A fixed number gives the same model on every machine.
+_TRAINING_THREADS = 4
+
+
+def train_tokenizers(config: TokenizerConfig, pairs: Iterable[tuple[str, str]]) -> Tokenizers:
+    """The tokenizers that the config gives, or that are trained on the pairs.
+
+    Args:
+        config: kind, size, or the paths of given models.
+        pairs: (source, target) sentences, iterated once for each tokenizer that is trained.
+
+    Raises:
+        UserError: a given model cannot be used, or the text cannot support the vocabulary.
+    """
+    source, target = _given(config)
+    if config.joint:
+        joint = source or train_tokenizer(config, chain.from_iterable(pairs))
+        return Tokenizers(joint, joint)
+    return Tokenizers(
+        source or train_tokenizer(config, (pair[0] for pair in pairs), "source"),
+        target or train_tokenizer(config, (pair[1] for pair in pairs), "target"),
+    )
+
+
+def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
+    """(source, target) pieces of the tokenizers that this config gives or will train.
+
+    Raises:
+        UserError: a given model cannot be used or is not what the config says.
+    """
+    source, target = (
+        model.vocab_size if model else config.trained_vocab_size for model in _given(config)
+    )
+    return source, target
+
+
+def resolved_vocab_size(config: TokenizerConfig) -> int | None:
+    """The `tokenizer.vocab_size` of a run; None if two given models differ in it."""
+    if not all(_given(config)):
+        return config.trained_vocab_size
+    source, target = vocabulary_sizes(config)
+    return source if source == target else None
+
+
+def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:
+    """The given models of source and target; None of one that is to be trained."""
+    paths = config.source_model, config.target_model
+    if config.joint:
+        if all(paths) and paths[0] != paths[1]:
+            raise UserError(
+                "tokenizer.joint=True takes one model, but source_model and target_model differ; "
+                "give one of them or set tokenizer.joint=False"
+            )
+        paths = (paths[0] or paths[1],) * 2
+    source, target = (Tokenizer.from_file(path) if path else None for path in paths)
+    if source and target:  # the settings of training have no effect
+        _check_settings(config, source)
+        _check_settings(config, target)
+    return source, target
+
+
+def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
+    training = "vocab_size kind byte_fallback character_coverage max_training_sentences"
+    for key in training.split():
+        value, default = getattr(config, key), getattr(TokenizerConfig, key)
+        if value not in (default, getattr(given, key, default)):
+            has = f" has {getattr(given, key)}" if hasattr(given, key) else " is trained already"
+            raise UserError(
+                f"tokenizer.{key}={value} has no effect on a given model, and {given.name}{has}: "
+                f"set it to {'none' if default is None else default}"
+            )
+
+
+def train_tokenizer(
+    config: TokenizerConfig, sentences: Iterable[str], side: str = "joint"
+) -> Tokenizer:
+    """Trains one tokenizer; the same sentences give the same bytes on any machine.
+
+    Args:
+        config: kind, vocab_size, byte_fallback, character_coverage, max_training_sentences.
+        sentences: the text; at most `max_training_sentences` of it are held in memory.
+        side: "joint", "source" or "target", for error messages.
+
+    Raises:
+        UserError: no text, or a vocabulary the text cannot support (names the limit).
+    """
+    import sentencepiece
+
+    sample = _sample(sentences, config.max_training_sentences)
+    if not any(line.strip() for line in sample):
+        raise UserError(f"no text to train the {side} tokenizer on: the corpus is empty")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sample),
+            model_writer=model,
+            model_type=config.kind,
+            vocab_size=config.trained_vocab_size,
+            byte_fallback=config.byte_fallback,
+            character_coverage=config.character_coverage,
+            normalization_rule_name="identity",
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            num_threads=_TRAINING_THREADS,
+            minloglevel=2,  # errors come as exceptions; the log would flood the terminal
+        )
+    except (RuntimeError, OSError, ValueError) as error:
+        raise UserError(_explain(error, config, side)) from error
+    return Tokenizer(model.getvalue(), f"the {side} tokenizer")
+
+
+def _sample(sentences: Iterable[str], limit: int) -> list[str]:
+    """At most `limit` sentences, uniformly at random, and always the same ones.
+
+    Algorithm R of Vitter 1985. SentencePiece can sample too, but with random numbers that depend
+    on the C++ library that it was built with.
+    """
+    sample: list[str] = []
+    random = np.random.Generator(np.random.PCG64(0))
+    draws: list[float] = []
+    for count, sentence in enumerate(sentences):
+        if count < limit:
+            sample.append(sentence)
+            continue
+        draws = draws or random.random(65536).tolist()
+        place = int(draws.pop() * (count + 1))
+        if place < limit:
+            sample[place] = sentence
+    return sample
+
+
+def _explain(error: Exception, config: TokenizerConfig, side: str) -> str:
+    message = " ".join(str(error).split())
+    key = f"tokenizer.vocab_size={config.trained_vocab_size}"
+    if match := re.search(r"Vocabulary size too high.*<= (\d+)", message):
+        return (
+            f"{key} is larger than the {side} text supports; "
+            f"the maximum for this corpus is {match[1]}"
+        )
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"{key} is too small for the {side} text: its characters, the 4 special ids "
+            f"{'and 256 bytes ' if config.byte_fallback else ''}need at least {match[1]}; "
+            "raise it or lower tokenizer.character_coverage"
+        )
+    return f"cannot train the {side} tokenizer: {message}"
