@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.traverse_util import flatten_dict
 
 from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
@@ -40,7 +41,7 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
-from transformer_jax.viewing.plots import plot_attention_maps
+from transformer_jax.viewing.plots import plot_attention
 from transformer_jax.vocabulary import EOS_ID
 
 #: "encoder.0", "decoder.0", "cross.0", ... -> a matrix, or one for each head
@@ -62,14 +63,13 @@ def attention_weights(
         {"encoder.0": [H, S, S], "decoder.0": [H, T, T], "cross.0": [H, T, S], ...};
         each row sums to 1. Layers whose mixer has no attention weights are left out.
     """
-    sizes = {
-        "encoder": (len(source), len(source)),
-        "decoder": (len(target), len(target)),
-        "cross": (len(target), len(source)),
-    }
+    padded: list[np.ndarray] = []
+    for ids in (source, target):  # few lengths, because each is compiled
+        padded += pad([ids], 1, padded_length(len(ids), config.max_length))
     found = {}
-    for name, weights_HTM in _weights(config, params, *_padded(config, source, target)).items():
-        rows, columns = sizes[name.partition(".")[0]]
+    for name, weights_HTM in _weights(config, params, *padded).items():
+        rows = len(source if name.startswith("encoder") else target)
+        columns = len(target if name.startswith("decoder") else source)
         found[name] = np.asarray(weights_HTM)[:, :rows, :columns]
     return found
 
@@ -129,45 +129,6 @@ def attention_maps(config: ModelConfig, params: Any, source: list[int], target: 
     }
 
 
-def sentence_maps(
-    translator: Translator, source: str, target: str | None = None, *, effective: bool = False
-) -> tuple[Maps, list[str], list[str]]:
-    """The maps of a sentence pair in a trained model, with the pieces as labels.
-
-    Args:
-        translator: from `Run.translator`.
-        source: a sentence.
-        target: its translation; None means the translator's own.
-        effective: show the effective attention of every layer, even if it has weights.
-
-    Returns:
-        maps as `attention_maps` gives them, source pieces, target pieces.
-
-    Raises:
-        UserError: a sentence is longer than the model takes.
-    """
-    tokenizers, config = translator.tokenizers, translator.model_config
-    source_ids = [*tokenizers.source.encode(source), EOS_ID]
-    if target is None:
-        target_ids = list(translator.n_best([source], 1)[0][0].tokens)
-    else:
-        target_ids = [*tokenizers.target.encode(target), EOS_ID]
-    for side, ids in (("source", source_ids), ("target", target_ids)):
-        if len(ids) > config.max_length:
-            raise UserError(
-                f"the {side} has {len(ids)} pieces, its end included, but the model takes only "
-                f"{config.max_length} (model.max_length): shorten it"
-            )
-    pieces = (
-        [*tokenizers.source.pieces(source_ids[:-1]), "</s>"],
-        [*tokenizers.target.pieces(target_ids[:-1]), "</s>"],
-    )
-    pair = (config, translator.params, source_ids, target_ids)
-    if effective:
-        return {name: e[None] for name, e in effective_attention(*pair).items()}, *pieces
-    return attention_maps(*pair), *pieces
-
-
 def draw(
     translator: Translator,
     source: str,
@@ -176,7 +137,7 @@ def draw(
     *,
     effective: bool = False,
 ) -> Path:
-    """Draws `sentence_maps` as heat maps, a row for every layer and a panel for every head.
+    """Draws the maps of a sentence: a row for every layer, a panel for every head.
 
         translator = tj.open_run("runs/quickstart").translator()
         draw(translator, "The dog sleeps.", path="heat.png")
@@ -194,43 +155,46 @@ def draw(
     Raises:
         UserError: a sentence is longer than the model takes.
     """
-    return plot_attention_maps(
-        *sentence_maps(translator, source, target, effective=effective), path
+    tokenizers, config = translator.tokenizers, translator.model_config
+    source_ids = [*tokenizers.source.encode(source), EOS_ID]
+    if target is None:
+        target_ids = list(translator.n_best([source], 1)[0][0].tokens)
+    else:
+        target_ids = [*tokenizers.target.encode(target), EOS_ID]
+    for side, ids in (("source", source_ids), ("target", target_ids)):
+        if len(ids) > config.max_length:
+            raise UserError(
+                f"the {side} has {len(ids)} pieces, its end included, but the model takes only "
+                f"{config.max_length} (model.max_length): shorten it"
+            )
+    pair = (config, translator.params, source_ids, target_ids)
+    if effective:
+        maps = {name: e_TM[None] for name, e_TM in effective_attention(*pair).items()}
+    else:
+        maps = attention_maps(*pair)
+    return plot_attention(
+        maps, tokenizers.source.pieces(source_ids), tokenizers.target.pieces(target_ids), path
     )
 
 
 def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Name of every mixer -> the path of its module in the model."""
-    encoder, decoder = range(config.encoder.num_layers), range(config.decoder.num_layers)
-    paths: dict[str, tuple[str, ...]] = {}
-    paths |= {f"encoder.{i}": ("encoder", f"blocks_{i}", "mixer") for i in encoder}
-    paths |= {f"decoder.{i}": ("decoder", f"blocks_{i}", "mixer") for i in decoder}
-    paths |= {f"cross.{i}": ("decoder", f"blocks_{i}", "cross") for i in decoder}
-    return paths
-
-
-def _padded(config: ModelConfig, *sentences: list[int]) -> list[np.ndarray]:
-    """Ids and mask [1, L] of each; few lengths, because each is compiled."""
-    lengths = [padded_length(len(ids), config.max_length) for ids in sentences]
-    return [
-        array
-        for ids, length in zip(sentences, lengths, strict=True)
-        for array in pad([ids], 1, length)
-    ]
+    kinds = {"encoder": ("encoder", "mixer"), "decoder": ("decoder", "mixer")}
+    kinds["cross"] = ("decoder", "cross")
+    return {
+        f"{kind}.{i}": (stack, f"blocks_{i}", role)
+        for kind, (stack, role) in kinds.items()
+        for i in range(getattr(config, stack).num_layers)
+    }
 
 
 @partial(jax.jit, static_argnums=0)
 def _weights(config: ModelConfig, params: Any, *pair: jax.Array) -> dict[str, jax.Array]:
     """The weights that the layers sow, [H, T, M] each."""
     _, collected = _run(config, params, *pair, mutable=["intermediates"])
-    found = {}
-    for name, path in _layers(config).items():
-        sown = collected.get("intermediates", {})
-        for part in path:
-            sown = sown.get(part, {})
-        if "attention_weights" in sown:
-            found[name] = sown["attention_weights"][0][0]
-    return found
+    sown = flatten_dict(collected.get("intermediates", {}))
+    places = {name: (*path, "attention_weights") for name, path in _layers(config).items()}
+    return {name: sown[place][0][0] for name, place in places.items() if place in sown}
 
 
 def _run(

@@ -75,48 +75,27 @@ def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list
     return points
 
 
-def plot_cross_attention(
-    weights_TS: np.ndarray, source: list[str], target: list[str], path: str | os.PathLike[str]
-) -> epath.Path:
-    """A heat map of how much each target piece (row) attends to each source piece (column).
-
-    Args:
-        weights_TS: [T, S], rows sum to 1.
-        source: S labels.
-        target: T labels.
-        path: where to write the PNG.
-    """
-    plt = _pyplot()
-    size = (2.0 + 0.42 * len(source), 1.6 + 0.36 * len(target))
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
-    image = axes.imshow(weights_TS, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
-    axes.xaxis.tick_top()
-    axes.set_yticks(range(len(target)), target)
-    axes.set_xlabel("source: attended to")
-    axes.set_ylabel("target: generated")
-    figure.colorbar(image, label="attention weight", shrink=0.8)
-    return _save(figure, as_path(path))
-
-
-def plot_attention_maps(
+def plot_attention(
     maps: dict[str, np.ndarray], source: list[str], target: list[str], path: str | os.PathLike[str]
 ) -> epath.Path:
     """One heat map for every layer and head: a row of the picture is a layer.
 
     Args:
-        maps: from `viewing.attention.attention_maps`: "encoder.0", "decoder.0", "cross.0" and
-            so on, each [H, rows, columns]; each row of a map sums to 1.
+        maps: [H, rows, columns] by a title that begins with "encoder.", "decoder." or "cross.",
+            as from `viewing.attention.attention_maps`; each row of a map sums to 1.
         source: labels of the source pieces.
-        target: labels of the target pieces; the decoder reads them shifted by one.
+        target: labels of the target pieces.
         path: where to write the PNG.
     """
     plt = _pyplot()
     read = ["<s>", *target[:-1]]  # the decoder's input
-    labels = {"encoder": (source, source), "decoder": (read, read), "cross": (read, source)}
+    axes_of = {
+        "encoder": (("source piece", source), ("source piece", source)),
+        "decoder": (("target piece read", read), ("target piece read", read)),
+        "cross": (("target piece generated", target), ("source piece", source)),
+    }
     num_heads = max(len(heads) for heads in maps.values())
-    longest = max(len(source), len(target))
-    side = 0.9 + 0.16 * longest
+    side = 1.2 + 0.16 * max(len(source), len(target))
     figure, axes = plt.subplots(
         len(maps),
         num_heads,
@@ -125,16 +104,17 @@ def plot_attention_maps(
         squeeze=False,
     )
     for row, (name, heads) in zip(axes, maps.items(), strict=True):
-        rows, columns = labels[name.partition(".")[0]]
+        (row_name, rows), (column_name, columns) = axes_of[name.partition(".")[0]]
         for head, panel in enumerate(row):
             if head >= len(heads):
                 panel.axis("off")
                 continue
             image = panel.imshow(heads[head], cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
             panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=6)
+            panel.set_xlabel(column_name, fontsize=7)
             panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=6)
-            title = f"{name}, head {head}" if len(heads) > 1 else f"{name}"
-            panel.set_title(title, fontsize=8)
+            panel.set_ylabel(row_name if head == 0 else "", fontsize=7)
+            panel.set_title(f"{name}, head {head}" if len(heads) > 1 else name, fontsize=8)
     figure.colorbar(image, ax=axes, label="weight, or share of the influence", shrink=0.5)
     return _save(figure, as_path(path))
 

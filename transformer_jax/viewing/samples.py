@@ -10,7 +10,7 @@ from transformer_jax.data.text import has_split, read_pairs
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.attention import attention_weights
-from transformer_jax.viewing.plots import plot_cross_attention, plot_training
+from transformer_jax.viewing.plots import plot_attention, plot_training
 from transformer_jax.vocabulary import EOS_ID
 
 
@@ -48,30 +48,40 @@ def _draw_cross_attention(
     sources: list[str],
     translations: list[list[Translation]],
 ) -> epath.Path | None:
+    """One sentence's map, the mean over the heads of the layer with the sharpest weights."""
     tokenizers = translator.tokenizers
-    most, chosen = -1, None
+    candidates = []
     for source, (best, *_) in zip(sources, translations, strict=True):
-        ids = tokenizers.source.encode(source)
-        if not ids or len(ids) > 24 or len(best.tokens) > 24:
+        ids = [*tokenizers.source.encode(source), EOS_ID]
+        if not 1 < len(ids) <= 25 or len(best.tokens) > 24:
             continue
-        weights = attention_weights(
-            run.config.model, translator.params, [*ids, EOS_ID], list(best.tokens)
-        )
-        cross = [w.mean(axis=0) for name, w in weights.items() if name.startswith("cross.")]
-        if not cross:
-            return None
-        sharpest_TS = min(cross, key=lambda w: float(-(w * np.log(w + 1e-9)).sum(-1).mean()))
-        looks_at = sharpest_TS[:-1].argmax(axis=-1)
-        pairs_of_rows = np.triu_indices(len(looks_at), 1)
-        crossings = int((looks_at[:, None] > looks_at[None, :])[pairs_of_rows].sum())
-        if crossings > most:
-            most, chosen = crossings, (sharpest_TS, ids, best.tokens)
-    if chosen is None:
+        weights = attention_weights(run.config.model, translator.params, ids, list(best.tokens))
+        cross = {
+            f"{name}, mean of {len(w_HTS)} heads": w_HTS.mean(axis=0)
+            for name, w_HTS in weights.items()
+            if name.startswith("cross.")
+        }
+        if cross:
+            sharpest = min(cross, key=lambda name: _entropy(cross[name]))
+            panel = {sharpest: cross[sharpest][None]}
+            candidates.append((_crossings(cross[sharpest]), panel, ids, best.tokens))
+    if not candidates:
         return None
-    weights_TS, source_ids, target_ids = chosen
-    return plot_cross_attention(
-        weights_TS,
-        [*tokenizers.source.pieces(source_ids), "</s>"],
-        [*tokenizers.target.pieces(target_ids[:-1]), "</s>"],
+    _, panel, source_ids, target_ids = max(candidates, key=lambda candidate: candidate[0])
+    return plot_attention(
+        panel,
+        tokenizers.source.pieces(source_ids),
+        tokenizers.target.pieces(target_ids),
         run.path / "plots" / "cross_attention.png",
     )
+
+
+def _entropy(weights_TS: np.ndarray) -> float:
+    """Mean entropy of the rows, in nats."""
+    return float(-(weights_TS * np.log(weights_TS + 1e-9)).sum(-1).mean())
+
+
+def _crossings(weights_TS: np.ndarray) -> int:
+    """Pairs of target pieces whose most attended source pieces are in the opposite order."""
+    looks_at = weights_TS[:-1].argmax(axis=-1)
+    return int(np.triu(looks_at[:, None] > looks_at[None, :]).sum())
