@@ -3,8 +3,7 @@
 import pytest
 
 from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
-from transformer_jax.plan.collectives import by_kind, collective, group_size
-from transformer_jax.plan.hlo import parse, walk
+from transformer_jax.plan.hlo import by_kind, collective, group_size, parse, walk
 
 
 def test_computations_instructions_and_shapes():

@@ -15,7 +15,7 @@ def test_the_answer_fits_and_is_near_the_limit(limit, guess):
         asked.append(rows)
         return rows <= limit
 
-    rows = largest_that_fits(fits, guess, 8, tolerance=0.1)
+    rows = largest_that_fits(fits, guess, 8)
     assert rows % 8 == 0 and rows <= limit
     assert rows + 8 > limit or rows > 0.88 * limit
     assert all(rows % 8 == 0 and rows > 0 for rows in asked)

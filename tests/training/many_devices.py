@@ -22,8 +22,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
 from transformer_jax.paths import as_path
-from transformer_jax.plan.collectives import by_kind
-from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import open_run
 from transformer_jax.training.trainer import Trainer

@@ -7,10 +7,9 @@ from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh, make_mesh
-from transformer_jax.plan.collectives import by_kind
 from transformer_jax.plan.devices import Target
 from transformer_jax.plan.flops import train_step_flops
-from transformer_jax.plan.hlo import parse
+from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.step_time import StepTime, estimate, roofline
 
@@ -168,10 +167,8 @@ def rows_that_fill(memory: int, fixed: int, program: Program) -> int:
     return max(1, int((memory - fixed) / per_row))
 
 
-def largest_that_fits(
-    fits: Callable[[int], bool], guess: int, multiple: int, *, tolerance: float = 0.1
-) -> int:
-    """The largest multiple of `multiple` that fits, to within `tolerance` below it.
+def largest_that_fits(fits: Callable[[int], bool], guess: int, multiple: int) -> int:
+    """The largest multiple of `multiple` that fits, or one at most a tenth below it.
 
     Bisection between a size that fits and one that does not, which are searched for from
     `guess` in growing steps. 0 if not even one `multiple` fits.
@@ -180,7 +177,6 @@ def largest_that_fits(
         fits: asks the compiler; must be True up to some size and False beyond it.
         guess: where to start, best near the answer.
         multiple: all sizes are multiples of it.
-        tolerance: stop when the two sizes differ by no more than this share.
     """
 
     def rounded(size: float) -> int:
@@ -195,7 +191,7 @@ def largest_that_fits(
         else:
             bad, size = size, min(size - multiple, rounded(size / factor))
         factor *= factor
-    while bad - good > max(multiple, tolerance * bad):
+    while bad - good > max(multiple, 0.1 * bad):
         middle = min(max(rounded((good + bad) / 2), good + multiple), bad - multiple)
         good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good

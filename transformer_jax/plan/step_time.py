@@ -14,9 +14,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from transformer_jax.plan.collectives import collectives_of
 from transformer_jax.plan.devices import Device, Target
-from transformer_jax.plan.hlo import Instruction, Module, walk
+from transformer_jax.plan.hlo import Instruction, Module, collectives_of, walk
 
 #: Patterns for an operation's `op_name`, the path of the Flax modules that it is in. The first
 #: that matches counts, so a normalisation inside a mixer belongs to the mixer. A fusion has the

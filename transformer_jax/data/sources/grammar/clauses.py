@@ -6,7 +6,7 @@ clause (`final`). Prefixes, participles and infinitives come at the end.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from transformer_jax.data.sources.grammar.lexicon import (
     ADJECTIVES,
@@ -26,28 +26,6 @@ from transformer_jax.data.sources.grammar.lexicon import (
 Order = Literal["main", "inverted", "final"]
 PresentOrPast = Literal["present", "past"]
 Tense = Literal["present", "past", "future", "can", "must", "want"]
-
-
-class Phrase(Protocol):
-    """A subject or an object."""
-
-    @property
-    def person(self) -> int:
-        """FIRST, THIRD or PLURAL."""
-        ...
-
-    @property
-    def is_pronoun(self) -> bool:
-        """Whether it comes before the nouns of its clause, in both languages."""
-        ...
-
-    def english(self, case: Case) -> str:
-        """The English words in the given case."""
-        ...
-
-    def german(self, case: Case) -> str:
-        """The German words in the given case."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -146,6 +124,11 @@ class NounPhrase:
         if self.adjective:
             words.insert(1, inflected_adjective(self.adjective, gender, case, after))
         return " ".join(words)
+
+
+#: A subject or an object. Its `person` is FIRST, THIRD or PLURAL. A pronoun comes before the nouns
+#: of its clause, in both languages.
+Phrase = Pronoun | Name | NounPhrase
 
 
 def pronoun_for(phrase: NounPhrase | Name, *, thing: bool) -> Pronoun:

@@ -21,14 +21,7 @@ from transformer_jax.data.sources.grammar.clauses import (
     inside,
     into,
 )
-from transformer_jax.data.sources.grammar.lexicon import (
-    MOTION_VERBS,
-    PERSON_VERBS,
-    PLACE_VERBS,
-    THING_VERBS,
-    TIME_VERBS,
-    Noun,
-)
+from transformer_jax.data.sources.grammar.lexicon import Noun
 
 T = TypeVar("T")
 #: English and German, without capital and full stop; questions end with "?".
@@ -173,25 +166,25 @@ class Draw:
 
     def deed(self, subject: Phrase, tense: Tense, *, definite: bool = False) -> Clause:
         """Someone does something to a thing."""
-        name = self.one(list(THING_VERBS))
+        name = self.one(list(lexicon.THING_VERBS))
         thing = self.thing(THINGS_OF_VERB[name], subject, definite=definite)
-        return Clause(subject, THING_VERBS[name], tense, thing)
+        return Clause(subject, lexicon.THING_VERBS[name], tense, thing)
 
     def meeting(self, subject: Phrase, tense: Tense) -> Clause:
         """Someone does something to a person or an animal."""
-        verb = PERSON_VERBS[self.one(list(PERSON_VERBS))]
+        verb = lexicon.PERSON_VERBS[self.one(list(lexicon.PERSON_VERBS))]
         return Clause(subject, verb, tense, self.person(but_not=subject))
 
     def stay(self, subject: Phrase, tense: Tense) -> Clause:
         """Someone does something somewhere, comes, or goes."""
         group = self.one(("place", "motion", "time"))
         if group == "place":
-            verb, where = self.one(list(PLACE_VERBS.values())), inside(self.place())
+            verb, where = self.one(list(lexicon.PLACE_VERBS.values())), inside(self.place())
             return Clause(subject, verb, tense, place=where)
         if group == "motion":
-            verb, where = self.one(list(MOTION_VERBS.values())), into(self.place())
+            verb, where = self.one(list(lexicon.MOTION_VERBS.values())), into(self.place())
             return Clause(subject, verb, tense, place=where)
-        verb = self.one(list(TIME_VERBS.values()))
+        verb = self.one(list(lexicon.TIME_VERBS.values()))
         manner = self.one(_MANNERS) if self.chance(0.5) else ("", "")
         return Clause(subject, verb, tense, adverb=manner)
 

@@ -29,15 +29,6 @@ from transformer_jax.data.sources.grammar.draw import (
     compatible,
     possessive,
 )
-from transformer_jax.data.sources.grammar.lexicon import (
-    FRAME_VERBS,
-    GIVING_VERBS,
-    MOTION_VERBS,
-    PERSON_VERBS,
-    THING_VERBS,
-    TIME_VERBS,
-    number_words,
-)
 
 
 def _simple(draw: Draw) -> Draft:
@@ -72,7 +63,7 @@ def _question(draw: Draw) -> Draft:
 def _giving(draw: Draw) -> Draft:
     """The king gives the boy an old book. / Der König gibt dem Jungen ein altes Buch."""
     subject, tense = draw.subject(), draw.tense()
-    verb = draw.one(list(GIVING_VERBS.values()))
+    verb = draw.one(list(lexicon.GIVING_VERBS.values()))
     thing = draw.thing(lexicon.CARRIED, subject)
     recipient = draw.person(but_not=subject)
     adverb = draw.time(tense, 0.3)
@@ -129,7 +120,7 @@ def _reason_of_thing(draw: Draw) -> Draft:
     state = draw.one(REASONS[name][0 if because else 1])
     if not compatible(state, thing.adjective):
         thing = NounPhrase(thing.noun, thing.determiner)
-    clause = Clause(subject, THING_VERBS[name], tense, thing)
+    clause = Clause(subject, lexicon.THING_VERBS[name], tense, thing)
     reason = State.of(pronoun_for(thing, thing=True), state, tense)
     return _subordinate(draw, clause, reason, because)
 
@@ -137,7 +128,7 @@ def _reason_of_thing(draw: Draw) -> Draft:
 def _reason_of_person(draw: Draw) -> Draft:
     """I help the man because he is ill. / Ich helfe dem Mann, weil er krank ist."""
     subject, tense = draw.subject(), draw.one(PRESENT_OR_PAST)
-    verb = PERSON_VERBS[draw.one(list(PERSON_VERBS))]
+    verb = lexicon.PERSON_VERBS[draw.one(list(lexicon.PERSON_VERBS))]
     animal = verb.english[0] not in ("call", "invite", "thank", "visit") and draw.chance(0.4)
     whom = draw.animal(but_not=subject) if animal else draw.person(but_not=subject)
     clause = Clause(subject, verb, tense, whom)
@@ -163,7 +154,7 @@ def _fronted(draw: Draw) -> Draft:
     tense: Tense = draw.tense_of("present", "future", "can", "must") if english == "if" else now
     who: Phrase = pronoun_for(person, thing=False) if draw.chance(0.7) else draw.one((I, WE))
     deed = draw.stay(who, tense) if draw.chance(0.5) else draw.deed(who, tense, definite=True)
-    while deed.verb is TIME_VERBS["arrive"]:  # nobody arrives because he is happy
+    while deed.verb is lexicon.TIME_VERBS["arrive"]:  # nobody arrives because he is happy
         deed = draw.stay(who, tense)
     return (
         f"{english} {reason.english()}, {deed.english()}",
@@ -178,7 +169,7 @@ def _condition(draw: Draw) -> Draft:
     thing = NounPhrase(draw.one(THINGS_OF_VERB[name]), "the")
     tense = draw.tense_of("present", "future", "can", "must", "want")
     who = draw.one((I, WE)) if draw.chance(0.4) else draw.person()
-    deed = Clause(who, THING_VERBS[name], tense, pronoun_for(thing, thing=True))
+    deed = Clause(who, lexicon.THING_VERBS[name], tense, pronoun_for(thing, thing=True))
     condition = State.of(thing, state)
     return (
         f"if {condition.english()}, {deed.english()}",
@@ -194,9 +185,9 @@ def _sequence(draw: Draw) -> Draft:
     thing = draw.thing(things, subject)
     firsts = [name for name in ("find", "look for", "buy") if thing.noun in THINGS_OF_VERB[name]]
     first = draw.one([name for name in firsts if name != second])
-    opening = Clause(subject, THING_VERBS[first], tense, thing)
+    opening = Clause(subject, lexicon.THING_VERBS[first], tense, thing)
     pronoun = pronoun_for(thing, thing=True)
-    closing = Clause(subject, THING_VERBS[second], tense, pronoun)
+    closing = Clause(subject, lexicon.THING_VERBS[second], tense, pronoun)
     return (
         f"{opening.english()} and {closing.english(joined=True)}",
         f"{opening.german()} und {closing.german(joined=True)}",
@@ -206,12 +197,12 @@ def _sequence(draw: Draw) -> Draft:
 def _report(draw: Draw) -> Draft:
     """I know that the child has ... / Ich weiß, dass das Kind ... hat."""
     subject = draw.subject()
-    verb = FRAME_VERBS[draw.one(("know", "say", "hope", "believe"))]
+    verb = lexicon.FRAME_VERBS[draw.one(("know", "say", "hope", "believe"))]
     conjunction = ("that", "dass")
     negated = False
     if draw.chance(0.35):
         negated = draw.chance(0.5)
-        verb = FRAME_VERBS["know" if negated else "ask"]
+        verb = lexicon.FRAME_VERBS["know" if negated else "ask"]
         conjunction = ("whether", "ob")
     who: Phrase = draw.person(but_not=subject)
     if isinstance(subject, (Name, NounPhrase)) and possessive(subject) and draw.chance(0.25):
@@ -225,11 +216,11 @@ def _report(draw: Draw) -> Draft:
 
 def _relative_object(draw: Draw) -> Draft:
     """The hat that Anna found is red. / Der Hut, den Anna gefunden hat, ist rot."""
-    name = draw.one(list(THING_VERBS))
+    name = draw.one(list(lexicon.THING_VERBS))
     thing = NounPhrase(draw.one(THINGS_OF_VERB[name]), "the")
     tense = draw.tense_of("present", "past", "past", "future", "want")
     adverb = draw.time(tense, 0.3)
-    clause = Clause(draw.subject(), THING_VERBS[name], tense, adverb=adverb)
+    clause = Clause(draw.subject(), lexicon.THING_VERBS[name], tense, adverb=adverb)
     state = draw.state((*lexicon.THING_STATES, "red", "black", "white", "green"))
     is_so = State.of(thing, state)
     relative = lexicon.definite_article(thing.gender, "accusative")
@@ -258,7 +249,7 @@ def _relative_subject(draw: Draw) -> Draft:
             f"{whom.english('nominative')} {english} is {state}",
             f"{whom.german('nominative')}, {german}, ist {lexicon.ADJECTIVES[state][0]}",
         )
-    verb = draw.one(list(PERSON_VERBS.values()))
+    verb = draw.one(list(lexicon.PERSON_VERBS.values()))
     clause = Clause(draw.one((I, WE)), verb, draw.one(PRESENT_OR_PAST), whom)
     return f"{clause.english()} {english}", f"{clause.german()}, {german}"
 
@@ -268,14 +259,14 @@ def _infinitive(draw: Draw) -> Draft:
     subject = draw.subject()
     deed = draw.deed(subject, "present") if draw.chance(0.7) else draw.meeting(subject, "present")
     if draw.chance(0.6):
-        verb = FRAME_VERBS[draw.one(("try", "promise"))]
+        verb = lexicon.FRAME_VERBS[draw.one(("try", "promise"))]
         report = Clause(subject, verb, draw.one(PRESENT_OR_PAST))
         return (
             f"{report.english()} to {deed.english_infinitive()}",
             f"{report.german()}, {deed.german_infinitive()}",
         )
     tense = draw.tense_of("present", "past", "must")
-    verb = draw.one(list(MOTION_VERBS.values()))
+    verb = draw.one(list(lexicon.MOTION_VERBS.values()))
     way = Clause(subject, verb, tense, place=into(draw.place()))
     return (
         f"{way.english()} in order to {deed.english_infinitive()}",
@@ -286,11 +277,11 @@ def _infinitive(draw: Draw) -> Draft:
 def _number(draw: Draw) -> Draft:
     """The lamp costs forty-two euros. / Die Lampe kostet zweiundvierzig Euro."""
     number = draw.number(2, 99) if draw.chance(0.4) else draw.number(21, 99)
-    english, german = number_words(number)
+    english, german = lexicon.number_words(number)
     kind = draw.one(("price", "age", "count", "count", "many", "delay"))
     if kind == "price":
         owner = draw.one((I, WE))
-        clause = Clause(draw.thing(GOODS, owner, definite=True), FRAME_VERBS["cost"])
+        clause = Clause(draw.thing(GOODS, owner, definite=True), lexicon.FRAME_VERBS["cost"])
         return f"{clause.english()} {english} euros", f"{clause.german()} {german} Euro"
     if kind == "age":
         subject: Phrase = draw.one((I, draw.person(), draw.person()))
@@ -298,7 +289,13 @@ def _number(draw: Draw) -> Draft:
         return age.english(), age.german()
     if kind == "delay":
         delay = (f"in {english} minutes", f"in {german} Minuten")
-        verb = draw.one([TIME_VERBS["arrive"], TIME_VERBS["come back"], TIME_VERBS["get up"]])
+        verb = draw.one(
+            [
+                lexicon.TIME_VERBS["arrive"],
+                lexicon.TIME_VERBS["come back"],
+                lexicon.TIME_VERBS["get up"],
+            ]
+        )
         clause = Clause(draw.subject(), verb, draw.tense_of("present", "future"), adverb=delay)
         return clause.english(), clause.german()
     if kind == "many":
@@ -309,7 +306,7 @@ def _number(draw: Draw) -> Draft:
     adjective = draw.maybe(0.4, lexicon.THING_ATTRIBUTES)
     things = NounPhrase(draw.one(WARES), "the", adjective, number)
     name = draw.one(("buy", "sell", "find", "pick up", "bring along", "throw away"))
-    clause = Clause(subject, THING_VERBS[name], tense, things)
+    clause = Clause(subject, lexicon.THING_VERBS[name], tense, things)
     return clause.english(), clause.german()
 
 

@@ -7,10 +7,15 @@ refers to. Each sentence has exactly one translation, in both directions.
 """
 
 import functools
+import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
+from transformer_jax.data.sources.base import Languages, Pair, Source, Split
 from transformer_jax.data.sources.grammar.draw import Draw
 from transformer_jax.data.sources.grammar.patterns import PATTERNS
+from transformer_jax.errors import UserError
 
 #: Raise it when any sentence changes: the id caches depend on it.
 VERSION = "1.0.0"
@@ -18,12 +23,69 @@ VERSION = "1.0.0"
 SPLIT_SIZES = {"train": 24_000, "validation": 500, "test": 500}
 
 
-def _finish(draft: str) -> str:
-    sentence = draft[0].upper() + draft[1:]
-    return sentence if sentence.endswith("?") else sentence + "."
+@dataclass(frozen=True)
+class Grammar(Source):
+    """25,000 sentence pairs drawn from a small grammar; see `sentences.py`."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """English to German, unless the config says otherwise."""
+        return "en", "de"
+
+    def has(self, split: Split) -> bool:
+        """True: all three splits exist."""
+        return True
+
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        """The pairs in the order in which the grammar draws them."""
+        _check(languages)
+        for english, german in split_pairs(split):
+            yield (english, german) if languages == ("en", "de") else (german, english)
+
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        """A hash of the grammar's version, since a version has one text."""
+        _check(languages)
+        content = f"grammar {VERSION} {SPLIT_SIZES} {split} {languages}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
-def sentences(seed: int) -> Iterator[tuple[str, str]]:
+def _check(languages: Languages) -> None:
+    if sorted(languages) != ["de", "en"]:
+        raise UserError(
+            f"data.source=grammar has English and German, not {languages[0]} -> {languages[1]}: "
+            "set data.source_language and data.target_language to en and de, or de and en"
+        )
+
+
+def split_pairs(split: Split) -> list[Pair]:
+    """The (English, German) pairs of a split.
+
+    The splits are cut from one list without repetitions: no sentence is in two of them.
+    """
+    rest = iter(_corpus())
+    return {name: list(islice(rest, size)) for name, size in SPLIT_SIZES.items()}[split]
+
+
+@functools.cache
+def _corpus() -> list[Pair]:
+    return generate(0, sum(SPLIT_SIZES.values()))
+
+
+def generate(seed: int, n: int) -> list[Pair]:
+    """The first `n` (English, German) pairs of a seed, without those that repeat a sentence."""
+    return list(islice(_distinct(sentences(seed)), n))
+
+
+def _distinct(pairs: Iterator[Pair]) -> Iterator[Pair]:
+    seen: tuple[set[str], set[str]] = set(), set()
+    for pair in pairs:
+        if pair[0] not in seen[0] and pair[1] not in seen[1]:
+            seen[0].add(pair[0])
+            seen[1].add(pair[1])
+            yield pair
+
+
+def sentences(seed: int) -> Iterator[Pair]:
     """Draws (English, German) pairs without end; pairs may repeat."""
     draw = Draw(seed)
     while True:
@@ -31,37 +93,6 @@ def sentences(seed: int) -> Iterator[tuple[str, str]]:
         yield _finish(english), _finish(german)
 
 
-def generate(seed: int, n: int) -> list[tuple[str, str]]:
-    """The first `n` (English, German) pairs of a seed, without those that repeat a sentence."""
-    pairs: list[tuple[str, str]] = []
-    english_seen: set[str] = set()
-    german_seen: set[str] = set()
-    if n <= 0:
-        return pairs
-    for english, german in sentences(seed):
-        if english in english_seen or german in german_seen:
-            continue
-        english_seen.add(english)
-        german_seen.add(german)
-        pairs.append((english, german))
-        if len(pairs) == n:
-            return pairs
-    raise AssertionError("unreachable: the grammar draws without end")
-
-
-@functools.cache
-def _corpus() -> list[tuple[str, str]]:
-    return generate(0, sum(SPLIT_SIZES.values()))
-
-
-def split_pairs(split: str) -> list[tuple[str, str]]:
-    """The (English, German) pairs of "train", "validation" or "test".
-
-    The splits are cut from one list without repetitions: no sentence is in two of them.
-    """
-    start = 0
-    for name, size in SPLIT_SIZES.items():
-        if name == split:
-            return _corpus()[start : start + size]
-        start += size
-    raise ValueError(f"split must be one of {list(SPLIT_SIZES)}, got {split!r}")
+def _finish(draft: str) -> str:
+    sentence = draft[0].upper() + draft[1:]
+    return sentence if sentence.endswith("?") else sentence + "."
