@@ -1,10 +1,10 @@
 """A parallel corpus as ids: flat arrays, made once and memory-mapped from a cache on disk.
 
-A cache entry is a folder of raw little-endian arrays and `meta.json`; nothing is pickled.
-Sentence `i` is `ids[offsets[i]:offsets[i + 1]]`, without BOS or EOS. The folder's name is a
-hash of the text's fingerprint and of both tokenizers. An entry is written under a temporary name
-and renamed, so readers see all of it or nothing, and two processes can make the same entry at
-the same time.
+A cache entry is a folder of raw little-endian arrays and `meta.json`; nothing is pickled. It has
+the ids of all sentences one after the other, without BOS or EOS, and the sentences' lengths. The
+folder's name is a hash of the text's fingerprint and of both tokenizers. An entry is written under
+a temporary name and renamed, so readers see all of it or nothing, and two processes can make the
+same entry at the same time.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Arrays = dict[str, np.ndarray]
 
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
 _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
 _NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
@@ -199,11 +199,13 @@ def load_ids(folder: Path) -> IdCorpus | None:
             if path.stat().st_size != size * np.dtype(dtype).itemsize:
                 return None
             side, _, array = name.partition("_")
-            sides[side][array] = (
-                np.memmap(path, dtype=dtype, mode="r", shape=(size,))
-                if size
-                else np.zeros(0, dtype)  # an empty file cannot be mapped
-            )
+            values = np.zeros(0, dtype)  # an empty file cannot be mapped
+            if size:
+                values = np.memmap(path, dtype=dtype, mode="r", shape=(size,))
+            if array.endswith("lengths"):
+                array = array.replace("lengths", "offsets")
+                values = np.append(0, np.cumsum(values, dtype=np.int64))
+            sides[side][array] = values
         return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -212,7 +214,7 @@ def load_ids(folder: Path) -> IdCorpus | None:
 def _encoded(
     pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, alpha: float | None, progress: bool
 ) -> Iterator[Arrays]:
-    """Chunks of the corpus in its order; `_offsets` hold lengths, which `_write` sums up."""
+    """Chunks of the corpus in its order."""
     iterator = iter(pairs)
     with tqdm(
         desc="encoding", unit=" pairs", unit_scale=True, leave=False, disable=not progress
@@ -232,7 +234,7 @@ def _encoded_side(
     sentences = tokenizer.encode_batch(texts)
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     ids = np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum()))
-    arrays = {f"{side}_offsets": lengths, f"{side}_ids": ids}
+    arrays = {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
     if alpha:
         room = lengths.copy()
         for sample in range(_PLANNING_SAMPLES):
@@ -244,40 +246,27 @@ def _encoded_side(
             np.maximum(room, sampled, out=room)
         encoded = [text.encode("utf-8") for text in texts]
         arrays[f"{side}_room"] = room.astype("<i4")
-        arrays[f"{side}_text_offsets"] = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        arrays[f"{side}_text_lengths"] = np.fromiter(map(len, encoded), "<i4", len(encoded))
         arrays[f"{side}_text"] = np.frombuffer(b"".join(encoded), np.uint8)
     return arrays
 
 
 def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
-    """Appends the chunks to one file per array; lengths become running offsets."""
-    files: dict[str, IO[bytes]] = {}
-    dtypes: dict[str, np.dtype] = {}
-    ends: dict[str, int] = {}
-
+    """Appends the chunks to one file per array."""
+    empty = {"ids": np.zeros(0, "<u2"), "lengths": np.zeros(0, "<i4")}
+    none = {f"{side}_{name}": empty[name] for side in ("source", "target") for name in empty}
+    sizes: dict[str, int] = {}
+    dtypes: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-
-        def append(name: str, values: np.ndarray) -> None:
-            if name not in files:
-                files[name] = stack.enter_context(open(folder / f"{name}.bin", "wb"))
-            files[name].write(values.tobytes())
-            dtypes[name] = values.dtype
-
-        for side in ("source", "target"):  # an empty corpus has these arrays too
-            append(f"{side}_ids", np.zeros(0, "<u2"))
-            append(f"{side}_offsets", np.zeros(1, "<i8"))
-        for chunk in chunks:
+        files: dict[str, IO[bytes]] = {}
+        for chunk in chain([none], chunks):  # an empty corpus has these arrays too
             for name, values in chunk.items():
-                if name.endswith("_offsets"):
-                    if name not in files:
-                        append(name, np.zeros(1, "<i8"))
-                    values = ends.get(name, 0) + np.cumsum(values, dtype="<i8")
-                    ends[name] = int(values[-1])
-                append(name, values)
-        arrays = {
-            name: (dtypes[name].str, file.tell() // dtypes[name].itemsize)
-            for name, file in files.items()
-        }
+                if name not in files:
+                    files[name] = stack.enter_context(open(folder / f"{name}.bin", "wb"))
+                files[name].write(values.tobytes())
+                sizes[name] = sizes.get(name, 0) + len(values)
+                dtypes[name] = values.dtype.str
+    arrays = {name: (dtypes[name], size) for name, size in sizes.items()}
     meta = {"format": _FORMAT, "arrays": arrays}
     (folder / "meta.json").write_text(json.dumps(meta))  # last: with it the entry is complete
 
