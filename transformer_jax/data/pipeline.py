@@ -44,8 +44,8 @@ def batches(
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
             TensorFlow is installed and nothing is sampled. The batches are the same bit for bit.
     """
-    # A sampler is Python, which tf.data could only call under the interpreter's lock
-    # (`py_function`): no faster than our thread, which is needed where TensorFlow is missing.
+    # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
+    # so tf.data would gain nothing over the thread that machines without TensorFlow use.
     if engine == "tensorflow" and sampler:
         raise ValueError("a sampler is Python: use engine='python' or 'auto'")
     if engine == "tensorflow" or (engine == "auto" and not sampler and has_tensorflow()):

@@ -72,8 +72,8 @@ def read_pairs(data: DataConfig, split: Split) -> Iterator[Pair]:
     last: deque[Pair] = deque()
     if split == "train":
         return _all_but_last(pairs, count, last)
-    # A fingerprint takes time.
-    if not (_HELD_OUT and (known := _HELD_OUT.get(fingerprint(data, split)))):
+    known = _HELD_OUT.get(fingerprint(data, split)) if _HELD_OUT else None  # it takes time
+    if known is None:
         deque(_all_but_last(pairs, count, last), maxlen=0)  # reads to the end
         known = list(last)
     return iter(known)
@@ -171,14 +171,14 @@ class TrainingText:
         pairs = self._data.source.pairs("train", self._data.languages)
         try:
             self._cache.mkdir(parents=True, exist_ok=True)
-            copy = self._copy = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (see `__exit__`)
+            copy = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (see `__exit__`)
                 _IN_MEMORY, mode="w+", encoding="utf-8", newline="\n", dir=str(self._cache)
             )
             for pair in _all_but_last(pairs, count, last):
                 copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
         except OSError as error:
             raise cannot_write(self._cache, error) from None
-        self._held_out = list(last)
+        self._copy, self._held_out = copy, list(last)
         _HELD_OUT.clear()
         if count:
             _HELD_OUT[fingerprint(self._data, "validation")] = self._held_out
