@@ -84,13 +84,11 @@ class BatchPlan:
                 f"{self.num_skipped} are longer than batch.max_length={config.max_length}"
             )
         lengths = lengths[:, kept]
-        packing = pack(lengths, config, row_multiple)
+        packing = self._packing = pack(lengths, config, row_multiple)
         order = np.argsort(packing.shape_of, kind="stable")
         counts = np.bincount(packing.shape_of, minlength=len(packing.shapes))
         self._seed = config.seed
         self._members = np.split(kept[order], np.cumsum(counts)[:-1])  # the pairs of each shape
-        self._moves = packing.moves
-        self._num_slots = packing.num_slots
         self._num_tokens = int(lengths.sum())
         self.shapes = packing.shapes
         self.batches_per_epoch = sum(packing.batch_counts)
@@ -123,12 +121,12 @@ class BatchPlan:
         It is computed from the plan's lengths. With subword sampling those leave room for samples,
         and more of the slots are empty (Multi30k: 12 % at alpha 0.5, 22 % at 0.2).
         """
-        return 1.0 - self._num_tokens / self._num_slots
+        return 1.0 - self._num_tokens / self._packing.num_slots
 
     @property
     def fingerprint(self) -> str:
         """Hash of which pairs are in which batch; the corpus's own hash covers their text."""
-        content = hashlib.sha256(repr((self._seed, self.shapes, self._moves)).encode())
+        content = hashlib.sha256(repr((self._seed, self.shapes, self._packing.moves)).encode())
         for members in self._members:
             content.update(np.ascontiguousarray(members, dtype="<i8").tobytes())
         return content.hexdigest()[:32]
@@ -140,7 +138,7 @@ class BatchPlan:
         words = np.random.Philox(np.random.SeedSequence([self._seed, number]))
         pools = [[members] for members in self._members]
         batches: list[tuple[Shape, np.ndarray]] = []
-        for shape, larger, parts in zip(self.shapes, self._moves, pools, strict=True):
+        for shape, larger, parts in zip(self.shapes, self._packing.moves, pools, strict=True):
             pool = np.concatenate(parts)
             pool = pool[np.argsort(words.random_raw(len(pool)), kind="stable")]
             rows = shape[0]

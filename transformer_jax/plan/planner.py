@@ -183,15 +183,15 @@ def largest_that_fits(fits: Callable[[int], bool], guess: int, multiple: int) ->
         return max(multiple, int(size) // multiple * multiple)
 
     good, bad, size, factor = 0, 0, rounded(guess), 1.25
-    while not good or not bad:
+    while not bad or bad - good > max(multiple, 0.1 * bad):
         if fits(size):
-            good, size = size, max(size + multiple, rounded(size * factor))
-        elif size == multiple:
-            return 0
+            good = size
         else:
-            bad, size = size, min(size - multiple, rounded(size / factor))
-        factor *= factor
-    while bad - good > max(multiple, 0.1 * bad):
-        middle = min(max(rounded((good + bad) / 2), good + multiple), bad - multiple)
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
+            bad = size
+        if good and bad:
+            size = rounded((good + bad) / 2)
+        else:
+            size, factor = rounded(good * factor or bad / factor), factor * factor
+        size = max(size, good + multiple)
+        size = min(size, bad - multiple) if bad else size
     return good

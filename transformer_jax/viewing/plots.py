@@ -14,15 +14,6 @@ from transformer_jax.runs.folder import Run
 _LOGGER = logging.getLogger(__name__)
 
 
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def plot_training(run: Run) -> epath.Path | None:
     """Loss and validation BLEU against the step, as `plots/training.png`.
 
@@ -37,8 +28,8 @@ def plot_training(run: Run) -> epath.Path | None:
     bleus = _points(path, records, "validation.bleu")
     if not losses:
         return None
-    plt = _pyplot()
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure = _figure(7, 4)
+    axes = figure.subplots()
     steps, loss, nll = zip(*losses, strict=True)
     axes.plot(steps, loss, label="training loss (label-smoothed)", color="tab:blue")
     axes.plot(steps, nll, label="training negative log-likelihood", color="tab:cyan")
@@ -87,7 +78,6 @@ def plot_attention(
         target: labels of the target pieces.
         path: where to write the PNG.
     """
-    plt = _pyplot()
     read = ["<s>", *target[:-1]]  # the decoder's input
     axes_of = {
         "encoder": (("source piece", source), ("source piece", source)),
@@ -96,13 +86,8 @@ def plot_attention(
     }
     num_heads = max(len(heads) for heads in maps.values())
     side = 1.2 + 0.16 * max(len(source), len(target))
-    figure, axes = plt.subplots(
-        len(maps),
-        num_heads,
-        figsize=(side * num_heads + 1.0, side * len(maps) + 0.6),
-        layout="constrained",
-        squeeze=False,
-    )
+    figure = _figure(side * num_heads + 1.0, side * len(maps) + 0.6)
+    axes = figure.subplots(len(maps), num_heads, squeeze=False)
     for row, (name, heads) in zip(axes, maps.items(), strict=True):
         (row_name, rows), (column_name, columns) = axes_of[name.partition(".")[0]]
         for head, panel in enumerate(row):
@@ -119,10 +104,16 @@ def plot_attention(
     return _save(figure, as_path(path))
 
 
+def _figure(width: float, height: float) -> Any:
+    """An empty figure, in inches. It is made without pyplot, which has a global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def _save(figure: Any, path: epath.Path) -> epath.Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=130)
     write_whole(path, picture.getvalue())
-    _pyplot().close(figure)
     return path
