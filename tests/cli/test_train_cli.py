@@ -164,7 +164,7 @@ def test_a_changed_text_is_refused_and_nothing_touched(place, trained, tmp_path,
         (["--config.trian.steps=9"], "did you mean --config.train.steps"),
         (["--config.train.schedule=cosine"], "cosine needs learning_rate"),
         (["--config.train.optimizer.weight_decay=0.1"], "adam has no option 'weight_decay'"),
-        (["--config.data.source.validation_source=v.en"], "give data.source.validation_target"),
+        (["--config.data.source.validation_source=v.en"], "data.source.validation_target 0; give"),
         (
             ["--config.data.source.test_source=t.tsv"],
             "t.tsv: no such file (data.source.test_source)",
