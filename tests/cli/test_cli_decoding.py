@@ -1,5 +1,6 @@
 """eval, translate and score on the command line, over a run folder with an untrained model."""
 
+import dataclasses
 import errno
 import io
 import json
@@ -72,12 +73,17 @@ def run_folder(tmp_path_factory):
         decode=DecodeConfig(method=Greedy(), batch_size=4, max_length_factor=1.0),
     )
     (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    params = api.init(config.model, jax.random.key(0))
+    save_untrained(folder, seed=0)
+    return folder, text
+
+
+def save_untrained(folder, seed: int) -> None:
+    """A checkpoint of step 5 with random parameters."""
+    params = api.init(open_run(folder).config.model, jax.random.key(seed))
     state = TrainState(step=jnp.asarray(5), params=params, opt_state=(), ema={})
     checkpoints = Checkpoints(as_path(folder), keep=3)
     checkpoints.save(5, state.to_items(), {}, best=True)
     checkpoints.close()
-    return folder, text
 
 
 def run_main(monkeypatch, capsysbinary, arguments, stdin: bytes = b""):
@@ -171,6 +177,66 @@ def test_translate_n_best_and_sampling(run_folder, command):
     first = command(*sample, "--method.seed=1", stdin=stdin)
     assert command(*sample, "--method.seed=1", "--batch_size=1", stdin=stdin) == first
     assert command(*sample, "--method.seed=2", stdin=stdin) != first
+
+
+@pytest.fixture(scope="module")
+def other_folder(run_folder, tmp_path_factory):
+    """A run of another architecture with the vocabulary of the first."""
+    folder = tmp_path_factory.mktemp("runs") / "other"
+    shutil.copytree(run_folder[0] / "tokenizer", folder / "tokenizer")
+    config = open_run(run_folder[0]).config
+    model = dataclasses.replace(config.model, d_model=8, decoder=StackConfig(num_layers=2))
+    config = dataclasses.replace(config, model=model)
+    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
+    save_untrained(folder, seed=1)
+    return folder
+
+
+def test_several_runs_translate_together(run_folder, other_folder, command):
+    folder, _ = run_folder
+    stdin = "\n".join(sentences(7, 6)).encode()
+    one, other = f"--workdir={folder}", f"--workdir={other_folder}"
+    alone = command("translate", one, "--n_best=1", stdin=stdin)
+    assert alone[0] == 0
+    twice = command("translate", one, one, "--n_best=1", stdin=stdin)
+    values = [[line.split("\t") for line in out.splitlines()] for _, out, _ in (alone, twice)]
+    for first, second in zip(*values, strict=True):
+        assert first[3] == second[3]
+        assert float(first[2]) == pytest.approx(float(second[2]), abs=1e-4)
+    pairs = b"the dog\ta cat\n"
+    scores = {
+        name: float(command("score", *workdirs, stdin=pairs)[1])
+        for name, workdirs in {
+            "one": [one],
+            "other": [other],
+            "log_probs": [one, other],
+            "probs": [one, other, "--ensemble_mean=probs"],
+        }.items()
+    }
+    assert len(set(scores.values())) == 4
+    # Jensen: the mean of probabilities is at least the geometric mean, which sums to at most 1.
+    assert scores["probs"] >= (scores["one"] + scores["other"]) / 2
+    assert scores["log_probs"] >= (scores["one"] + scores["other"]) / 2
+
+    status, out, _ = command("eval", one, other, "--json")
+    report = json.loads(out)
+    assert (status, report["name"]) == (0, "test.best+other")
+    assert report["checkpoint"] == "best-step-5+other:best-step-5"
+    assert (folder / "translations" / "test.best+other.txt").is_file()
+    assert json.loads((folder / "scores.json").read_text())["test.best+other"] == report
+
+
+def test_runs_of_different_vocabularies_do_not_translate_together(run_folder, command, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run_folder[0], copy)
+    shutil.rmtree(copy / "tokenizer")
+    config = open_run(copy).config.tokenizer
+    train_tokenizers(config, zip(sentences(8, 30), sentences(9, 30), strict=True)).save(
+        copy / "tokenizer"
+    )
+    status, _, err = command("translate", f"--workdir={run_folder[0]}", f"--workdir={copy}")
+    assert status == 2
+    assert "its source vocabulary is not that of" in err and err.count("\n") == 1
 
 
 def test_translate_and_score_with_a_prefix(run_folder, command):

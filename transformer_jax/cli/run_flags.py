@@ -2,19 +2,38 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.config import override
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.translation.ensemble import Mean
 
 if TYPE_CHECKING:
     from transformer_jax.runs.folder import Run
 
 
 def add_run_arguments(parser: Parser, *, decode: bool = True, only: Sequence[str] = ()) -> None:
-    """Adds --workdir, --checkpoint, and the keys of `DecodeConfig` or `only` some of them."""
-    parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder")
+    """Adds --workdir, --checkpoint, and the keys of `DecodeConfig` or `only` some of them.
+
+    With `decode`, --workdir may be repeated.
+    """
+    if decode:
+        parser.add_argument(
+            "--workdir",
+            required=True,
+            action="append",
+            metavar="DIR",
+            help="the run folder; given several times, their models translate together",
+        )
+        parser.add_argument(
+            "--ensemble_mean",
+            choices=get_args(Mean),
+            default="log_probs",
+            help="what several models average (default: log_probs)",
+        )
+    else:
+        parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder")
     parser.add_argument(
         "--checkpoint",
         default="best",
@@ -28,14 +47,14 @@ def add_run_arguments(parser: Parser, *, decode: bool = True, only: Sequence[str
 
 
 def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
-    """The run that the flags name, and the fields of its `DecodeConfig` that they change.
+    """The run or ensemble that the flags name, and the fields of `DecodeConfig` they change.
 
     Raises:
         UserError: there is no run, or a wrong key or value.
     """
-    from transformer_jax.runs.folder import open_run
+    from transformer_jax.runs.ensemble import open_ensemble
 
-    run = open_run(args.workdir)
+    run = open_ensemble(args.workdir, mean=args.ensemble_mean)
     decode = override(run.config.decode, args.flags, prefix="--")
     return run, {name: getattr(decode, name) for name in {key.split(".")[0] for key in args.flags}}
 

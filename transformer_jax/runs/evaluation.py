@@ -127,7 +127,7 @@ def evaluate(
     if not is_first():
         return None
     translations = [best[0].text for best in decoded.translations]
-    key = f"{name}.{checkpoint.replace(':', '-')}"
+    key = f"{name}.{chosen.which.replace(':', '-')}"
     path = run.path / "translations" / f"{key}.txt"
     report = Report(
         name=key,

@@ -20,6 +20,8 @@ from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.parallel.mesh import activations_on
+from transformer_jax.translation import ensemble
+from transformer_jax.translation.ensemble import Ensemble
 
 
 class Sources(NamedTuple):
@@ -46,6 +48,11 @@ def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if mesh is None else activations_on(mesh)
 
 
+def functions_of(model: ModelConfig | Ensemble) -> Any:
+    """The module with the pure functions of this model."""
+    return ensemble if isinstance(model, Ensemble) else api
+
+
 def _by_sentence(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: constrain(leaf, "batch"), tree)
 
@@ -59,7 +66,7 @@ def decode_batch(
     sources: Sources,
     key: jax.Array,
     *,
-    model_config: ModelConfig,
+    model_config: ModelConfig | Ensemble,
     method: Method,
     max_length: int,
     repetition: Repetition = NO_CONTROL,
@@ -69,9 +76,10 @@ def decode_batch(
 
     Pass `method.static`, so that another seed does not compile another program.
     """
+    functions = functions_of(model_config)
     with _on(mesh):
         sentence, state = _by_sentence(
-            api.encode(
+            functions.encode(
                 model_config,
                 params,
                 sources.ids_BS,
@@ -82,7 +90,7 @@ def decode_batch(
         )
 
         def model(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-            logits_BZV, state = api.decode_step(
+            logits_BZV, state = functions.decode_step(
                 model_config, params, tokens_BZ, position, state, sentence
             )
             return constrain(logits_BZV, "batch", None, None), _by_sentence(state)
@@ -102,14 +110,15 @@ def decode_batch(
 
 @functools.partial(jax.jit, static_argnames=("model_config", "mesh"))
 def score_batch(
-    params: Any, pairs: Pairs, *, model_config: ModelConfig, mesh: Mesh | None = None
+    params: Any, pairs: Pairs, *, model_config: ModelConfig | Ensemble, mesh: Mesh | None = None
 ) -> jax.Array:
     """log p(target | source, forced pieces) of each row, float32 [B], in nats."""
     source_BS, source_mask_BS, target_BT, target_mask_BT, num_forced_B = pairs
-    target_in_BT = api.shift_right(target_BT)
+    functions = functions_of(model_config)
+    target_in_BT = functions.shift_right(target_BT)
     with _on(mesh):
         logits_BTV = constrain(
-            api.apply(
+            functions.apply(
                 model_config, params, source_BS, source_mask_BS, target_in_BT, target_mask_BT
             ),
             "batch",

@@ -19,7 +19,6 @@ from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
-from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
     batch_sharding,
@@ -29,7 +28,14 @@ from transformer_jax.parallel.mesh import (
     param_shardings,
     replicated,
 )
-from transformer_jax.translation.model_calls import Pairs, Sources, decode_batch, score_batch
+from transformer_jax.translation.ensemble import Ensemble
+from transformer_jax.translation.model_calls import (
+    Pairs,
+    Sources,
+    decode_batch,
+    functions_of,
+    score_batch,
+)
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.vocabulary import EOS_ID
 
@@ -78,8 +84,9 @@ class Translator:
     """Translates and scores text with a trained model.
 
     Args:
-      model_config: its `max_length` bounds both sides.
-      params: the model's parameters; None for a translator that is only used `with_params`.
+      model_config: its `max_length` bounds both sides. An `Ensemble`: several models.
+      params: the model's parameters, or those of each member of an ensemble; None for a translator
+        that is only used `with_params`.
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
       decode_config: the defaults, which each call can override by keyword.
       mesh: devices to share the sentences among. `params` are laid out on them as in training,
@@ -90,14 +97,14 @@ class Translator:
 
     def __init__(
         self,
-        model_config: ModelConfig,
+        model_config: ModelConfig | Ensemble,
         params: Any,
         tokenizers: Any,
         decode_config: DecodeConfig | None = None,
         *,
         mesh: Mesh | None = None,
     ) -> None:
-        self.model_config = model_config
+        self.model_config: Any = model_config
         self.params = params if mesh is None else _laid_out(model_config, params, mesh)
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
@@ -340,7 +347,6 @@ class Translator:
             tokenizer = self.tokenizers.target
             return list(tokenizer.encode(target)[0 if with_prefix else len(tokenizer.prefix) :])
         size = self.model_config.target_vocab_size
-        assert size is not None, "the config of a trained model has its vocabulary sizes"
         ids = [int(i) for i in target]
         for i in ids:
             if not EOS_ID < i < size:
@@ -419,11 +425,11 @@ class Translator:
         return min(config.max_source_length, self.model_config.max_length)
 
 
-def _laid_out(model_config: ModelConfig, params: Any, mesh: Mesh) -> Any:
+def _laid_out(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh) -> Any:
     """`params` on the mesh, laid out as in training; unchanged if they are on it already."""
     devices = set(mesh.devices.flat)
     leaves = jax.tree.leaves(params)
     if all(isinstance(x, jax.Array) and x.sharding.device_set == devices for x in leaves):
         return params
-    axes = api.logical_axes(model_config)
+    axes = functions_of(model_config).logical_axes(model_config)
     return jax.device_put(params, param_shardings(axes, params, mesh))

@@ -1,0 +1,146 @@
+"""Ensembles, against averaged distributions of every sequence, and against their one model."""
+
+import dataclasses
+import itertools
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.mamba import Mamba
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
+from transformer_jax.translation.ensemble import Ensemble
+from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import EOS_ID
+
+LETTERS = "abc"
+PIECES = range(3, 7)  # unknown and the letters
+
+
+class Tokenizer:
+    prefix = ()
+
+    def encode(self, text):
+        return [4 + LETTERS.index(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(LETTERS[i - 4] for i in ids if i >= 4)
+
+
+def model(**options) -> ModelConfig:
+    return ModelConfig(
+        **{"source_vocab_size": 7, "target_vocab_size": 7, "d_model": 16, "d_ff": 32}
+        | {"num_heads": 2, "max_length": 24}
+        | {"encoder": StackConfig(num_layers=1), "decoder": StackConfig(num_layers=1)}
+        | options
+    )
+
+
+@pytest.fixture(scope="module")
+def members():
+    """Configs and parameters of three models of different architectures, sure of something."""
+    mamba = StackConfig(num_layers=1, mixers=(Mamba(),))
+    configs = (model(), model(decoder=mamba, d_model=8), model(norm_placement="post"))
+    trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
+    return configs, tuple(jax.tree.map(lambda x: 3 * x, tree) for tree in trees)
+
+
+def translator(configs, params, mean="log_probs", **decode):
+    tokenizers = SimpleNamespace(source=Tokenizer(), target=Tokenizer())
+    decode = DecodeConfig(**{"batch_size": 4} | decode)
+    if isinstance(configs, ModelConfig):
+        return Translator(configs, params, tokenizers, decode)
+    return Translator(Ensemble(tuple(configs), mean), tuple(params), tokenizers, decode)
+
+
+def averaged(configs, params, source, targets, mean):
+    """The distribution at each position of each target, in float64, from teacher-forced logits."""
+    target_BT = np.asarray(targets)
+    source_BS = np.tile([*source, EOS_ID], (len(targets), 1))
+    arrays = source_BS, source_BS > 0, api.shift_right(jnp.asarray(target_BT)), target_BT > 0
+    each = []
+    for config, tree in zip(configs, params, strict=True):
+        logits = jax.jit(api.apply, static_argnums=0)(config, tree, *arrays)
+        logits = np.asarray(logits, np.float64)
+        each.append(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+    if mean == "probs":
+        return np.log(np.mean(np.exp(each), axis=0))
+    total = np.mean(each, axis=0)
+    return total - np.log(np.exp(total).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("mean", ["log_probs", "probs"])
+def test_a_wide_beam_finds_the_best_of_the_averaged_distributions(members, mean):
+    limits = {"max_length_factor": 0.0, "max_length_offset": 4}
+    together = translator(*members, mean, method=Beam(64, 0.0), **limits)
+    (found,) = together.decode(["abca"]).translations
+    source = Tokenizer().encode("abca")
+    expected = []
+    for length in (1, 2, 3, 4):
+        sequences = [(*pieces, EOS_ID) for pieces in itertools.product(PIECES, repeat=length - 1)]
+        steps_BTV = averaged(*members, source, sequences, mean)
+        for tokens, steps_TV in zip(sequences, steps_BTV, strict=True):
+            expected.append((sum(steps_TV[range(length), tokens]), tokens))
+    expected.sort(reverse=True)
+    for translation, (log_prob, tokens) in zip(found[:20], expected, strict=False):
+        assert translation.tokens == tokens
+        assert translation.log_prob == pytest.approx(log_prob, abs=1e-4)
+    # Scoring averages in the same way.
+    scores = together.score(["abca"] * 20, [translation.tokens[:-1] for translation in found[:20]])
+    np.testing.assert_allclose(scores, [t.log_prob for t in found[:20]], atol=1e-4)
+
+
+@pytest.mark.parametrize("mean", ["log_probs", "probs"])
+@pytest.mark.parametrize(
+    "method", [Greedy(), Beam(3), Sample(2, seed=4)], ids=lambda method: type(method).__name__
+)
+def test_copies_of_one_model_are_that_model(members, mean, method):
+    config, params = members[0][0], members[1][0]
+    one = translator(config, params, method=method)
+    three = translator([config] * 3, [params] * 3, mean, method=method)
+    sources = ["abc", "a", "", "bcbcbc", "cab"]
+    for alone, together in zip(
+        one.decode(sources).translations, three.decode(sources).translations, strict=True
+    ):
+        assert [t.tokens for t in alone] == [t.tokens for t in together]
+        np.testing.assert_allclose(
+            [t.log_prob for t in alone], [t.log_prob for t in together], atol=1e-5
+        )
+    np.testing.assert_allclose(
+        three.score(sources, sources), one.score(sources, sources), atol=1e-5
+    )
+
+
+def test_an_ensemble_on_a_mesh(members):
+    mesh = decoding_mesh(MeshConfig(), jax.local_devices()[:1])
+    (configs, params), here = members, translator(*members)
+    there = Translator(Ensemble(configs), params, here.tokenizers, here.decode_config, mesh=mesh)
+    sources = ["abc", "ba", "ccc"]
+    assert there.translate(sources) == here.translate(sources)
+
+
+def test_other_options_apply_to_the_ensemble(members):
+    together = translator(*members, method=Beam(2))
+    found = together.translate(["abc", "cc"], target_prefix=["ab", "c"], no_repeat_ngram=1)
+    assert found[0].startswith("ab") and found[1].startswith("c")
+    assert all(len(set(text)) == len(text) for text in found)
+
+
+def test_the_shortest_limit_is_that_of_all(members):
+    configs = (members[0][0], dataclasses.replace(members[0][1], max_length=16))
+    assert Ensemble(configs).max_length == 16
+    assert translator(configs, members[1][:2]).decode(["a" * 30]).num_cut == 1
+
+
+def test_vocabularies_must_be_of_one_size():
+    with pytest.raises(UserError, match=r"vocabularies of \[\(7, 7\), \(7, 9\)\] pieces"):
+        Ensemble((model(), model(target_vocab_size=9, tie_embeddings="none")))
