@@ -96,9 +96,10 @@ def move_folder(folder: epath.Path, target: epath.Path) -> None:
 def _check_bucket(url: str) -> None:
     if not url.startswith("gs://"):
         raise UserError(f"{url}: the only URLs supported are gs://bucket/folder; or give a path")
-    if missing := _missing_packages():
+    # Orbax looks the bucket up with the first; etils reads objects with either of the others.
+    if not _has("google.cloud.storage") or not (_has("tensorflow") or _has("gcsfs")):
         raise UserError(
-            f"{url}: a bucket needs {' and '.join(missing)}, not installed here: "
+            f"{url}: a bucket needs packages that are not installed here: "
             "pip install google-cloud-storage gcsfs"
         )
     import fsspec
@@ -111,19 +112,11 @@ def _check_bucket(url: str) -> None:
         raise UserError(f"{url}: no access ({first_line(error)})") from error
 
 
-def _missing_packages() -> list[str]:
-    def has(name: str) -> bool:
-        try:
-            return importlib.util.find_spec(name) is not None
-        except ModuleNotFoundError:  # its parent package is missing
-            return False
-
-    missing = []
-    if not has("google.cloud.storage"):  # Orbax looks the bucket up with it
-        missing.append("google-cloud-storage")
-    if not has("tensorflow") and not has("gcsfs"):  # etils reads objects with either
-        missing.append("tensorflow or gcsfs")
-    return missing
+def _has(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # its parent package is missing
+        return False
 
 
 @contextlib.contextmanager

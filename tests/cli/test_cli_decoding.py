@@ -290,7 +290,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (["eval", "--baseline={text}/short"], b"", "has 2 lines, but test has 12"),
         (["eval", "--source={text}/none", "--reference={text}/none"], b"", "no such file"),
         (["eval", "--split=validation"], b"", "no validation set"),
-        (["eval", "--checkpoint=77"], b"", "--checkpoint=77: not kept here; there are steps 5"),
+        (["eval", "--checkpoint=77"], b"", "checkpoint=77: not kept here; there are steps 5"),
         (["eval", "--checkpoint=average:9"], b"", "only 1 checkpoints are kept"),
         (
             ["eval", "--method=beam(beam_size=0)"],

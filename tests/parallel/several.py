@@ -26,6 +26,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share, replicated
     from transformer_jax.runs.folder import open_run
     from transformer_jax.training.loop import fit
+    from transformer_jax.training.record import Origin
     from transformer_jax.translation.translator import Translator
 
     mesh = MeshConfig(fsdp=-1, data=1) if "fsdp" in options else MeshConfig()
@@ -72,7 +73,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
             workdir=folder,
             mesh=devices,
             evaluate=evaluate,
-            files={"tokenizer/joint.model": learned[:100].encode()},
+            origin=Origin(files={"tokenizer/joint.model": learned[:100].encode()}),
         )
     except Exception as error:
         print(type(error).__name__, str(error).splitlines()[0], file=sys.stderr)

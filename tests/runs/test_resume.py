@@ -73,7 +73,7 @@ def test_a_run_without_a_checkpoint_can_be_restarted_with_another_config(tmp_pat
     other = override(config, {"model.d_model": "64"})
     start = resolve(other, folder)
     assert start.is_new and start.has_folder
-    assert start.config.model.d_model == 64 and not start.config.model.source_vocab_size
+    assert start.config.model.d_model == 64 and start.config.model.source_vocab_size == 8000
     assert logged() == [f"nothing was trained in {tmp_path} yet: starting anew"]
     (tmp_path / trained).mkdir()
     with pytest.raises(UserError, match="d_model: 512 -> 64"):
@@ -167,3 +167,15 @@ def test_checkpoints_without_a_config_are_left_alone(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="holds checkpoints but no config.json"):
         resolved(Config(data=TEXT), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokenizer.vocab_size": "260"}, "tokenizer.vocab_size=260 has no room .*4 special ids"),
+        ({"model.source_vocab_size": "7"}, "model.source_vocab_size=7, but .* 8000 pieces"),
+    ],
+)
+def test_a_wrong_vocabulary_is_refused_before_the_text_is_read(tmp_path, change, words):
+    with pytest.raises(UserError, match=words):
+        resolved(override(Config(data=TEXT), change), tmp_path / "run")

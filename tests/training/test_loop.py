@@ -24,6 +24,7 @@ from transformer_jax.runs.checkpoints import checkpoint_steps
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
 from transformer_jax.training.loop import fit
+from transformer_jax.training.record import Origin
 from transformer_jax.training.reporter import Reporter
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
@@ -146,7 +147,7 @@ def test_damage_is_refused_with_one_line_where_it_is_asked_for(tmp_path, undistu
     def refused(which, words):
         with pytest.raises(UserError, match=words) as error:
             run.params(which)
-        assert "\n" not in str(error.value) and f"--checkpoint={which}" in str(error.value)
+        assert "\n" not in str(error.value) and f"checkpoint={which}" in str(error.value)
 
     damage(4, "ema")
     refused("best", "checkpoints/4 is damaged .*bytes instead of")
@@ -236,12 +237,12 @@ def test_rows_that_do_not_divide_are_refused():
 
 def test_a_run_is_not_continued_on_other_data(tmp_path):
     short = replace(TRAIN, steps=4)
-    run(tmp_path, short, identity={"training data": "one"})
+    run(tmp_path, short, origin=Origin({"training data": "one"}))
     with pytest.raises(UserError, match="training data changed"):
-        run(tmp_path, TRAIN, identity={"training data": "another"})
+        run(tmp_path, TRAIN, origin=Origin({"training data": "another"}))
     # What the checkpoint does not know cannot differ.
     more = {"training data": "one", "training text": "two"}
-    assert run(tmp_path, TRAIN, identity=more).step == 12
+    assert run(tmp_path, TRAIN, origin=Origin(more)).step == 12
 
 
 def test_batches_that_end_early_lose_nothing(tmp_path):

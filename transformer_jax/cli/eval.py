@@ -30,20 +30,13 @@ from transformer_jax.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax eval`."""
     add_run_arguments(parser)
-    parser.add_argument(
-        "--split",
-        choices=("test", "validation"),
-        help="which set of the run's corpus (default: test)",
-    )
-    parser.add_argument("--source", metavar="FILE", help="score this text instead of a split")
-    parser.add_argument("--reference", metavar="FILE", help="the reference translation of --source")
-    parser.add_argument(
-        "--baseline", metavar="FILE", help="other translations, compared by paired bootstrap"
-    )
-    parser.add_argument("--ter", action="store_true", help="also report TER")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output, alone"
-    )
+    add = parser.add_argument
+    add("--split", choices=("test", "validation"), help="of the run's corpus (default: test)")
+    add("--source", metavar="FILE", help="score this text instead of a split")
+    add("--reference", metavar="FILE", help="the reference translation of --source")
+    add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
+    add("--ter", action="store_true", help="also report TER")
+    add("--json", action="store_true", help="print one JSON object on standard output, alone")
     add_process_arguments(parser)
 
 

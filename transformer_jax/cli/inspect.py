@@ -17,12 +17,11 @@ from transformer_jax.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax inspect`."""
     add_run_arguments(parser, decode=False)
-    parser.add_argument("source", help="a source sentence")
-    parser.add_argument("target", nargs="?", help="its translation (default: the model's own)")
-    parser.add_argument("--output", default="heat.png", metavar="FILE", help="PNG to write")
-    parser.add_argument(
-        "--effective", action="store_true", help="effective attention of every layer"
-    )
+    add = parser.add_argument
+    add("source", help="a source sentence")
+    add("target", nargs="?", help="its translation (default: the model's own)")
+    add("--output", default="heat.png", metavar="FILE", help="PNG to write")
+    add("--effective", action="store_true", help="effective attention of every layer")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,28 +18,16 @@ def add_run_arguments(parser: Parser, *, decode: bool = True, only: Sequence[str
 
     With `decode`, --workdir may be repeated.
     """
+    add = parser.add_argument
     if decode:
-        parser.add_argument(
-            "--workdir",
-            required=True,
-            action="append",
-            metavar="DIR",
-            help="the run folder; given several times, their models translate together",
-        )
-        parser.add_argument(
-            "--ensemble_mean",
-            choices=get_args(Mean),
-            default="log_probs",
-            help="what several models average (default: log_probs)",
-        )
+        several = "the run folder; given several times, their models translate together"
+        add("--workdir", required=True, action="append", metavar="DIR", help=several)
+        mean = "what several models average (default: log_probs)"
+        add("--ensemble_mean", choices=get_args(Mean), default="log_probs", help=mean)
     else:
-        parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder")
-    parser.add_argument(
-        "--checkpoint",
-        default="best",
-        metavar="WHICH",
-        help="best (default), latest, a step, or average:N (mean of the last N)",
-    )
+        add("--workdir", required=True, metavar="DIR", help="the run folder")
+    which = "best, latest, a step, or average:N, the mean of the last N (default: best)"
+    add("--checkpoint", default="best", metavar="WHICH", help=which)
     if decode:
         parser.add_config(
             DecodeConfig, title="decoding (default: as in the run's config)", only=only
@@ -61,15 +49,11 @@ def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
 
 def add_process_arguments(parser: Parser) -> None:
     """Adds --distributed, --coordinator_address, --num_processes and --process_id."""
-    group = parser.add_argument_group("several processes (the same command in each)")
-    group.add_argument(
-        "--distributed",
-        action="store_true",
-        help="join the other processes of this job on TPU, SLURM, Kubernetes or Open MPI",
-    )
-    group.add_argument("--coordinator_address", metavar="HOST:PORT", help="address of process 0")
-    group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")
-    group.add_argument("--process_id", type=int, metavar="I", help="number of this process, from 0")
+    add = parser.add_argument_group("several processes (the same command in each)").add_argument
+    add("--distributed", action="store_true", help="join the others on a cluster that JAX detects")
+    add("--coordinator_address", metavar="HOST:PORT", help="address of process 0")
+    add("--num_processes", type=int, metavar="N", help="number of processes")
+    add("--process_id", type=int, metavar="I", help="number of this process, from 0")
 
 
 def start_processes(args: argparse.Namespace) -> None:

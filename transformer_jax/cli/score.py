@@ -21,11 +21,10 @@ _CHUNK_LINES = 1024
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax score`."""
     add_run_arguments(parser, only=["batch_size", "target_prefix"])
-    parser.add_argument("--source", metavar="FILE", help="source sentences, one a line")
-    parser.add_argument("--target", metavar="FILE", help="their translations, one a line")
-    parser.add_argument(
-        "--per_token", action="store_true", help="divide by the number of target pieces and EOS"
-    )
+    add = parser.add_argument
+    add("--source", metavar="FILE", help="source sentences, one a line")
+    add("--target", metavar="FILE", help="their translations, one a line")
+    add("--per_token", action="store_true", help="divide by the number of target pieces and EOS")
 
 
 def run(args: argparse.Namespace) -> int:

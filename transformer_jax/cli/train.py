@@ -37,34 +37,20 @@ DOES_NOT_FIT = 3
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax train`."""
-    parser.add_argument(
-        "--config", required=True, metavar="NAME_OR_FILE", help="a recipe, by name or as a file"
-    )
-    parser.add_argument("--workdir", metavar="DIR", help="the run folder")
-    parser.add_argument("--no_progress", action="store_true", help="no progress bars")
-    parser.add_argument(
-        "--plan", action="store_true", help="only print the memory and time of training"
-    )
-    parser.add_argument(
-        "--plan_topology",
-        metavar="SLICE",
-        help="plan for a TPU slice, such as v5e:4x4; needs libtpu",
-    )
-    parser.add_argument(
-        "--plan_length",
-        type=int,
-        metavar="L",
-        help="plan for sentences of this many pieces (batch.max_length, the most memory)",
-    )
-    parser.add_argument(
-        "--plan_no_search", action="store_true", help="do not search for the largest batch"
-    )
+    add = parser.add_argument
+    add("--config", required=True, metavar="RECIPE", help="a recipe, by name or as a file")
+    add("--workdir", metavar="DIR", help="the run folder")
+    add("--no_progress", action="store_true", help="no progress bars")
+    add("--plan", action="store_true", help="only print the memory and time of training")
+    add("--plan_topology", metavar="SLICE", help="of a TPU slice, such as v5e:4x4; needs libtpu")
+    add("--plan_length", type=int, metavar="L", help="of sentences of L pieces (batch.max_length)")
+    add("--plan_no_search", action="store_true", help="do not search for the largest batch")
     add_process_arguments(parser)
     parser.add_config(Config, prefix="config.")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Loads the recipe, applies the flags and trains."""
+    """Loads the recipe, applies the flags, and trains or prints a plan."""
     config = override(load_recipe(args.config), args.flags)
     if args.plan:
         return _print_plan(config, args)

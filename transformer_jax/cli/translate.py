@@ -21,9 +21,8 @@ _BATCHES_PER_CHUNK = 32
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax translate`."""
     add_run_arguments(parser)
-    parser.add_argument(
-        "--n_best", type=int, default=0, metavar="N", help="print N translations with scores"
-    )
+    add = parser.add_argument
+    add("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -44,11 +44,17 @@ def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
     """(source, target) pieces of the tokenizers that this config gives or will train.
 
     Raises:
-        UserError: a given model cannot be used or is not what the config says.
+        UserError: a given model cannot be used or is not what the config says, or a vocabulary
+            has no room for characters.
     """
-    source, target = (
-        model.vocab_size if model else config.trained_vocab_size for model in _given(config)
-    )
+    given, size = _given(config), config.trained_vocab_size
+    reserved = 4 + 256 * config.byte_fallback
+    if None in given and size <= reserved:
+        raise UserError(
+            f"tokenizer.vocab_size={size} has no room for characters: the 4 special ids "
+            f"{'and 256 bytes ' if config.byte_fallback else ''}take {reserved}; raise it"
+        )
+    source, target = (model.vocab_size if model else size for model in given)
     return source, target
 
 

@@ -10,8 +10,10 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+import jax
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
@@ -55,12 +57,16 @@ def read_meta(workdir: epath.Path, step: int) -> Any:
 class Checkpoints:
     """The checkpoints of one run folder, for the processes that train it.
 
+    A context that ends when everything is on disk. After an exception, only a process that is
+    alone waits for that: several would wait for each other, and one of them may be dead.
+
     Args:
         workdir: the run folder, seen by all processes.
         keep: how many of the last checkpoints to keep, besides the best one.
         files: contents to put into every checkpoint, by relative path.
 
     Attributes:
+        workdir: the run folder, absolute.
         newest: step of the newest whole checkpoint, or None in a new run.
 
     Raises:
@@ -70,17 +76,17 @@ class Checkpoints:
     def __init__(
         self, workdir: epath.Path, keep: int, files: Mapping[str, bytes] | None = None
     ) -> None:
-        self._workdir = absolute(workdir)
+        self.workdir = absolute(workdir)
         self._files = dict(files or {})
         self.newest: int | None
         self._damaged: list[int]
         self.newest, self._damaged = from_first(self._inspect)
-        self._saving: int | None = None
+        self._saving: int | None = None  # the step of the last save
         self._failed = False  # whether a save failed
         self._to_note: int | None = None  # a step that `last_checkpoint.json` does not name yet
         self._best = _Best()
         self._manager = ocp.CheckpointManager(
-            self._workdir / "checkpoints",
+            self.workdir / "checkpoints",
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policies.AnyPreservationPolicy(
                     [policies.LatestN(keep), self._best]
@@ -92,10 +98,10 @@ class Checkpoints:
 
     def _inspect(self) -> tuple[int | None, list[int]]:
         """(the newest whole checkpoint, the damaged ones that are newer)."""
-        last, unreadable = _read_last(self._workdir)
+        last, unreadable = _read_last(self.workdir)
         newest, damaged, problems = None, [], []
-        for step in reversed(checkpoint_steps(self._workdir)):
-            problem = find_damage(checkpoint_folder(self._workdir, step))
+        for step in reversed(checkpoint_steps(self.workdir)):
+            problem = find_damage(checkpoint_folder(self.workdir, step))
             if problem is None:
                 newest = step
                 break
@@ -104,7 +110,7 @@ class Checkpoints:
         if newest is None and (problems or unreadable or last is not None):
             reason = "; ".join(problems) or unreadable or f"the one of step {last} is gone"
             raise UserError(
-                f"--workdir={self._workdir}: this folder held a run, and none of its checkpoints "
+                f"{self.workdir}: this folder held a run, and none of its checkpoints "
                 f"is whole ({reason}); nothing was touched: put one back, or use another folder"
             )
         if newest is not None and (problems or (last or 0) > newest):
@@ -112,10 +118,10 @@ class Checkpoints:
             _LOGGER.warning("damaged checkpoint (%s): falling back to step %d", reason, newest)
         self._remove_half_saved()  # left by a kill
         try:
-            (self._workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
+            (self.workdir / "checkpoints").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"cannot write {self._workdir / 'checkpoints'}: {error.strerror}"
+                f"cannot write {self.workdir / 'checkpoints'}: {error.strerror}"
             ) from error
         return newest, damaged
 
@@ -123,7 +129,7 @@ class Checkpoints:
         """Adds the files and the manifest; runs when all items are written, before the seal."""
         (folder,) = (
             path
-            for path in _half_saved(self._workdir)
+            for path in _half_saved(self.workdir)
             if path.name.split(".")[0] == str(self._saving)
         )
         for name, content in self._files.items():
@@ -174,27 +180,22 @@ class Checkpoints:
             restored = self._manager.restore(self.newest, args=ocp.args.Composite(**args))
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
-                f"--workdir={self._workdir}: the checkpoint of step {self.newest} is whole but "
+                f"{self.workdir}: the checkpoint of step {self.newest} is whole but "
                 "holds another model or optimizer, or was written by another version: "
                 f"{first_line(error)}"
             ) from error
-        self._set_damaged_aside()
+        if self._damaged:
+            from_first(self._set_damaged_aside)
+            self._manager.reload()
+            self._damaged = []
         meta = restored["meta"]
         self._best.step = meta.get("best_step") if isinstance(meta, dict) else None
         return {name: restored[name] for name in abstract}, meta
 
     def _set_damaged_aside(self) -> None:
-        if not self._damaged:
-            return
-
-        def move() -> None:
-            for step in self._damaged:
-                target = self._workdir / "damaged" / str(step)
-                move_folder(checkpoint_folder(self._workdir, step), target)
-
-        from_first(move)
-        self._manager.reload()
-        self._damaged = []
+        for step in self._damaged:
+            target = self.workdir / "damaged" / str(step)
+            move_folder(checkpoint_folder(self.workdir, step), target)
 
     def wait(self) -> None:
         """Returns when the checkpoint being saved is on disk.
@@ -207,7 +208,6 @@ class Checkpoints:
         except Exception as error:
             raise self._cannot_save(error) from error
         self._note()
-        self._saving = None
 
     def note_sealed(self) -> None:
         """Names a checkpoint sealed by now in `last_checkpoint.json`; does not wait for one.
@@ -217,28 +217,34 @@ class Checkpoints:
         """
         if self._to_note is None or not is_first() or self._manager.is_saving_in_progress():
             return
-        if self._to_note in checkpoint_steps(self._workdir):  # the save may have failed
+        if self._to_note in checkpoint_steps(self.workdir):  # the save may have failed
             self._note()
 
     def _note(self) -> None:
         if self._to_note is not None and is_first():
-            _write_last(self._workdir, self._to_note)
+            path = self.workdir / _LAST
+            try:
+                write_whole(path, (json.dumps({"step": self._to_note}) + "\n").encode())
+            except OSError as error:
+                raise CannotSave(
+                    f"cannot write {path}: {error.strerror}; stopped, the checkpoints are whole: "
+                    "make room there and start the same command again"
+                ) from error
         self._to_note = None
 
     def _cannot_save(self, error: Exception) -> CannotSave:
-        step, self._saving, self._to_note = self._saving, None, None
-        self._failed = True
+        self._failed, self._to_note = True, None
         self._remove_half_saved()
         try:
-            older = checkpoint_steps(self._workdir)
+            older = checkpoint_steps(self.workdir)
             earlier = "there is no earlier one"
             if older:
                 earlier = f"the earlier ones of steps {', '.join(map(str, older))} are whole"
         except Exception:  # a bucket that does not respond raises errors of its own
             earlier = "the earlier ones cannot be listed now"
         return CannotSave(
-            f"cannot save the checkpoint of step {step} in {self._workdir}: {first_line(error)}; "
-            f"{earlier}: make room there and start the same command again"
+            f"cannot save the checkpoint of step {self._saving} in {self.workdir}: "
+            f"{first_line(error)}; {earlier}: make room there and start the same command again"
         )
 
     def _remove_half_saved(self) -> bool:
@@ -246,10 +252,23 @@ class Checkpoints:
         none = True
         if is_first():
             with contextlib.suppress(Exception):  # no response from a bucket: at the next start
-                for path in _half_saved(self._workdir):
+                for path in _half_saved(self.workdir):
                     none = False
                     remove_folder(path)
         return none
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None or jax.process_count() == 1:
+            with contextlib.suppress(UserError) if kind else contextlib.nullcontext():
+                self.close()
 
     def close(self) -> None:
         """Waits, then ends Orbax's threads."""
@@ -312,14 +331,3 @@ def _read_last(workdir: epath.Path) -> tuple[int | None, str]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         step = None
     return (step, "") if isinstance(step, int) else (None, f"there is none, and {_LAST} is damaged")
-
-
-def _write_last(workdir: epath.Path, step: int) -> None:
-    path = workdir / _LAST
-    try:
-        write_whole(path, (json.dumps({"step": step}) + "\n").encode())
-    except OSError as error:
-        raise CannotSave(
-            f"cannot write {path}: {error.strerror}; stopped, the checkpoints are whole: make room "
-            "there and start the same command again"
-        ) from error

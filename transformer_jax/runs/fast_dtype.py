@@ -1,5 +1,6 @@
 """Which operand type this machine multiplies matrices of fastest."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -34,10 +35,6 @@ def fast_matmul_dtype(device: jax.Device | None = None) -> Literal["float32", "b
 
 def cpu_flags(path: Path) -> set[str]:
     """The features that Linux lists for the first processor; empty elsewhere."""
-    if not path.exists():
-        return set()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "flags":
-            return set(value.split())
-    return set()
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    return set(flags[1].split()) if flags else set()

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from transformer_jax.config import Config, from_json, override
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.models.api import abstract_params, logical_axes
+from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
@@ -37,10 +37,22 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
         workdir: a path, or `gs://bucket/folder`.
 
     Raises:
-        UserError: there is no run, or its `config.json` cannot be read.
+        UserError: there is no run, or this version of the package did not write its `config.json`.
     """
-    path = as_path(workdir)
-    return Run(path, read_config(path))
+    folder = as_path(workdir)
+    path = folder / "config.json"
+    if not path.is_file():
+        hint = ""
+        if (folder / "checkpoints").is_dir():
+            hint = "; its checkpoints were written by tj.fit: call that again to get its state"
+        raise UserError(f"{folder}: no run here (config.json is missing){hint}")
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return Run(folder, from_json(text, str(path)))
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,9 @@ class Run:
     def __init__(self, path: epath.Path, config: Config) -> None:
         self.path = path
         self.config = config
-        self._tokenizers: Tokenizers | None = None
+
+    def __repr__(self) -> str:
+        return f"Run({os.fspath(self.path)!r})"
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, oldest first."""
@@ -89,14 +103,29 @@ class Run:
         return checkpoint_steps(self.path)
 
     def tokenizers(self) -> Tokenizers:
-        """The run's tokenizers, or if they are lost, the copy in a checkpoint. Read once.
+        """The run's tokenizers, or if they are lost, the copy in a checkpoint.
 
         Raises:
             UserError: there are none, or not those that the model was trained with.
         """
-        if self._tokenizers is None:
-            self._tokenizers = self._load_tokenizers()
-        return self._tokenizers
+        folder = self.path / "tokenizer"
+        try:
+            tokenizers = load_tokenizers(folder)
+        except UserError as error:
+            copy = self._whole_tokenizer_copy()
+            if copy is None:
+                raise
+            _LOGGER.warning("%s: using the copy in %s", error, copy)
+            tokenizers = load_tokenizers(copy)
+        for side in ("source", "target"):
+            size = getattr(tokenizers, side).vocab_size
+            expected = getattr(self.config.model, f"{side}_vocab_size")
+            if expected and size != expected:
+                raise UserError(
+                    f"{folder}: the {side} tokenizer has {size} pieces, but the model was trained "
+                    f"with {expected}: put the run's own tokenizer back"
+                )
+        return tokenizers
 
     def select(self, which: str) -> Selection:
         """The checkpoints that a name stands for.
@@ -111,7 +140,7 @@ class Run:
         """
         steps = self.checkpoints()
         if not steps:
-            raise UserError(f"--workdir={self.path}: no checkpoint here yet")
+            raise UserError(f"{self.path}: no checkpoint here yet")
         if which == "best" and (best := self._best_step(steps)) is not None:
             return Selection(which, (best,), f"best-step-{best}")
         if which in ("best", "latest"):
@@ -122,19 +151,19 @@ class Run:
             last = steps[-self.config.train.keep_checkpoints :]  # without an older best one
             if int(number) > len(last):
                 raise UserError(
-                    f"--checkpoint={which}: only {len(last)} checkpoints are kept here "
+                    f"checkpoint={which}: only {len(last)} checkpoints are kept here "
                     f"(steps {', '.join(map(str, last))})"
                 )
             name = f"average-{int(number)}-to-step-{last[-1]}"
             return Selection(which, tuple(last[-int(number) :]), name)
         if not which.isdecimal():
-            raise UserError(f"--checkpoint={which}: use best, latest, a step number or average:N")
+            raise UserError(f"checkpoint={which}: use best, latest, a step number or average:N")
         if int(which) not in steps:
             listed = ", ".join(map(str, steps))
-            raise UserError(f"--checkpoint={which}: not kept here; there are steps {listed}")
+            raise UserError(f"checkpoint={which}: not kept here; there are steps {listed}")
         return Selection(which, (int(which),), f"step-{int(which)}")
 
-    def params(self, which: str | Selection = "best", mesh: Mesh | None = None) -> Any:
+    def params(self, which: str | Selection = "best", mesh: Mesh | None = None) -> Params:
         """Parameters to translate with: the moving average if the run keeps one.
 
         Args:
@@ -175,26 +204,6 @@ class Run:
     def _local_mesh(self) -> Mesh:
         return decoding_mesh(self.config.mesh, jax.local_devices())
 
-    def _load_tokenizers(self) -> Tokenizers:
-        folder = self.path / "tokenizer"
-        try:
-            tokenizers = load_tokenizers(folder)
-        except UserError as error:
-            copy = self._whole_tokenizer_copy()
-            if copy is None:
-                raise
-            _LOGGER.warning("%s: using the copy in %s", error, copy)
-            tokenizers = load_tokenizers(copy)
-        for side in ("source", "target"):
-            size = getattr(tokenizers, side).vocab_size
-            expected = getattr(self.config.model, f"{side}_vocab_size")
-            if expected and size != expected:
-                raise UserError(
-                    f"{folder}: the {side} tokenizer has {size} pieces, but the model was trained "
-                    f"with {expected}: put the run's own tokenizer back"
-                )
-        return tokenizers
-
     def _whole_tokenizer_copy(self) -> epath.Path | None:
         for step in reversed(self.checkpoints()):
             folder = checkpoint_folder(self.path, step)
@@ -220,8 +229,8 @@ class Run:
             problem = f"it names step {best}, which is gone"
         if problem is not None:
             raise UserError(
-                f"--checkpoint=best: the newest checkpoint, {newest}, names the best one, but "
-                f"{problem}; choose a step ({', '.join(map(str, steps))}) or --checkpoint=latest"
+                f"checkpoint=best: the newest checkpoint, {newest}, names the best one, but "
+                f"{problem}; choose a step ({', '.join(map(str, steps))}) or latest"
             )
         return best
 
@@ -237,15 +246,15 @@ class Run:
                 return step
             problems.append(f"step {step}: {problem}")
         listed = "; ".join(problems)
-        raise UserError(f"--workdir={self.path}: no checkpoint here is whole ({listed})")
+        raise UserError(f"{self.path}: no checkpoint here is whole ({listed})")
 
-    def _read(self, step: int, chosen: Selection, mesh: Mesh) -> Any:
+    def _read(self, step: int, chosen: Selection, mesh: Mesh) -> Params:
         """The parameters of one checkpoint."""
         folder = checkpoint_folder(self.path, step)
         if problem := find_damage(folder, self._item):
             raise UserError(
-                f"--checkpoint={chosen.which}: {folder} is damaged ({problem}); choose another, or "
-                "--checkpoint=latest for the newest whole one"
+                f"checkpoint={chosen.which}: {folder} is damaged ({problem}); choose another, or "
+                "latest for the newest whole one"
             )
         model = self.config.model
         abstract = abstract_params(model)
@@ -264,27 +273,6 @@ class Run:
                 return reader.restore(absolute(folder / self._item), args=args)
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
-                f"--checkpoint={chosen.which}: {folder} does not hold what config.json describes "
+                f"checkpoint={chosen.which}: {folder} does not hold what config.json describes "
                 f"({first_line(error)})"
             ) from error
-
-
-def read_config(workdir: epath.Path) -> Config:
-    """The config of a run folder.
-
-    Raises:
-        UserError: there is none, or this version of the package did not write it.
-    """
-    path = workdir / "config.json"
-    if not path.is_file():
-        hint = ""
-        if (workdir / "checkpoints").is_dir():
-            hint = "; its checkpoints were written by tj.fit: call that again to get its state"
-        raise UserError(f"--workdir={workdir}: no run here (config.json is missing){hint}")
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    return from_json(text, str(path))

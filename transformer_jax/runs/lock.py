@@ -21,14 +21,17 @@ from etils import epath
 from transformer_jax.errors import UserError
 from transformer_jax.paths import in_bucket
 
+try:
+    import fcntl
+except ImportError:  # not a Unix
+    fcntl = None  # type: ignore[assignment]
+
 _LOGGER = logging.getLogger(__name__)
 
 #: Folders that this context already holds.
 _held: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
     "held run folders", default=frozenset()
 )
-
-_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 @contextlib.contextmanager
@@ -47,10 +50,7 @@ def only_run(workdir: epath.Path) -> Iterator[None]:
             _LOGGER.warning("no lock on %s: a bucket has none, so start no second run", workdir)
         else:
             workdir.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(workdir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-            # The file is never removed: that would race with a process that opens it now.
-            stack.callback(os.close, descriptor)
-            _lock(descriptor, workdir)
+            _lock(stack.enter_context(_opened(workdir / ".lock")), workdir)
         token = _held.set(_held.get() | {folder})
         stack.callback(_held.reset, token)
         yield
@@ -64,30 +64,34 @@ def one_at_a_time(path: epath.Path) -> Iterator[None]:
     does not wait.
     """
     with contextlib.ExitStack() as stack:
-        if not in_bucket(path):
-            flags = os.O_RDWR | os.O_CREAT
-            descriptor = os.open(path.with_name(f".{path.name}.lock"), flags, 0o644)
-            stack.callback(os.close, descriptor)
-            with contextlib.suppress(ImportError, OSError):
-                import fcntl
-
+        if fcntl and not in_bucket(path):
+            descriptor = stack.enter_context(_opened(path.with_name(f".{path.name}.lock")))
+            with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
-def _lock(descriptor: int, workdir: epath.Path) -> None:
+@contextlib.contextmanager
+def _opened(path: epath.Path) -> Iterator[int]:
+    """The descriptor of a lock file; removing it would race with a process that opens it now."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        import fcntl
-    except ImportError:  # not a Unix
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, workdir: epath.Path) -> None:
+    if not fcntl:
         _LOGGER.warning("no lock on %s on this system: start no second run there", workdir)
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _TAKEN:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise UserError(
-                f"--workdir={workdir}: a run is in progress here ({_holder(descriptor)}); wait for "
-                "its end, stop it, or use another folder"
+                f"{workdir}: a run is in progress here ({_holder(descriptor)}); wait for its end, "
+                "stop it, or use another folder"
             ) from None
         _LOGGER.warning(
             "no lock on %s (%s): this file system has none, so start no second run there",
@@ -95,11 +99,8 @@ def _lock(descriptor: int, workdir: epath.Path) -> None:
             error.strerror,
         )
         return
-    owner = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}",
-    }
+    since = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
     with contextlib.suppress(OSError):  # a full disk is no reason to refuse the lock
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode() + b"\n", 0)

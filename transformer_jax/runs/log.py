@@ -10,7 +10,7 @@ import logging.handlers
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from etils import epath
 
@@ -42,26 +42,23 @@ class RunLog(logging.handlers.MemoryHandler):
 
     def __init__(self) -> None:
         super().__init__(capacity=sys.maxsize, flushLevel=sys.maxsize, flushOnClose=False)
-        self.addFilter(_from_first_process)
-        self._file: _LogFile | None = None
-        self._level = logging.NOTSET
 
     def open(self, workdir: epath.Path) -> None:
         """Writes the messages so far to the run folder, and later ones at once."""
-        if self._file is None and is_first():
+        if self.target is None and is_first():
             try:
-                self._file = _LogFile(workdir)
+                self.setTarget(_LogFile(workdir))
             except OSError as error:
                 _LOGGER.warning("no log from here on: %s: %s", workdir, error.strerror)
                 return
-            self.setTarget(self._file)
             self.capacity = 0  # write each message at once
             self.flush()
 
-    def __enter__(self) -> "RunLog":
-        self._level = _PACKAGE.level
+    def __enter__(self) -> Self:
+        self._level_before = _PACKAGE.level
         _PACKAGE.setLevel(min(_PACKAGE.level or logging.INFO, logging.INFO))
-        _PACKAGE.addHandler(self)
+        if is_first():
+            _PACKAGE.addHandler(self)
         return self
 
     def __exit__(
@@ -71,7 +68,7 @@ class RunLog(logging.handlers.MemoryHandler):
         traceback: TracebackType | None,
     ) -> None:
         _PACKAGE.removeHandler(self)
-        _PACKAGE.setLevel(self._level)
+        _PACKAGE.setLevel(self._level_before)
         if error is not None:  # to the file alone: the caller reports it to the user
             values: dict[str, Any] = {"levelno": logging.INFO, "msg": "error"}
             if isinstance(error, UserError):
@@ -79,39 +76,35 @@ class RunLog(logging.handlers.MemoryHandler):
             else:
                 values["exc_info"] = (kind, error, traceback)
             self.handle(logging.makeLogRecord(values))
+        target = self.target
         self.close()
-        if self._file is not None:
-            self._file.close()
+        if target is not None:
+            target.close()
 
 
 class _Format(logging.Formatter):
-    """`note: ` before warnings; in a file, the time before each line."""
+    """`note: ` before warnings, and `stamp`, filled in by `time.strftime`, before each line."""
 
-    def __init__(self, *, times: bool) -> None:
+    def __init__(self, stamp: str = "") -> None:
         super().__init__()
-        self._times = times
+        self._stamp = stamp
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        if record.levelno >= logging.WARNING:
-            text = f"note: {text}"
-        if not self._times:
-            return text
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        return "\n".join(f"{stamp} {line}" for line in text.splitlines() or [""])
+        note = "note: " if record.levelno >= logging.WARNING else ""
+        stamp = time.strftime(self._stamp, time.localtime(record.created))
+        lines = f"{note}{super().format(record)}".split("\n")
+        return "\n".join(stamp + line for line in lines)
 
 
 class _Console(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.addFilter(_from_first_process)
-        self.setFormatter(_Format(times=False))
+    """Standard error of the first process."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
 
         try:
-            tqdm.write(self.format(record), file=sys.stderr)  # above a progress bar
+            if is_first():
+                tqdm.write(_Format().format(record), file=sys.stderr)  # above a progress bar
         except Exception:
             self.handleError(record)
 
@@ -125,7 +118,7 @@ class _LogFile(logging.FileHandler):
         self._failed = False
         self._uploaded = time.monotonic()
         super().__init__(self._files.fetch("log.txt"), encoding="utf-8")
-        self.setFormatter(_Format(times=True))
+        self.setFormatter(_Format("%Y-%m-%d %H:%M:%S "))
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._failed:
@@ -149,8 +142,3 @@ class _LogFile(logging.FileHandler):
             super().close()
         with contextlib.suppress(OSError):
             self._files.close()
-
-
-def _from_first_process(record: logging.LogRecord) -> bool:
-    del record
-    return is_first()

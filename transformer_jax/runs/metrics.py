@@ -55,8 +55,8 @@ class MetricsLog:
         with self._as_user_error():
             if self._file.write(line) != len(line):
                 raise OSError(None, "the disk took only part of a line")
-        if self._board:
-            with self._without_board():
+        with self._without_board():
+            if self._board:
                 self._board.add(step, values)
 
     def sync(self) -> None:
@@ -67,8 +67,8 @@ class MetricsLog:
         """
         with self._as_user_error():
             self._files.sync()
-        if self._board:
-            with self._without_board():
+        with self._without_board():
+            if self._board:
                 self._board.files.sync()
 
     def close(self) -> None:
@@ -76,8 +76,8 @@ class MetricsLog:
         with self._as_user_error():
             self._file.close()
             self._files.close()
-        if self._board:
-            with self._without_board():
+        with self._without_board():
+            if self._board:
                 self._board.close()
 
     @contextlib.contextmanager

@@ -2,9 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
 
 from etils import epath
 
@@ -12,13 +11,14 @@ from transformer_jax.config import Config, differences, override, validated
 from transformer_jax.data import text
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.tokenizer_training import resolved_vocab_size
+from transformer_jax.data.tokenizer_training import resolved_vocab_size, vocabulary_sizes
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
+from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import in_bucket
 from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
-from transformer_jax.runs.folder import read_config
+from transformer_jax.runs.folder import open_run
 from transformer_jax.variants import kind_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,9 +79,7 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
     """
     has_config = (workdir / "config.json").exists()
     if not has_config and (workdir / "checkpoints").exists():
-        raise UserError(
-            f"--workdir={workdir}: holds checkpoints but no config.json; use another folder"
-        )
+        raise UserError(f"{workdir}: holds checkpoints but no config.json; use another folder")
     config = validated(config)
     given = dataclasses.replace(
         config,
@@ -90,7 +88,7 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
     )
     if not has_config:
         return Start(_filled_in(given), is_new=True, has_folder=False)
-    old = read_config(workdir)
+    old = open_run(workdir).config
     config = _taken_from(old, given)
     changed = differences(old, config)
     refused = [change for change in changed if not _may_change(change.split(":")[0], config)]
@@ -107,38 +105,33 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
         kind = kind_of(config.train.schedule, SCHEDULES)
         hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
     raise UserError(
-        f"--workdir={workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
+        f"{workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
         "use another folder, or the same config to continue; nothing was touched"
     )
 
 
-def check_identity(saved: Any, now: Mapping[str, str], workdir: epath.Path) -> None:
-    """Refuses to continue a run on other data.
+def check_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
+    """Refuses to continue a run on other data; touches nothing.
 
     Args:
-        saved: the `identity` in a checkpoint's meta; None if it has none.
-        now: hashes of what determines the run besides its config, such as the training text.
-        workdir: the run folder, for the message.
+        now: hashes of what determines the run besides its config, such as the training text. They
+            are compared with those in the newest checkpoint whose meta can be read.
+        workdir: the run folder.
 
     Raises:
         UserError: a hash differs.
     """
-    for key, value in now.items():
-        if isinstance(saved, dict) and saved.get(key, value) != value:
-            raise UserError(
-                f"--workdir={workdir}: the {key} changed since this run was saved, so it cannot be "
-                "continued exactly: restore what it was, or use another folder"
-            )
-
-
-def check_stored_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
-    """`check_identity` against the newest checkpoint whose meta can be read; touches nothing."""
     for step in reversed(checkpoint_steps(workdir)):
         try:
-            saved = read_meta(workdir, step)["identity"]
+            saved = dict(read_meta(workdir, step)["identity"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # restoring it reports the damage
-        check_identity(saved, now, workdir)
+        for key, value in now.items():
+            if saved.get(key, value) != value:
+                raise UserError(
+                    f"{workdir}: the {key} changed since this run was saved, so it cannot be "
+                    "continued exactly: restore what it was, or use another folder"
+                )
         return
 
 
@@ -149,12 +142,28 @@ def _may_change(key: str, config: Config) -> bool:
 
 
 def _filled_in(config: Config) -> Config:
-    """A new run's config; the rest is known once the tokenizer is."""
-    choose: dict[str, Callable[[], Any]] = {
-        "model.matmul_dtype": fast_matmul_dtype,
-        "tokenizer.vocab_size": lambda: resolved_vocab_size(config.tokenizer),
+    """A new run's config, with nothing left open.
+
+    Raises:
+        UserError: the vocabulary or the mesh cannot be as the config says.
+    """
+    sizes = dict(zip(("source", "target"), vocabulary_sizes(config.tokenizer), strict=True))
+    for side, size in sizes.items():
+        given = getattr(config.model, f"{side}_vocab_size")
+        if given not in (None, size):
+            raise UserError(
+                f"model.{side}_vocab_size={given}, but the tokenizer has {size} pieces; leave it "
+                "out"
+            )
+    multiple = batch_devices(make_mesh(config.mesh)) * config.train.accumulate
+    values = {
+        "model.source_vocab_size": sizes["source"],
+        "model.target_vocab_size": sizes["target"],
+        "model.matmul_dtype": fast_matmul_dtype(),
+        "batch.row_multiple": multiple,
+        "tokenizer.vocab_size": resolved_vocab_size(config.tokenizer),
     }
-    return override(config, {key: choose[key]() for key in choose if _is_open(config, key)})
+    return override(config, {key: value for key, value in values.items() if _is_open(config, key)})
 
 
 def _taken_from(old: Config, config: Config) -> Config:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -28,9 +28,10 @@ from transformer_jax.parallel.mesh import (
 )
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
+from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
+from transformer_jax.training.record import Origin, Record, meta, restore
 from transformer_jax.training.reporter import Reporter
-from transformer_jax.training.saver import Record, Saver
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 
@@ -50,8 +51,7 @@ def fit(
     workdir: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
     evaluate: Evaluate | None = None,
-    identity: Mapping[str, str] | None = None,
-    files: Mapping[str, bytes] | None = None,
+    origin: Origin | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
 ) -> TrainState:
@@ -70,9 +70,8 @@ def fit(
             everything in memory.
         mesh: the devices, from `make_mesh`; default: all of them along `data`.
         evaluate: called with (params, step) every `train.evaluate_every` steps.
-        identity: hashes of what determines the run besides its config, such as the text. They are
-            stored in each checkpoint, and a run is continued only if they are the same.
-        files: contents to store in each checkpoint, by relative path.
+        origin: what determines the run besides its config, such as hashes of the text. It is
+            stored in each checkpoint, and a run is continued only if the hashes are the same.
         should_stop: asked once after each step; True saves and returns. Several processes must
             be given the same answers.
         progress: draw a progress bar on standard error.
@@ -88,6 +87,7 @@ def fit(
     """
     began = time.perf_counter()
     train = validated(train, "train.")
+    origin = origin or Origin()
     path = None if workdir is None else as_path(workdir)
     ended = None  # the position at which the batches ended
     with contextlib.ExitStack() as stack:
@@ -96,11 +96,13 @@ def fit(
         mesh = mesh or make_mesh(MeshConfig())
         trainer = Trainer(model, train, mesh)
         to_device = _feeder(mesh, train.accumulate)
-        saver = stack.enter_context(
-            Saver(path, train.keep_checkpoints, identity or {}, files or {})
-        )
-        start, saved, record = saver.restore(trainer.abstract)
-        state = trainer.init() if saved is None else saved
+        start, saved, record = 0, None, Record()
+        checkpoints = None
+        if path is not None:
+            checkpoints = Checkpoints(path, train.keep_checkpoints, origin.files)
+            stack.enter_context(checkpoints)
+            start, saved, record = restore(checkpoints, trainer.abstract, origin)
+        state = saved or trainer.init()
         report = Reporter(
             train,
             trainer.schedule,
@@ -110,12 +112,16 @@ def fit(
             began=began,
         )
         stack.callback(report.close)
-        iterator = stack.enter_context(contextlib.closing(_closable(batches(start))))
+        iterator = batches(start)
+        if hasattr(iterator, "close"):
+            stack.callback(iterator.close)
 
         def save(step: int, *, best: bool = False) -> None:
-            with report.pause():
-                report.sync()
-                saver.save(step, state, record, best=best)
+            if checkpoints:
+                with report.pause():
+                    report.sync()
+                    about = meta(step, origin, record)
+                    checkpoints.save(step, state.to_items(), about, best=best)
 
         for step in range(start + 1, train.steps + 1):
             if _stopped_early(train, record):
@@ -129,7 +135,8 @@ def fit(
             with report.compiling(batch):
                 state, metrics = trainer.step(state, to_device(batch))
             report.log(step, metrics)
-            saver.note_sealed()
+            if checkpoints:
+                checkpoints.note_sealed()
             best_before = record.best_step
             if evaluate and (step % train.evaluate_every == 0 or step == train.steps):
                 with report.pause():
@@ -158,15 +165,6 @@ def fit(
             f"give more (epoch after epoch){fewer}"
         )
     return state
-
-
-def _closable(batches: Iterator[dict[str, np.ndarray]]) -> Any:
-    """The batches as a generator; closing it closes them, if they can be closed."""
-    try:
-        yield from batches
-    finally:
-        if hasattr(batches, "close"):
-            batches.close()
 
 
 def _feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], dict[str, jax.Array]]:

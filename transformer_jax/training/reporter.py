@@ -84,25 +84,22 @@ class Reporter:
         self._bar.update()
 
     def _flush(self, step: int) -> None:
-        if not self._pending:
-            return
         values = self._read()
         seconds = time.perf_counter() - self._interval_start - self._paused
         self._interval_start, self._paused = time.perf_counter(), 0.0
         timed, self._untimed_steps = values[self._untimed_steps :], 0
         self._pending.clear()
-        used = [v for v in values if v["finite"]]
+        used = [value for value in values if value["finite"]]
         record: dict[str, Any] = {}
         if used:
-            tokens = sum(float(v["tokens"]) for v in used)
-            record["loss"] = sum(float(v["loss_sum"]) for v in used) / max(tokens, 1.0)
-            record["nll"] = sum(float(v["nll_sum"]) for v in used) / max(tokens, 1.0)
+            tokens = max(_sum(used, "tokens"), 1.0)
+            record["loss"] = _sum(used, "loss_sum") / tokens
+            record["nll"] = _sum(used, "nll_sum") / tokens
             record["grad_norm"] = float(used[-1]["grad_norm"])
         skipped = int(values[-1]["skipped"])
         record["learning_rate"] = float(self._schedule(max(step - 1 - skipped, 0)))
         if timed:
-            speed = sum(float(v["tokens"]) for v in timed) / seconds
-            record["target_tokens_per_second"] = speed
+            speed = record["target_tokens_per_second"] = _sum(timed, "tokens") / seconds
             record["steps_per_second"] = len(timed) / seconds
         record["skipped_steps"] = skipped
         self.write(step, record)
@@ -179,3 +176,7 @@ class Reporter:
         self._bar.close()
         if self._log:
             self._log.close()
+
+
+def _sum(values: list[dict[str, Any]], key: str) -> float:
+    return sum(float(value[key]) for value in values)

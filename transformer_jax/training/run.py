@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, from_json, override, to_json
+from transformer_jax.config import Config, from_json, to_json
 from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
@@ -30,8 +30,9 @@ from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
-from transformer_jax.runs.resume import Start, check_stored_identity, resolve
+from transformer_jax.runs.resume import Start, check_identity, resolve
 from transformer_jax.training.loop import BatchesFrom, Evaluate, fit
+from transformer_jax.training.record import Origin
 from transformer_jax.translation.scores import corpus_scores, make_metrics
 from transformer_jax.translation.translator import Translator
 
@@ -74,18 +75,17 @@ def run(
     with RunLog() as log, contextlib.ExitStack() as lock:
         start = _resolve(config, path, lock)
         mesh = make_mesh(start.config.mesh)
-        data = _prepare(start, path, mesh, progress)
+        data = _prepare(start, path, progress)
         _begin(start, data, path, log, lock)
         _describe(data)
         fit(
-            data.config.model,
-            data.config.train,
+            start.config.model,
+            start.config.train,
             _batches_from(data, mesh),
             workdir=path,
             mesh=mesh,
             evaluate=_evaluator(data, mesh),
-            identity=data.identity(),
-            files={f"tokenizer/{name}": model for name, model in data.tokenizers.files().items()},
+            origin=data.origin(),
             should_stop=should_stop,
             progress=progress,
         )
@@ -95,20 +95,22 @@ def run(
 class _Data:
     """What a run trains on."""
 
-    config: Config  #: with nothing left open
+    config: Config
     tokenizers: Tokenizers
     corpus: IdCorpus  #: the training text as ids
     plan: BatchPlan  #: which pairs each batch holds
     validation: list[Pair]  #: what BLEU is measured on while training; [] without validation set
 
-    def identity(self) -> dict[str, str]:
-        """Hashes of what determines the run besides its config."""
+    def origin(self) -> Origin:
+        """What determines the run besides its config."""
         digests = self.tokenizers.source.fingerprint + self.tokenizers.target.fingerprint
-        return {
+        identity = {
             "training data": self.plan.fingerprint,
             "training text": self.corpus.fingerprint,
             "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
         }
+        files = self.tokenizers.files().items()
+        return Origin(identity, {f"tokenizer/{name}": model for name, model in files})
 
 
 def _resolve(config: Config, workdir: epath.Path, lock: contextlib.ExitStack) -> Start:
@@ -125,22 +127,21 @@ def _resolve(config: Config, workdir: epath.Path, lock: contextlib.ExitStack) ->
     return Start(from_json(text, "config"), is_new, has_folder)
 
 
-def _prepare(start: Start, workdir: epath.Path, mesh: Mesh, progress: bool) -> _Data:
+def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
     """Reads the text once: the tokenizers, the validation pairs, the ids and the batches."""
     training = start.config.tokenizer if start.is_new and is_first() else None
     with TrainingText(start.config.data, training) as text:
         validation = _validation(start.config, text)
         tokenizers = _tokenizers(start, text, workdir)
-        config = _complete(start.config, tokenizers, mesh)
-        alpha = config.tokenizer.sampling_alpha
+        alpha = start.config.tokenizer.sampling_alpha
         corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
     plan = BatchPlan(
         corpus.source.lengths,
         corpus.target.lengths,
-        config.batch,
-        row_multiple=config.batch.row_multiple or 1,
+        start.config.batch,
+        row_multiple=start.config.batch.row_multiple or 1,
     )
-    return _Data(config, tokenizers, corpus, plan, validation)
+    return _Data(start.config, tokenizers, corpus, plan, validation)
 
 
 def _validation(config: Config, text: TrainingText) -> list[Pair]:
@@ -182,36 +183,18 @@ def _tokenizers(start: Start, text: TrainingText, workdir: epath.Path) -> Tokeni
     return Tokenizers(made[0], made[-1])
 
 
-def _complete(config: Config, tokenizers: Tokenizers, mesh: Mesh) -> Config:
-    """The config with the vocabulary sizes and the multiple of rows filled in."""
-    multiple = config.batch.row_multiple or batch_devices(mesh) * config.train.accumulate
-    values = {"batch.row_multiple": multiple}
-    for side in ("source", "target"):
-        size = getattr(tokenizers, side).vocab_size
-        given = getattr(config.model, f"{side}_vocab_size")
-        if given not in (None, size):
-            raise UserError(
-                f"model.{side}_vocab_size={given}, but the tokenizer has {size} pieces; leave it "
-                "out"
-            )
-        values[f"model.{side}_vocab_size"] = size
-    config = override(config, values)
-    check_model_config(config.model)
-    return config
-
-
 def _begin(
     start: Start, data: _Data, workdir: epath.Path, log: RunLog, lock: contextlib.ExitStack
 ) -> None:
     """Locks the run folder and writes `config.json`, the tokenizers and the log so far."""
 
     def begin() -> None:
-        check_stored_identity(data.identity(), workdir)  # a run that is refused stays as it is
+        check_identity(data.origin().identity, workdir)  # a run that is refused stays as it is
         lock.enter_context(only_run(workdir))
         log.open(workdir)
         path = workdir / "config.json"
         if not start.has_folder and path.exists():
-            raise UserError(f"--workdir={workdir}: another run was started here meanwhile")
+            raise UserError(f"{workdir}: another run was started here meanwhile")
         data.tokenizers.save(workdir / "tokenizer")
         try:
             write_whole(path, to_json(data.config).encode())

@@ -3,16 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import optax
 from flax import struct
-from jax.sharding import Mesh
-
-from transformer_jax.config import TrainConfig
-from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import param_shardings, replicated
 
 
 @struct.dataclass
@@ -63,49 +54,3 @@ class TrainState:
             skipped=trainer["skipped"],
             skipped_in_a_row=trainer["skipped_in_a_row"],
         )
-
-
-def new_state(
-    model: ModelConfig, optimizer: optax.GradientTransformation, train: TrainConfig
-) -> TrainState:
-    """The state before the first step."""
-    params = api.init(model, jax.random.key(train.seed))
-    return TrainState(
-        step=jnp.zeros((), jnp.int32),
-        params=params,
-        opt_state=optimizer.init(params),
-        ema={} if train.ema_decay is None else jax.tree.map(jnp.copy, params),
-        skipped=jnp.zeros((), jnp.int32),
-        skipped_in_a_row=jnp.zeros((), jnp.int32),
-    )
-
-
-def state_shardings(
-    model: ModelConfig, optimizer: optax.GradientTransformation, abstract: TrainState, mesh: Mesh
-) -> TrainState:
-    """A NamedSharding for each array; optimizer state and average are split as the parameters.
-
-    Args:
-        model: the model.
-        optimizer: made the state.
-        abstract: the shapes of the state.
-        mesh: the devices.
-    """
-    params = param_shardings(api.logical_axes(model), abstract.params, mesh)
-    everywhere = replicated(mesh)
-    return TrainState(
-        step=everywhere,
-        params=params,
-        opt_state=optax.tree.map_params(
-            optimizer,
-            # Adafactor's factored statistics have other shapes than parameters: not split.
-            lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
-            abstract.opt_state,
-            params,
-            abstract.params,
-            transform_non_params=lambda _: everywhere,
-        ),
-        ema=params if abstract.ema else {},
-        skipped=everywhere,
-        skipped_in_a_row=everywhere,
-    )

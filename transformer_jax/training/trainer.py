@@ -1,15 +1,16 @@
 """The training of a model on a mesh: its state and its step."""
 
-import functools
-
 import jax
+import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig
+from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import make_optimizer
-from transformer_jax.parallel.mesh import shapes_on
-from transformer_jax.training.state import TrainState, new_state, state_shardings
+from transformer_jax.parallel.mesh import param_shardings, replicated, shapes_on
+from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_train_step
 
 
@@ -23,14 +24,41 @@ class Trainer:
     """
 
     def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
+        self._model, self._train = model, train
         self.schedule = train.schedule.build(model.d_model, train.steps)
-        optimizer = make_optimizer(train.optimizer, self.schedule, train.clip_norm)
-        self._new_state = functools.partial(new_state, model, optimizer, train)
+        self._optimizer = make_optimizer(train.optimizer, self.schedule, train.clip_norm)
         shapes: TrainState = jax.eval_shape(self._new_state)
-        self._shardings = state_shardings(model, optimizer, shapes, mesh)
+        self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
-        self.step = make_train_step(model, train, optimizer, mesh, self._shardings)
+        self.step = make_train_step(model, train, self._optimizer, mesh, self._shardings)
 
     def init(self) -> TrainState:
-        """A new state, made on its devices."""
+        """The state before the first step, made on its devices."""
         return jax.jit(self._new_state, out_shardings=self._shardings)()
+
+    def _new_state(self) -> TrainState:
+        params = api.init(self._model, jax.random.key(self._train.seed))
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            opt_state=self._optimizer.init(params),
+            ema={} if self._train.ema_decay is None else jax.tree.map(jnp.copy, params),
+            skipped=jnp.zeros((), jnp.int32),
+            skipped_in_a_row=jnp.zeros((), jnp.int32),
+        )
+
+    def _state_shardings(self, shapes: TrainState, mesh: Mesh) -> TrainState:
+        """A sharding for each array; optimizer state and average are split as the parameters."""
+        params = param_shardings(api.logical_axes(self._model), shapes.params, mesh)
+        everywhere = replicated(mesh)
+        opt_state = optax.tree.map_params(
+            self._optimizer,
+            # Adafactor's factored statistics have other shapes than parameters: not split.
+            lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
+            shapes.opt_state,
+            params,
+            shapes.params,
+            transform_non_params=lambda _: everywhere,
+        )
+        ema = params if shapes.ema else {}
+        return TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
