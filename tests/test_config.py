@@ -72,7 +72,7 @@ def test_none_is_a_value():
         ("decode.batch_size", "0", "--config.decode.batch_size=0: must be greater than 0"),
         ("decode.method", "best", "use beam, greedy, sample"),
         ("decode.method.beam_sise", "3", "did you mean beam_size?"),
-        ("decode.method.beam_size", "0", "must be greater than 0"),
+        ("decode.method.beam_size", "0", "beam(beam_size=0): must be greater than 0"),
         ("batch.num_buckets", "0", "--config.batch.num_buckets=0: must be greater than 0"),
         ("batch.tokens", "0", "--config.batch.tokens=0: must be greater than 0"),
         ("batch.seed", "-1", "--config.batch.seed=-1: must be greater than or equal to 0"),
@@ -90,7 +90,8 @@ def test_json_round_trip(tmp_path):
     flags = {"data.source.train_source": "a,b", "train.ema_decay": "0.5", "train.optimizer": "sgd"}
     config = override(Config(), flags)
     (tmp_path / "config.json").write_text(to_json(config))
-    assert open_run(tmp_path).config == config
+    run = open_run(tmp_path)
+    assert run.config == config and repr(run) == f"Run({str(tmp_path)!r})"
 
 
 @pytest.mark.parametrize(

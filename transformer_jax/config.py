@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -196,15 +196,18 @@ def from_json(text: str, origin: str) -> Config:
         ) from error
 
 
-def differences(old: Config, new: Config) -> list[str]:
-    """`key: old -> new` for every key that differs; a change of kind is one difference."""
-    return list(_differences(old, new, ""))
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """`key: old -> new` for every key that differs; a change of kind is one difference.
 
-
-def _differences(old: Any, new: Any, key: str) -> Iterator[str]:
+    Args:
+        old: a config, or its value at `key`.
+        new: another one.
+        key: where these are in the config.
+    """
     if dataclasses.is_dataclass(old) and type(old) is type(new):
+        found = []
         for each in dataclasses.fields(old):
             path = f"{key}.{each.name}" if key else each.name
-            yield from _differences(getattr(old, each.name), getattr(new, each.name), path)
-    elif old != new:
-        yield f"{key}: {old} -> {new}"
+            found += differences(getattr(old, each.name), getattr(new, each.name), path)
+        return found
+    return [] if old == new else [f"{key}: {old} -> {new}"]

@@ -8,11 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.vocabulary import BOS_ID
+
+Array = jax.Array | np.ndarray
 
 #: Nested dicts of arrays.
 Params = dict[str, Any]
@@ -59,10 +62,10 @@ def _rngs(rng: jax.Array | None) -> dict[str, jax.Array]:
 def apply(
     config: ModelConfig,
     params: Params,
-    source_BS: jax.Array,
-    source_mask_BS: jax.Array,
-    target_in_BT: jax.Array,
-    target_mask_BT: jax.Array,
+    source_BS: Array,
+    source_mask_BS: Array,
+    target_in_BT: Array,
+    target_mask_BT: Array,
     *,
     rng: jax.Array | None = None,
 ) -> jax.Array:
@@ -88,7 +91,7 @@ def apply(
 def loss(
     config: ModelConfig,
     params: Params,
-    batch: Mapping[str, jax.Array],
+    batch: Mapping[str, Array],
     *,
     label_smoothing: float = 0.0,
     rng: jax.Array | None = None,
@@ -117,8 +120,8 @@ def loss(
 def encode(
     config: ModelConfig,
     params: Params,
-    source_BS: jax.Array,
-    source_mask_BS: jax.Array,
+    source_BS: Array,
+    source_mask_BS: Array,
     *,
     max_length: int,
     beam_size: int = 1,
@@ -137,8 +140,8 @@ def encode(
 def decode_step(
     config: ModelConfig,
     params: Params,
-    tokens_BZ: jax.Array,
-    position: jax.Array,
+    tokens_BZ: Array,
+    position: Array,
     state: State,
     sentence: State,
 ) -> tuple[jax.Array, State]:
@@ -158,6 +161,6 @@ def decode_step(
     )
 
 
-def shift_right(target_BT: jax.Array) -> jax.Array:
+def shift_right(target_BT: Array) -> jax.Array:
     """The decoder's input: BOS, then the target without its last token."""
     return jnp.pad(target_BT[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)

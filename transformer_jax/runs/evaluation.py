@@ -25,6 +25,9 @@ from transformer_jax.translation.scores import (
     make_metrics,
 )
 
+#: A split of the run's corpus, or (source, reference) sentences.
+Pairs = Literal["test", "validation"] | Iterable[tuple[str, str]]
+
 
 @dataclass(frozen=True)
 class Report:
@@ -73,7 +76,7 @@ class Report:
 
 def evaluate(
     run: Run,
-    pairs: Literal["test", "validation"] | Iterable[tuple[str, str]] = "test",
+    pairs: Pairs = "test",
     *,
     checkpoint: str = "best",
     name: str | None = None,
@@ -159,18 +162,12 @@ def evaluate(
     return report
 
 
-def _read_set(
-    run: Run, pairs: Literal["test", "validation"] | Iterable[tuple[str, str]], name: str | None
-) -> tuple[list[str], list[str], str]:
+def _read_set(run: Run, pairs: Pairs, name: str | None) -> tuple[list[str], list[str], str]:
     """(sources, references, the set's name)."""
-    if isinstance(pairs, str):
-        if pairs not in ("test", "validation"):
-            raise UserError(f"{pairs}: use test, validation or a list of pairs")
-        name = name or pairs
-        rows = list(read_pairs(run.config.data, pairs))
-    else:
-        name = name or "pairs"
-        rows = list(pairs)
+    if isinstance(pairs, str) and pairs not in ("test", "validation"):
+        raise UserError(f"{pairs}: use test, validation or a list of pairs")
+    name = name or (pairs if isinstance(pairs, str) else "pairs")
+    rows = list(read_pairs(run.config.data, pairs) if isinstance(pairs, str) else pairs)
     if not rows:
         raise UserError(f"{name}: there are no sentences")
     return [source for source, _ in rows], [target for _, target in rows], name

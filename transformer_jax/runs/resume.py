@@ -9,7 +9,6 @@ from etils import epath
 
 from transformer_jax.config import Config, differences, override, validated
 from transformer_jax.data import text
-from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.tokenizer_training import resolved_vocab_size, vocabulary_sizes
 from transformer_jax.errors import UserError
@@ -81,11 +80,10 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
     if not has_config and (workdir / "checkpoints").exists():
         raise UserError(f"{workdir}: holds checkpoints but no config.json; use another folder")
     config = validated(config)
-    given = dataclasses.replace(
-        config,
-        data=text.resolve(config.data),
-        tokenizer=_with_absolute_paths(config.tokenizer),
-    )
+    models = {key: getattr(config.tokenizer, key) for key in ("source_model", "target_model")}
+    models = {key: absolute_name(path) for key, path in models.items() if path}
+    tokenizer = dataclasses.replace(config.tokenizer, **models)
+    given = dataclasses.replace(config, data=text.resolve(config.data), tokenizer=tokenizer)
     if not has_config:
         return Start(_filled_in(given), is_new=True, has_folder=False)
     old = open_run(workdir).config
@@ -175,14 +173,3 @@ def _taken_from(old: Config, config: Config) -> Config:
 
 def _is_open(config: Config, key: str) -> bool:
     return attrgetter(key)(config) in (None, "auto")
-
-
-def _with_absolute_paths(tokenizer: TokenizerConfig) -> TokenizerConfig:
-    def absolute(path: str | None) -> str | None:
-        return absolute_name(path) if path else None
-
-    return dataclasses.replace(
-        tokenizer,
-        source_model=absolute(tokenizer.source_model),
-        target_model=absolute(tokenizer.target_model),
-    )

@@ -1,15 +1,15 @@
 """Trains what a config says in a run folder: from text to a trained model."""
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
@@ -230,17 +230,8 @@ def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
     config, alpha = data.config, data.config.tokenizer.sampling_alpha
     share = Share(*process_share(mesh), batch_devices(mesh) * config.train.accumulate)
-
-    def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
-        return batches(
-            data.corpus,
-            data.plan,
-            position,
-            share=share,
-            sampler=SubwordSampler(data.tokenizers, alpha, config.batch.seed) if alpha else None,
-        )
-
-    return batches_from
+    sampler = SubwordSampler(data.tokenizers, alpha, config.batch.seed) if alpha else None
+    return functools.partial(batches, data.corpus, data.plan, share=share, sampler=sampler)
 
 
 def _evaluator(data: _Data, mesh: Mesh) -> Evaluate | None:
