@@ -138,7 +138,7 @@ def test_no_command_shows_the_commands(capsys):
     assert error.value.code == 2
     out, text = capsys.readouterr()
     assert out == "" and "usage: transformer-jax <command> [flags]" in text
-    assert all(f"  {name} " in text for name in COMMANDS)
+    assert all(f"  {name} " in text for name in COMMANDS) and "To begin: " in text
 
 
 def test_recipes_are_listed_with_their_scores(capsys):

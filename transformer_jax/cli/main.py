@@ -73,9 +73,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         prog="transformer-jax",
         usage="%(prog)s <command> [flags]",
         description=__doc__,
-        epilog="\n".join(
-            ["commands:", *(f"  {name:<12}{text}" for name, text in COMMANDS.items())]
-        ),
+        epilog="commands:\n"
+        + "".join(f"  {name:<12}{text}\n" for name, text in COMMANDS.items())
+        + "\nTo begin: transformer-jax train --config=quickstart --workdir=runs/quickstart",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands.add_argument("command", choices=COMMANDS, metavar="command", help="see below")
