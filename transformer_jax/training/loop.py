@@ -30,7 +30,7 @@ from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
-from transformer_jax.training.record import Origin, Record, meta, restore
+from transformer_jax.training.record import NO_EVALUATIONS, Origin, Record, meta, restore
 from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
@@ -96,7 +96,7 @@ def fit(
         mesh = mesh or make_mesh(MeshConfig())
         trainer = Trainer(model, train, mesh)
         to_device = _feeder(mesh, train.accumulate)
-        start, saved, record = 0, None, Record()
+        start, saved, record = 0, None, NO_EVALUATIONS
         checkpoints = None
         if path is not None:
             checkpoints = Checkpoints(path, train.keep_checkpoints, origin.files)

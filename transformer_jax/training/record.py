@@ -29,15 +29,19 @@ class Origin:
 class Record:
     """The evaluations of a run so far."""
 
-    best_bleu: StrictFloat = -1.0
-    best_step: StrictInt = -1
-    evaluations_since_best: StrictInt = 0
+    best_bleu: StrictFloat
+    best_step: StrictInt
+    evaluations_since_best: StrictInt
 
     def with_bleu(self, bleu: float, step: int) -> "Record":
         """The record after one more evaluation."""
         if bleu > self.best_bleu:
-            return Record(bleu, step)
+            return Record(bleu, step, evaluations_since_best=0)
         return replace(self, evaluations_since_best=self.evaluations_since_best + 1)
+
+
+#: Of a run without evaluations. (Without defaults, a record in a file must be complete.)
+NO_EVALUATIONS = Record(best_bleu=-1.0, best_step=-1, evaluations_since_best=0)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def restore(
     """
     step = checkpoints.newest
     if step is None:
-        return 0, None, Record()
+        return 0, None, NO_EVALUATIONS
     check_identity(origin.identity, checkpoints.workdir)
     items, saved = checkpoints.restore(abstract.to_items())
     try:
