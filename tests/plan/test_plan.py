@@ -28,7 +28,7 @@ from transformer_jax.plan.text import as_text
 ROOT = Path(__file__).parents[2]
 STACK = StackConfig(num_layers=1)
 CONFIG = Config(
-    tokenizer=TokenizerConfig(vocab_size=64),
+    tokenizer=TokenizerConfig(vocab_size=64, byte_fallback=False),
     batch=BatchConfig(tokens=256, max_length=16),
     model=ModelConfig(
         d_model=16, d_ff=32, num_heads=4, encoder=STACK, decoder=STACK, max_length=32

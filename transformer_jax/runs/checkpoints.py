@@ -81,7 +81,7 @@ class Checkpoints:
         self.newest: int | None
         self._damaged: list[int]
         self.newest, self._damaged = from_first(self._inspect)
-        self._saving: int | None = None  # the step of the last save
+        self._saving: int | None = None  # the step that `_complete` may seal
         self._failed = False  # whether a save failed
         self._to_note: int | None = None  # a step that `last_checkpoint.json` does not name yet
         self._best = _Best()
@@ -233,6 +233,7 @@ class Checkpoints:
         self._to_note = None
 
     def _cannot_save(self, error: Exception) -> CannotSave:
+        step, self._saving = self._saving, None  # no late thread may complete and seal it
         self._failed, self._to_note = True, None
         self._remove_half_saved()
         try:
@@ -243,7 +244,7 @@ class Checkpoints:
         except Exception:  # a bucket that does not respond raises errors of its own
             earlier = "the earlier ones cannot be listed now"
         return CannotSave(
-            f"cannot save the checkpoint of step {self._saving} in {self.workdir}: "
+            f"cannot save the checkpoint of step {step} in {self.workdir}: "
             f"{first_line(error)}; {earlier}: make room there and start the same command again"
         )
 
