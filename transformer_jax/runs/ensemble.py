@@ -50,7 +50,7 @@ class EnsembleRun(Run):
                 first, other = (getattr(r.tokenizers(), side) for r in (self, run))
                 if first.model != other.model:
                     raise UserError(
-                        f"--workdir={run.path}: its {side} vocabulary is not that of {self.path}; "
+                        f"{run.path}: its {side} vocabulary is not that of {self.path}; "
                         "the models of an ensemble must share theirs"
                     )
 
