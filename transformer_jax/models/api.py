@@ -3,6 +3,7 @@
 `config` is static (hashable): `jax.jit(apply, static_argnums=0)`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from flax import linen as nn
 
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.vocabulary import BOS_ID
 
@@ -27,7 +29,20 @@ State = Any
 def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     ids = jnp.zeros((1, 2), jnp.int32)
     mask = jnp.ones((1, 2), bool)
-    return Transformer(config).init(key, ids, mask, ids, mask)["params"]
+    params = Transformer(config).init(key, ids, mask, ids, mask)["params"]
+    return params | config.adapter.init(key, params)
+
+
+def _variables(config: ModelConfig, params: Params) -> dict[str, Params]:
+    return {"params": config.adapter.merge(params)}
+
+
+def merge_adapter(config: ModelConfig, params: Params) -> tuple[ModelConfig, Params]:
+    """The same model without an adapter: what it added is in the parameters.
+
+    Without an adapter, the model as it is.
+    """
+    return dataclasses.replace(config, adapter=NoAdapter()), config.adapter.merge(params)
 
 
 def init(config: ModelConfig, key: jax.Array) -> Params:
@@ -79,7 +94,7 @@ def apply(
         rng: the dropout key; without one, nothing is dropped.
     """
     return Transformer(config).apply(
-        {"params": params},
+        _variables(config, params),
         source_BS,
         source_mask_BS,
         target_in_BT,
@@ -104,7 +119,7 @@ def loss(
     """
     mask_BT = batch["target_mask"]
     loss_sum, nll_sum = Transformer(config).apply(
-        {"params": params},
+        _variables(config, params),
         batch["source"],
         batch["source_mask"],
         shift_right(batch["target"]),
@@ -133,7 +148,12 @@ def encode(
         [B] and never change; those of `state` lead with [B, Z] and follow the beams.
     """
     return Transformer(config).apply(
-        {"params": params}, source_BS, source_mask_BS, max_length, beam_size, method="encode"
+        _variables(config, params),
+        source_BS,
+        source_mask_BS,
+        max_length,
+        beam_size,
+        method="encode",
     )
 
 
@@ -157,7 +177,7 @@ def decode_step(
         logits [B, Z, V] in float32 and the next state, of the same structure.
     """
     return Transformer(config).apply(
-        {"params": params}, tokens_BZ, position, state, sentence, method="decode_step"
+        _variables(config, params), tokens_BZ, position, state, sentence, method="decode_step"
     )
 
 

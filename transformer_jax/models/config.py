@@ -24,6 +24,7 @@ from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.base import NOT_CROSS, CrossMixerConfig, MixerConfig, MixerContext
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.lora import ADAPTERS, Adapter, NoAdapter
 from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
@@ -92,6 +93,7 @@ class ModelConfig:
     output_bias: bool = False  #: a learned number for each target piece, added to its logit
     start_id: NonNegativeInt = BOS_ID  #: the target piece whose embedding the decoder reads for BOS
     unused_ids: tuple[NonNegativeInt, ...] = ()  #: target ids that are never predicted
+    adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
     dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Float = "float32"
