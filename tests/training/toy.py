@@ -55,6 +55,8 @@ def batches_from(position: int) -> Iterator[dict[str, np.ndarray]]:
 class Numbers:
     """A tokenizer: text is ids, written out."""
 
+    prefix = ()
+
     def encode(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]
 
