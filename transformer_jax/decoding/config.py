@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 from pydantic import FiniteFloat, PositiveInt
@@ -38,6 +38,9 @@ class DecodeConfig:
     repetition_penalty: Annotated[FiniteFloat, Gt(0)] = (
         1.0  #: pieces that occurred: their logits are divided by it if positive, else multiplied
     )
+    mbr: Literal["pairwise", "aggregate"] | None = (
+        None  #: rank a sentence's translations by their mean chrF against all of them
+    )
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
     @property
@@ -53,4 +56,4 @@ class DecodeConfig:
 
 def while_training(config: DecodeConfig) -> DecodeConfig:
     """How the validation set is translated between training steps: quickly."""
-    return replace(config, method=Greedy(), batch_size=64)
+    return replace(config, method=Greedy(), mbr=None, batch_size=64)

@@ -7,7 +7,7 @@ what is computed for a sentence.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ from transformer_jax.parallel.mesh import (
     replicated,
 )
 from transformer_jax.translation.ensemble import Ensemble
+from transformer_jax.translation.mbr import mbr_scores
 from transformer_jax.translation.model_calls import (
     Pairs,
     Sources,
@@ -56,7 +57,7 @@ class Translation:
     """One translation of a sentence."""
 
     text: str  #: one line
-    score: float  #: what it was ranked by: log_prob / length penalty
+    score: float  #: what it was ranked by: log_prob / length penalty, or the mean chrF of mbr
     log_prob: float  #: log p(target | source, prefix) in nats, EOS included, as searched
     tokens: tuple[int, ...]  #: target ids, prefix and EOS included
 
@@ -179,6 +180,13 @@ class Translator:
         began = time.perf_counter()
         config = override(self.decode_config, overrides, prefix="decode.")
         limit = self._limit(config)
+        if config.mbr:
+            if config.method.num_hypotheses == 1:
+                raise UserError(
+                    f"decode.mbr={config.mbr} compares several translations of a sentence, and the "
+                    "method finds one: try method='sample(num_samples=64, epsilon=0.02)'"
+                )
+            mbr_scores([], config.mbr)  # fails now if it cannot be computed
         prefixes = self._prefixes(target_prefix, config, len(sources))
         forced = any(prefixes)
         rows, num_cut = [], 0
@@ -231,8 +239,11 @@ class Translator:
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
             on_host = jax.tree.map(np.asarray, hypotheses)
-            for place, row in enumerate(batch):
-                translations[row.number] = self._texts(on_host, place)
+            found = [self._texts(on_host, place) for place in range(len(batch))]
+            if config.mbr:
+                found = _by_mbr(found, config.mbr)
+            for row, each in zip(batch, found, strict=True):
+                translations[row.number] = each
             if progress:
                 progress(len(batch))
 
@@ -423,6 +434,16 @@ class Translator:
 
     def _limit(self, config: DecodeConfig) -> int:
         return min(config.max_source_length, self.model_config.max_length)
+
+
+def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]]:
+    """The translations of each sentence, scored and sorted by minimum Bayes risk."""
+    all_scores = mbr_scores([[each.text for each in sentence] for sentence in found], kind)
+    ranked = [
+        [replace(each, score=score) for each, score in zip(sentence, scores, strict=True)]
+        for sentence, scores in zip(found, all_scores, strict=True)
+    ]
+    return [sorted(sentence, key=lambda each: -each.score) for sentence in ranked]
 
 
 def _laid_out(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh) -> Any:

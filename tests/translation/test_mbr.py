@@ -1,0 +1,99 @@
+"""Minimum Bayes risk, against sacrebleu and against counts of n-grams."""
+
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import CHRF
+
+from tests.oracles import need
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import while_training
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.errors import UserError
+from transformer_jax.translation.mbr import mbr_scores
+
+
+@pytest.fixture
+def fastchrf():
+    return need("fastchrf")
+
+
+def texts(seed: int) -> list[str]:
+    rng = np.random.default_rng(seed)
+    words = ["the", "dog", ",", "sees", "a", "big", "cat", ".", "über", "grün"]
+    drawn = [" ".join(rng.choice(words, size=rng.integers(1, 9))) for _ in range(9)]
+    return [*drawn, drawn[0], "a", ""]
+
+
+def chrf_of_counts(hypothesis: str, references: list[str]) -> float:
+    """chrF against the mean n-gram counts of the references, by the definition."""
+
+    def counts(text: str, n: int) -> Counter:
+        text = "".join(text.split())
+        return Counter(text[i : i + n] for i in range(len(text) - n + 1))
+
+    precisions, recalls = [], []
+    for n in range(1, 7):
+        mean: Counter = Counter()
+        for reference in references:
+            for ngram, count in counts(reference, n).items():
+                mean[ngram] += count / len(references)
+        own = counts(hypothesis, n)
+        common = sum(min(count, mean[ngram]) for ngram, count in own.items())
+        if own and mean:
+            precisions.append(common / sum(own.values()))
+            recalls.append(common / sum(mean.values()))
+    precision, recall = np.mean(precisions or [0.0]), np.mean(recalls or [0.0])
+    return 100 * 5 * precision * recall / (4 * precision + recall) if precision else 0.0
+
+
+def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
+    sentences = [texts(0), texts(1)[:4]]
+    metric = CHRF()
+    for found, hypotheses in zip(mbr_scores(sentences, "pairwise"), sentences, strict=True):
+        expected = [
+            np.mean([metric.sentence_score(one, [other]).score for other in hypotheses])
+            for one in hypotheses
+        ]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_aggregate_compares_with_the_mean_counts(fastchrf):
+    hypotheses = texts(2)
+    (found,) = mbr_scores([hypotheses], "aggregate")
+    expected = [chrf_of_counts(hypothesis, hypotheses) for hypothesis in hypotheses]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", [Beam(4), Sample(8, temperature=1.5)])
+@pytest.mark.parametrize("kind", ["pairwise", "aggregate"])
+def test_translations_are_ranked_by_mbr(make_translator, fastchrf, method, kind):
+    translator = make_translator(sharpness=2.0, method=method)
+    sources = ["abcdefg", "", "hello there"]
+    plain = translator.decode(sources).translations
+    ranked = translator.decode(sources, mbr=kind).translations
+    assert ranked[1] == plain[1]
+    for before, after in zip(plain[::2], ranked[::2], strict=True):
+        assert sorted(t.tokens for t in before) == sorted(t.tokens for t in after)
+        (scores,) = mbr_scores([[t.text for t in before]], kind)
+        assert [t.score for t in after] == sorted(scores, reverse=True)
+        by_text = dict(zip([t.text for t in before], scores, strict=True))
+        assert all(t.score == by_text[t.text] for t in after)
+    assert translator.translate(sources, mbr=kind) == [found[0].text for found in ranked]
+
+
+def test_one_translation_is_refused(make_translator):
+    with pytest.raises(UserError, match="decode.mbr=pairwise compares several translations"):
+        make_translator(method=Greedy()).translate(["abc"], mbr="pairwise")
+    config = make_translator(mbr="aggregate").decode_config
+    assert while_training(config).mbr is None
+
+
+def test_without_fastchrf_nothing_is_translated(make_translator, monkeypatch, copy_model):
+    monkeypatch.setitem(sys.modules, "fastchrf", None)
+    with pytest.raises(UserError, match=r"pip install 'transformer-jax\[mbr\]'"):
+        make_translator().translate(["abc"], mbr="aggregate")
+    assert not copy_model.shapes
