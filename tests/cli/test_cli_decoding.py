@@ -127,10 +127,12 @@ def test_eval_prints_one_json_object_alone(run_folder, command):
         f"--reference={text / 'test.de'}",
         "--checkpoint=5",
         f"--baseline={folder / 'translations' / 'test.best.txt'}",
+        "--lowercase",
     )
     assert status == 0
     assert "against" in out
     assert "chrF2++" in out
+    assert "BLEU-lc" in out
     scores = json.loads((folder / "scores.json").read_text())
     assert set(scores) == {"test.best", "test.en.5"}
     assert scores["test.en.5"]["scores"]["bleu"] == report["scores"]["bleu"]

@@ -34,6 +34,20 @@ def test_scores_are_cased_and_over_the_corpus():
     assert corpus_scores([same[0], ""], same)["bleu"].score < 60
 
 
+def test_lower_cased_bleu_is_beside_the_cased_one():
+    hypotheses, references = ["das IST ein satz .", "Noch Ein satz"], ["Das ist ein Satz .", "Noch"]
+    cased = corpus_scores(hypotheses, references)
+    scores = corpus_scores(hypotheses, references, lowercase=True)
+    assert list(scores) == ["bleu", "bleu_lc", "chrf"]
+    assert {key: scores[key] for key in cased} == cased
+    lower = [[text.lower() for text in texts] for texts in (hypotheses, references)]
+    assert scores["bleu_lc"].score == corpus_scores(*lower)["bleu"].score > scores["bleu"].score
+    assert scores["bleu_lc"].name == "BLEU-lc" and "case:lc" in scores["bleu_lc"].signature
+    both = compare(hypotheses, references, references, lowercase=True, num_samples=20)
+    assert both["bleu_lc"].score == scores["bleu_lc"].score != both["bleu"].score
+    assert both["bleu"] == compare(hypotheses, references, references, num_samples=20)["bleu"]
+
+
 def test_chinese_is_cut_into_characters():
     scores = corpus_scores(["这是一句话"], ["这是两句话"], target_language="zh")
     assert "tok:zh" in scores["bleu"].signature

@@ -36,6 +36,7 @@ def add_arguments(parser: Parser) -> None:
     add("--reference", metavar="FILE", help="the reference translation of --source")
     add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
     add("--ter", action="store_true", help="also report TER")
+    add("--lowercase", action="store_true", help="also report BLEU in lower case")
     add("--json", action="store_true", help="print one JSON object on standard output, alone")
     add_process_arguments(parser)
 
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
             checkpoint=args.checkpoint,
             baseline=None if args.baseline is None else list(read_lines(args.baseline)),
             ter=args.ter,
+            lowercase=args.lowercase,
             progress=True,
             **overrides,
         )

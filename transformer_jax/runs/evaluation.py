@@ -82,6 +82,7 @@ def evaluate(
     name: str | None = None,
     baseline: Sequence[str] | None = None,
     ter: bool = False,
+    lowercase: bool = False,
     progress: bool = False,
     **overrides: Any,
 ) -> Report | None:
@@ -98,6 +99,7 @@ def evaluate(
         name: the name of the set; default: the split, or `pairs`.
         baseline: other translations of the sources, to compare by paired bootstrap.
         ter: also compute TER.
+        lowercase: also compute BLEU in lower case.
         progress: draw a progress bar.
         **overrides: fields of `DecodeConfig`, in place of the run's own.
 
@@ -115,7 +117,7 @@ def evaluate(
             f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
         )
     source_language, target_language = run.config.data.languages
-    options: Any = {"target_language": target_language, "ter": ter}
+    options: Any = {"target_language": target_language, "ter": ter, "lowercase": lowercase}
     make_metrics(**options)
     run.scores()
     mesh = decoding_mesh(run.config.mesh, jax.devices())

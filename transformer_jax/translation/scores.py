@@ -14,7 +14,7 @@ from transformer_jax.errors import UserError
 class Score:
     """A corpus score; BLEU, chrF++ and TER are all out of 100, and a low TER is a good one."""
 
-    name: str  #: sacrebleu's, such as "chrF2++"
+    name: str  #: sacrebleu's, such as "chrF2++", or "BLEU-lc"
     score: float
     signature: str  #: says how the score was computed; report it with the score
 
@@ -47,8 +47,16 @@ _OWN_TOKENIZER = {
 }
 
 
-def make_metrics(*, target_language: str = "", ter: bool = False) -> dict[str, Any]:
+#: The names of metrics that sacrebleu gives another one's name.
+_NAMES = {"bleu_lc": "BLEU-lc"}
+
+
+def make_metrics(
+    *, target_language: str = "", ter: bool = False, lowercase: bool = False
+) -> dict[str, Any]:
     """Sacrebleu's metrics by key: bleu, chrf (chrF++, that is word order 2) and, on request, ter.
+
+    With `lowercase` there is also bleu_lc, BLEU of both sides in lower case.
 
     BLEU is cased and on detokenised text, tokenised as sacrebleu does by default for the
     target language ("13a", but by characters in Chinese, by MeCab in Japanese and Korean). What
@@ -62,13 +70,15 @@ def make_metrics(*, target_language: str = "", ter: bool = False) -> dict[str, A
 
     language = _OWN_TOKENIZER.get(re.split("[-_]", target_language.lower())[0], "")
     try:
-        bleu = BLEU(trg_lang=language)
+        metrics = {"bleu": BLEU(trg_lang=language)}
+        if lowercase:
+            metrics["bleu_lc"] = BLEU(trg_lang=language, lowercase=True)
     except (ImportError, RuntimeError) as error:
         raise UserError(
             f"BLEU for target language {target_language} needs its tokenizer: ./run setup "
             f"{language}, or pip install 'sacrebleu[{language}]'"
         ) from error
-    metrics = {"bleu": bleu, "chrf": CHRF(word_order=2)}
+    metrics["chrf"] = CHRF(word_order=2)
     if ter:
         metrics["ter"] = TER()
     return metrics
@@ -80,6 +90,7 @@ def corpus_scores(
     *,
     target_language: str = "",
     ter: bool = False,
+    lowercase: bool = False,
 ) -> dict[str, Score]:
     """Scores of translations against one reference each, by key (see `make_metrics`).
 
@@ -88,9 +99,11 @@ def corpus_scores(
     """
     _check_lengths(hypotheses, references, "translations")
     scores = {}
-    for key, metric in make_metrics(target_language=target_language, ter=ter).items():
+    metrics = make_metrics(target_language=target_language, ter=ter, lowercase=lowercase)
+    for key, metric in metrics.items():
         result = metric.corpus_score(list(hypotheses), [list(references)])
-        scores[key] = Score(result.name, result.score, str(metric.get_signature()))
+        name = _NAMES.get(key, result.name)
+        scores[key] = Score(name, result.score, str(metric.get_signature()))
     return scores
 
 
@@ -101,6 +114,7 @@ def compare(
     *,
     target_language: str = "",
     ter: bool = False,
+    lowercase: bool = False,
     num_samples: int = 1000,
 ) -> dict[str, Comparison]:
     """Paired bootstrap of the translations against a baseline's, by sacrebleu's own code.
@@ -112,30 +126,31 @@ def compare(
 
     _check_lengths(hypotheses, references, "translations")
     _check_lengths(baseline, references, "baseline translations")
-    metrics = make_metrics(target_language=target_language, ter=ter)
-    signatures, results = PairedTest(
-        [("baseline", list(baseline)), ("system", list(hypotheses))],
-        metrics,
-        references=[list(references)],
-        test_type="bs",
-        n_samples=num_samples,
-    )()
-    # sacrebleu keys its results by the metrics' own names, in the order they were given.
-    names = [name for name in results if name != "System"]
-    return {
-        key: Comparison(
-            name=name,
-            score=float(results[name][1].score),
-            baseline_score=float(results[name][0].score),
-            p_value=float(results[name][1].p_value),
-            mean=float(results[name][1].mean),
-            confidence=float(results[name][1].ci),
-            baseline_mean=float(results[name][0].mean),
-            baseline_confidence=float(results[name][0].ci),
-            signature=str(signatures[name]),
+    metrics = make_metrics(target_language=target_language, ter=ter, lowercase=lowercase)
+    comparisons = {}
+    # One by one: sacrebleu keys its results by the metrics' own names, and two are called BLEU.
+    for key, metric in metrics.items():
+        signatures, results = PairedTest(
+            [("baseline", list(baseline)), ("system", list(hypotheses))],
+            {key: metric},
+            references=[list(references)],
+            test_type="bs",
+            n_samples=num_samples,
+        )()
+        ((name, signature),) = signatures.items()
+        baseline_result, result = results[name]
+        comparisons[key] = Comparison(
+            name=_NAMES.get(key, name),
+            score=float(result.score),
+            baseline_score=float(baseline_result.score),
+            p_value=float(result.p_value),
+            mean=float(result.mean),
+            confidence=float(result.ci),
+            baseline_mean=float(baseline_result.mean),
+            baseline_confidence=float(baseline_result.ci),
+            signature=str(signature),
         )
-        for key, name in zip(metrics, names, strict=True)
-    }
+    return comparisons
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[str], what: str) -> None:
