@@ -36,6 +36,7 @@ FLOORS = {
     "recipes": 7,
     "translation": 7,
     "runs": 8,
+    "interop": 9,
     "training": 9,
     "plan": 10,
     "viewing": 10,

@@ -30,6 +30,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.decoding.greedy import Greedy
     from transformer_jax.decoding.sample import Sample
     from transformer_jax.errors import UserError
+    from transformer_jax.interop.import_model import import_model
     from transformer_jax.layers.feed_forward import Glu, Mlp
     from transformer_jax.layers.norms import LayerNorm, RMSNorm
     from transformer_jax.mixers.bigbird import BigBird

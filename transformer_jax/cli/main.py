@@ -19,6 +19,7 @@ COMMANDS = {
     "eval": "score a run's translations of a test set (BLEU, chrF++)",
     "translate": "translate standard input line by line",
     "score": "log-probability of given translations",
+    "import": "make a run folder out of a published model, such as one of OPUS-MT",
     "inspect": "draw where every layer and head attends in a sentence pair",
 }
 

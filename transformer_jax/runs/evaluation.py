@@ -116,7 +116,9 @@ def evaluate(
         raise UserError(
             f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
         )
-    source_language, target_language = run.config.data.languages
+    # Those of an imported model are set without any training text, or not known at all.
+    source_language = run.config.data.source_language or "unknown"
+    target_language = run.config.data.target_language or "unknown"
     options: Any = {"target_language": target_language, "ter": ter, "lowercase": lowercase}
     make_metrics(**options)
     run.scores()

@@ -1,0 +1,108 @@
+"""`transformer-jax import`, and the run folder it makes in the other commands."""
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.interop.published import CASES
+from tests.malformed.harness import command, contents
+from tests.oracles import need
+from transformer_jax.cli.main import main
+from transformer_jax.runs.folder import open_run
+
+need("torch")
+need("transformers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("marian")
+    CASES["marian"].build(path)
+    return path
+
+
+def test_an_imported_model_translates_and_scores(folder, tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    assert main(["import", f"--from={folder}", f"--workdir={run}"]) == 0
+    assert capsys.readouterr().out == f"{run}\n"
+    opened = open_run(run)
+    data = opened.config.data
+    assert (data.source_language, data.target_language) == ("en", "de")
+    assert opened.config.decode.method.beam_size == 4
+    (want,) = opened.translator().translate(["the dog"])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n\n")))
+    assert main(["translate", f"--workdir={run}"]) == 0
+    assert capsys.readouterr().out == f"{want}\n\n"
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("the dog\n")
+    pair = [f"--{side}={tmp_path / side}" for side in ("source", "target")]
+    assert main(["score", f"--workdir={run}", *pair]) == 0
+    score = float(capsys.readouterr().out)
+    files = [f"--source={tmp_path / 'source'}", f"--reference={tmp_path / 'target'}"]
+    assert main(["eval", f"--workdir={run}", *files]) == 0
+    assert "BLEU" in capsys.readouterr().out
+    np.testing.assert_allclose(score, opened.translator().score(["the dog"], ["the dog"])[0], 1e-4)
+
+
+def test_a_run_is_not_overwritten(folder, tmp_path):
+    run = tmp_path / "run"
+    assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
+    before = contents(run)
+    status, line = command("import", f"--from={folder}", f"--workdir={run}")
+    assert status == 2 and "holds a run already; use another folder" in line
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model_type", "bloom", "model_type='bloom' cannot be expressed; only 'marian'"),
+        ("normalize_before", True, "normalize_before=True cannot be expressed; only False"),
+        ("activation_function", "mish", "activation_function='mish' cannot be expressed"),
+        ("encoder_ffn_dim", 64, "encoder_ffn_dim=64 and decoder_ffn_dim=32 must be equal"),
+        ("d_model", 32, "model.shared.weight has the shape [102, 16], but [102, 32] follows"),
+        ("d_model", "16", "d_model='16' is not of type int"),
+        ("decoder_layers", 1, "nothing in this architecture reads the tensors model.decoder"),
+        ("decoder_layers", 3, "model.decoder.layers.2.self_attn.q_proj.weight is missing"),
+        ("vocab_size", 5, "has ids up to"),
+        ("pad_token_id", None, "pad_token_id is missing"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused_by_name(folder, tmp_path, key, value, message):
+    changed = tmp_path / "folder"
+    shutil.copytree(folder, changed)
+    config = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps(config | {key: value}))
+    status, line = command("import", f"--from={changed}", f"--workdir={tmp_path / 'run'}")
+    assert status == 2 and message in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "config.json: cannot be read (No such file or directory)"),
+        ("config.json", b"{", "config.json: not valid JSON"),
+        ("config.json", b"[]", "config.json: not a JSON object"),
+        ("model.safetensors", None, "no weights here"),
+        ("model.safetensors", b"abc", "model.safetensors: not a safetensors file"),
+        ("source.spm", None, "source.spm is missing, the SentencePiece model"),
+        ("target.spm", b"abc", "the target tokenizer is not a SentencePiece model"),
+        ("vocab.json", None, "vocab.json: missing, or not the ids of pieces"),
+        ("vocab.json", b'{"a": "b"}', "vocab.json: missing, or not the ids of pieces"),
+        ("vocab.json", b'{"a": 1}', "vocab.json: has no piece <unk>"),
+        ("generation_config.json", b'{"num_beams": 0}', "num_beams=0 must be above 0"),
+    ],
+)
+def test_a_damaged_folder_is_refused(folder, tmp_path, name, content, message):
+    changed = tmp_path / "folder"
+    shutil.copytree(folder, changed)
+    (changed / name).unlink(missing_ok=True)
+    if content is not None:
+        (changed / name).write_bytes(content)
+    status, line = command("import", f"--from={changed}", f"--workdir={tmp_path / 'run'}")
+    assert status == 2 and message in line
+    assert not (tmp_path / "run").exists()

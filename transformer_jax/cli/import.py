@@ -1,0 +1,40 @@
+"""Makes a run folder out of a downloaded model: Marian (OPUS-MT) and others of Transformers.
+
+    transformer-jax import --from=opus-mt-en-de --workdir=runs/en-de
+
+The folder holds the files as they are published: config.json, the weights, the SentencePiece
+models. Nothing in them is executed. The run folder is like any other: it can be used, scored and
+trained further.
+"""
+
+import argparse
+
+from transformer_jax.cli.flags import Parser
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax import`."""
+    parser.add_argument(
+        "--from", required=True, dest="folder", metavar="FOLDER", help="the downloaded model"
+    )
+    parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder to write")
+    for side, what in (("source", "translate from"), ("target", "translate into")):
+        parser.add_argument(
+            f"--{side}_language",
+            metavar="CODE",
+            help=f"language to {what}, as the model spells it; some families need it",
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Imports and prints the run folder."""
+    from transformer_jax.interop.import_model import import_model
+
+    imported = import_model(
+        args.folder,
+        args.workdir,
+        source_language=args.source_language,
+        target_language=args.target_language,
+    )
+    print(imported.path)
+    return 0

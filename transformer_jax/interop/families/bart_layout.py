@@ -1,0 +1,112 @@
+"""The layers that Marian, M2M100 and mBART share in Transformers: names, and the config's keys."""
+
+from typing import Any, Literal
+
+from transformer_jax.errors import UserError
+from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.tables import TRANSPOSED, Shape, Tensor
+from transformer_jax.layers.feed_forward import Activation, Mlp
+from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.base import PositionConfig
+
+#: Transformers' names of activations.
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+#: Our projections and theirs.
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+
+
+def bart_config(
+    settings: Settings,
+    *,
+    position: PositionConfig,
+    norm_placement: Literal["pre", "post"],
+    **more: Any,
+) -> ModelConfig:
+    """The model that `config.json` describes; `more` are further options.
+
+    Raises:
+        UserError: a key is missing, or what it says cannot be expressed.
+    """
+    for ours in ("ffn_dim", "attention_heads"):
+        encoder, decoder = (settings.number(f"{stack}_{ours}") for stack in ("encoder", "decoder"))
+        if encoder != decoder:
+            raise UserError(
+                f"{settings.origin}: encoder_{ours}={encoder} and decoder_{ours}={decoder} must "
+                "be equal"
+            )
+    d_model, heads = settings.number("d_model"), settings.number("encoder_attention_heads")
+    attention_dropout = settings.get("attention_dropout", float, 0.0)
+    scaled = settings.get("scale_embedding", bool, False)
+
+    def stack(name: str) -> StackConfig:
+        layers = settings.number(f"{name}_layers")
+        return StackConfig(
+            num_layers=layers, mixers=(Full(dropout_rate=attention_dropout),), position=position
+        )
+
+    return ModelConfig(
+        d_model=d_model,
+        d_ff=settings.number("encoder_ffn_dim"),
+        num_heads=heads,
+        encoder=stack("encoder"),
+        decoder=stack("decoder"),
+        cross=FullCross(dropout_rate=attention_dropout),
+        norm=LayerNorm(epsilon=1e-5),
+        norm_placement=norm_placement,
+        feed_forward=Mlp(
+            activation=settings.choose("activation_function", ACTIVATIONS),
+            dropout_rate=settings.get("activation_dropout", float, 0.0),
+        ),
+        embedding_scale=None if scaled else 1.0,
+        dropout_rate=settings.get("dropout", float, 0.0),
+        max_length=settings.number("max_position_embeddings"),
+        **more,
+    )
+
+
+def bart_layers(model: ModelConfig) -> tuple[list[Tensor], dict[str, Shape]]:
+    """(the tensors of both stacks without embeddings and positions; those without effect).
+
+    A bias of the keys adds the same number to all scores of a query, so it has no effect.
+    """
+    tensors: list[Tensor] = []
+    zeros: dict[str, Shape] = {}
+
+    def dense(path: str, name: str) -> None:
+        tensors.append(Tensor(f"{path}/kernel", (f"{name}.weight",), TRANSPOSED))
+        if path.endswith("/key"):
+            zeros[f"{name}.bias"] = (model.d_model,)
+        else:
+            tensors.append(Tensor(f"{path}/bias", (f"{name}.bias",)))
+
+    def norm(path: str, name: str) -> None:
+        tensors.append(Tensor(f"{path}/scale", (f"{name}.weight",)))
+        tensors.append(Tensor(f"{path}/bias", (f"{name}.bias",)))
+
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i in range(stack.num_layers):
+            block, layer = f"{side}/blocks_{i}", f"model.{side}.layers.{i}"
+            attentions = {"mixer": "self_attn"}
+            if side == "decoder":
+                attentions["cross"] = "encoder_attn"
+            for ours, theirs in attentions.items():
+                for projection, proj in _PROJECTIONS.items():
+                    dense(f"{block}/{ours}/heads/{projection}", f"{layer}.{theirs}.{proj}")
+                norm(f"{block}/{ours}_residual/norm", f"{layer}.{theirs}_layer_norm")
+            dense(f"{block}/feed_forward/up", f"{layer}.fc1")
+            dense(f"{block}/feed_forward/down", f"{layer}.fc2")
+            norm(f"{block}/feed_forward_residual/norm", f"{layer}.final_layer_norm")
+        if model.embedding_norm:
+            norm(f"{side}/first_norm", f"model.{side}.layernorm_embedding")
+        if model.norm_placement == "pre":
+            norm(f"{side}/last_norm", f"model.{side}.layer_norm")
+    return tensors, zeros

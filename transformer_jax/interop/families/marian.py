@@ -1,0 +1,102 @@
+"""Marian, the models of OPUS-MT (Junczys-Dowmunt et al. 2018, arXiv:1804.00344).
+
+The paper's model with another layout of its sinusoids, a bias of the logits, and one vocabulary
+for both languages or one for each. The decoder starts with the padding piece, whose embedding is
+zero and which is never predicted. A multilingual model reads the target language from a tag at
+the start of the source, `>>deu<<`, which is an ordinary piece of its vocabulary.
+"""
+
+from transformer_jax.errors import UserError
+from transformer_jax.interop.families.bart_layout import bart_config, bart_layers
+from transformer_jax.interop.families.base import (
+    Languages,
+    ModelFolder,
+    Published,
+    embeddings,
+    make_tokenizers,
+    never_predicted,
+)
+from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.tables import AS_ROW, Table, Tensor, chain, rows
+from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
+from transformer_jax.positions.sinusoidal import Sinusoidal
+
+#: Keys of older `config.json` that say how a model of the family differs from the others.
+_FIXED = {
+    "add_final_layer_norm": False,
+    "extra_pos_embeddings": 0,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "static_position_embeddings": True,
+}
+
+
+def marian(folder: ModelFolder, languages: Languages) -> Published:
+    """A folder of `MarianMTModel`."""
+    config = folder.config
+    for key, value in _FIXED.items():
+        config.need(key, value)
+    tokenizer = Settings(
+        str(folder.path / "tokenizer_config.json"), folder.json("tokenizer_config.json")
+    )
+    separate = tokenizer.get("separate_vocabs", bool, False)
+    source_ids = folder.piece_ids("vocab.json")
+    target_ids = folder.piece_ids("target_vocab.json") if separate else source_ids
+    source_size = config.number("vocab_size")
+    target_size = config.number("decoder_vocab_size", source_size) if separate else source_size
+    pad, eos = config.get("pad_token_id", int), config.get("eos_token_id", int)
+
+    def arranged(ids: dict[str, int], size: int, origin: str) -> Arrangement:
+        if max(ids.values()) >= size:
+            raise UserError(f"{origin}: has ids up to {max(ids.values())}, the model {size} pieces")
+        if "<unk>" not in ids:
+            raise UserError(f"{origin}: has no piece <unk>")
+        own_pad = ids.get("<pad>", pad)
+        return arrange(size, pad=own_pad, eos=eos, unk=ids["<unk>"], bos=None, origin=origin)
+
+    source = arranged(source_ids, source_size, str(folder.path / "vocab.json"))
+    target = source
+    if separate:
+        target = arranged(target_ids, target_size, str(folder.path / "target_vocab.json"))
+    tie, tensors = embeddings(
+        folder.weights,
+        (source, ("model.shared.weight", "model.encoder.embed_tokens.weight")),
+        (target, ("model.shared.weight", "model.decoder.embed_tokens.weight")),
+        ("lm_head.weight",),
+    )
+    model = bart_config(
+        config,
+        position=Sinusoidal(form="halves"),
+        norm_placement="post",
+        source_vocab_size=len(source.order),
+        target_vocab_size=len(target.order),
+        tie_embeddings=tie,
+        output_bias=True,
+        start_id=target.ours(config.get("decoder_start_token_id", int, pad)),
+        unused_ids=unused(target, target_ids, never_predicted(folder.generation)),
+    )
+    layers, zeros = bart_layers(model)
+    bias = Tensor("output_bias/bias", ("final_logits_bias",), chain(AS_ROW, rows(target.order)))
+    stacks = ("encoder", "decoder")
+    return Published(
+        model,
+        Table(
+            [*tensors, *layers, bias],
+            zeros,
+            ignored=[f"model.{stack}.embed_positions.weight" for stack in stacks],
+        ),
+        make_tokenizers(
+            (
+                folder.content("source.spm"),
+                vocabulary(source, source_ids, marked_tags=True),
+            ),
+            (
+                folder.content("target.spm"),
+                vocabulary(target, target_ids, marked_tags=True),
+            ),
+        ),
+        Languages(
+            languages.source or tokenizer.get("source_lang", str, None),
+            languages.target or tokenizer.get("target_lang", str, None),
+        ),
+    )

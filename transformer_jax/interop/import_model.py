@@ -1,0 +1,112 @@
+"""Makes a run folder out of a published model."""
+
+import os
+from pathlib import Path
+
+from transformer_jax.config import Config, TrainConfig, to_json
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
+from transformer_jax.interop.families.base import Languages, ModelFolder, Published, search
+from transformer_jax.interop.families.registry import FAMILIES
+from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.weights import read_json, read_weights
+from transformer_jax.models.api import Params
+from transformer_jax.models.config import check_model_config
+from transformer_jax.paths import as_path, write_whole
+from transformer_jax.runs.checkpoints import Checkpoints
+from transformer_jax.runs.folder import Run
+
+
+def import_model(
+    folder: str | os.PathLike[str],
+    workdir: str | os.PathLike[str],
+    *,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Run:
+    """Writes a run folder with the weights, the tokenizers and the config of a published model.
+
+    Args:
+        folder: the downloaded files: `config.json`, weights, the SentencePiece models and what
+            numbers their pieces.
+        workdir: the run folder to write; must not hold a run.
+        source_language: as the model spells it, such as `eng_Latn`; needed by families with
+            language tokens.
+        target_language: the same.
+
+    Raises:
+        UserError: a file is missing or damaged, the architecture cannot be expressed, or there is
+            a run in `workdir`. Nothing is written then.
+    """
+    run = as_path(workdir)
+    if (run / "config.json").exists() or (run / "checkpoints").exists():
+        raise UserError(f"--workdir={workdir}: holds a run already; use another folder")
+    languages = Languages(source_language, target_language)
+    found = open_folder(folder)
+    published = read_model(found, languages)
+    params = published.table.to_params(published.model, found.weights)
+    config = _config(published, found)
+    tokenizers = published.tokenizers
+    run.mkdir(parents=True, exist_ok=True)
+    tokenizers.save(run / "tokenizer")
+    _save(run, params, {f"tokenizer/{name}": x for name, x in tokenizers.files().items()})
+    write_whole(run / "config.json", to_json(config).encode())
+    return Run(run, config)
+
+
+def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
+    """The files of a published model; the weights are read when they are asked for.
+
+    Raises:
+        UserError: there is no `config.json`, or there are no weights that can be read.
+    """
+    path = Path(folder)
+    config = read_json(path / "config.json")
+    generation = path / "generation_config.json"
+    if generation.is_file():
+        searching = Settings(str(generation), read_json(generation))
+    else:
+        searching = Settings(str(path / "config.json"), config)
+    return ModelFolder(
+        path, Settings(str(path / "config.json"), config), searching, read_weights(path)
+    )
+
+
+def read_model(folder: ModelFolder, languages: Languages) -> Published:
+    """The model in our terms, without its parameters.
+
+    Raises:
+        UserError: no family reads it, or it cannot be expressed.
+    """
+    family = folder.config.choose("model_type", FAMILIES)
+    published = family(folder, languages)
+    check_model_config(published.model)
+    return published
+
+
+def _config(published: Published, folder: ModelFolder) -> Config:
+    model, tokenizers = published.model, published.tokenizers
+    sizes = {tokenizers.source.vocab_size, tokenizers.target.vocab_size}
+    return Config(
+        data=DataConfig(
+            source_language=published.languages.source, target_language=published.languages.target
+        ),
+        tokenizer=TokenizerConfig(
+            joint=tokenizers.joint, vocab_size=sizes.pop() if len(sizes) == 1 else None
+        ),
+        model=model,
+        train=TrainConfig(keep_checkpoints=1),
+        decode=DecodeConfig(
+            method=search(folder.generation), max_source_length=max(2, model.max_length)
+        ),
+    )
+
+
+def _save(run: os.PathLike[str], params: Params, files: dict[str, bytes]) -> None:
+    """Writes the parameters as the checkpoint of step 0."""
+    checkpoints = Checkpoints(as_path(run), keep=1, files=files)
+    try:
+        checkpoints.save(0, {"params": params}, {"identity": {}, "position": 0}, best=False)
+    finally:
+        checkpoints.close()

@@ -1,0 +1,66 @@
+"""The JSON of a model folder, key by key, with refusals that name the key."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from transformer_jax.errors import UserError
+
+T = TypeVar("T")
+
+_REQUIRED: Any = object()
+
+
+class Settings:
+    """The values of one JSON file.
+
+    Args:
+        origin: the file, for messages.
+        values: its content.
+    """
+
+    def __init__(self, origin: str, values: Mapping[str, Any]) -> None:
+        self.origin = origin
+        self._values = values
+
+    def get(self, key: str, kind: type[T], default: Any = _REQUIRED) -> T:
+        """The value of a key; a missing key, or null, has the default.
+
+        Raises:
+            UserError: it is missing and has no default, or is of another kind.
+        """
+        value = self._values.get(key)
+        if value is None:
+            if default is _REQUIRED:
+                raise UserError(f"{self.origin}: the key {key} is missing")
+            return default
+        if kind is float and type(value) is int:
+            return kind(value)  # type: ignore[call-arg]
+        if type(value) is not kind:
+            raise UserError(f"{self.origin}: {key}={value!r} is not of type {kind.__name__}")
+        return value
+
+    def number(self, key: str, default: Any = _REQUIRED) -> int:
+        """A whole number above 0."""
+        value = self.get(key, int, default)
+        if value is not None and value <= 0:
+            raise UserError(f"{self.origin}: {key}={value} must be above 0")
+        return value
+
+    def need(self, key: str, wanted: Any) -> None:
+        """Refuses a key whose value, where it is given, is not the only one that can be used."""
+        if key in self._values and self._values[key] not in (wanted, None):
+            raise UserError(
+                f"{self.origin}: {key}={self._values[key]!r} cannot be expressed; only {wanted!r}"
+            )
+
+    def choose(self, key: str, choices: Mapping[Any, T], default: Any = _REQUIRED) -> T:
+        """The choice that a key makes.
+
+        Raises:
+            UserError: another one.
+        """
+        value = self.get(key, type(next(iter(choices))), default)
+        if value not in choices:
+            listed = ", ".join(map(repr, choices))
+            raise UserError(f"{self.origin}: {key}={value!r} cannot be expressed; only {listed}")
+        return choices[value]

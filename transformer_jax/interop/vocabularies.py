@@ -1,0 +1,83 @@
+"""Published vocabularies under our ids: PAD 0, BOS 1, EOS 2, UNK 3, then all others in order."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from transformer_jax.data.mapped_tokenizer import Vocabulary
+from transformer_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Which of their ids each of ours is.
+
+    Attributes:
+        order: int [V]; their id, or -1 for a BOS that they do not have.
+    """
+
+    order: np.ndarray
+
+    def ours(self, theirs: int) -> int:
+        """Our id for one of theirs."""
+        return int(np.flatnonzero(self.order == theirs)[0])
+
+
+def arrange(
+    size: int, *, pad: int, eos: int, unk: int, bos: int | None, origin: str
+) -> Arrangement:
+    """The arrangement of `size` ids with the given special ones.
+
+    BOS is a row of its own where they have none. Which embedding a decoder starts with is a
+    matter of `ModelConfig.start_id`, so BOS need not be it.
+
+    Raises:
+        UserError: the special ids are not different ones below `size`.
+    """
+    special = [pad, eos, unk] + ([bos] if bos is not None else [])
+    if len(set(special)) < len(special) or not all(0 <= i < size for i in special):
+        raise UserError(
+            f"{origin}: the special ids pad={pad}, bos={bos}, eos={eos}, unk={unk} must be "
+            f"different ones of {size}"
+        )
+    rest = [i for i in range(size) if i not in special]
+    return Arrangement(np.array([pad, -1 if bos is None else bos, eos, unk, *rest]))
+
+
+def vocabulary(
+    arrangement: Arrangement,
+    ids: Mapping[str, int],
+    *,
+    tags: Iterable[str] = (),
+    hidden: Iterable[str] = (),
+    prefix: Iterable[str] = (),
+    marked_tags: bool = False,
+) -> Vocabulary:
+    """Their pieces by our ids; a row without a piece is called `<unused:ID>`.
+
+    Args:
+        arrangement: which of their ids each of ours is.
+        ids: their id of each piece.
+        tags, hidden, prefix, marked_tags: as in `Vocabulary`, but pieces.
+    """
+    names = {i: piece for piece, i in ids.items()}
+    pieces = [names.get(i, f"<unused:{i}>") for i in arrangement.order.tolist()]
+    if arrangement.order[1] < 0:
+        pieces[1] = "<s>" if "<s>" not in ids else "<start>"
+    place = {piece: i for i, piece in enumerate(pieces)}
+    return Vocabulary(
+        tuple(pieces),
+        prefix=tuple(place[piece] for piece in prefix),
+        tags=tuple(place[piece] for piece in tags),
+        marked_tags=marked_tags,
+        hidden=tuple(place[piece] for piece in hidden),
+    )
+
+
+def unused(
+    arrangement: Arrangement, ids: Mapping[str, int], never: Iterable[int]
+) -> tuple[int, ...]:
+    """Our ids that have no piece of theirs, or are among their ids `never`."""
+    known = set(ids.values()) - set(never)
+    return tuple(i for i, theirs in enumerate(arrangement.order.tolist()) if theirs not in known)
