@@ -21,6 +21,8 @@ class DataConfig:
     source_language: str | None = None  #: translate from; none = the file ending (train.en)
     target_language: str | None = None  #: translate into; none = the file ending (train.de)
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
+    terminology: str | None = None  #: lines of source TAB target term to annotate in training text
+    terminology_share: Annotated[float, Field(gt=0, le=1)] = 0.1  #: of the training pairs
     cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property

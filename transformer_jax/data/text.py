@@ -13,6 +13,8 @@ from typing import IO, Self
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, cannot_write, prepare_ids
 from transformer_jax.data.sources.base import SPLITS, Pair, Split, absolute_name
+from transformer_jax.data.sources.files import file_digest
+from transformer_jax.data.terminology import Terminology
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
@@ -33,6 +35,7 @@ def resolve(data: DataConfig) -> DataConfig:
         source=data.source.absolute(),
         source_language=source_language,
         target_language=target_language,
+        terminology=absolute_name(data.terminology) if data.terminology else None,
         cache_dir=absolute_name(data.cache_dir) if data.cache_dir else None,
     )
 
@@ -47,20 +50,22 @@ def has_split(data: DataConfig, split: Split) -> bool:
 
 
 def check_splits(data: DataConfig) -> None:
-    """Checks before training that each split that the config names can be read.
+    """Checks before training that the splits and the terms that the config names can be read.
 
     Raises:
         UserError: it can't.
     """
     for split in SPLITS:
         data.source.has(split)
+    _annotated(data, iter(()))
 
 
 def read_pairs(data: DataConfig, split: Split) -> Iterator[Pair]:
     """Yields the (source, target) sentences of a split, always in the same order.
 
     With `validation_from_train`, and where the source has no validation set, the last pairs of
-    the training text are the validation set, and "train" is without them.
+    the training text are the validation set, and "train" is without them. Terms are annotated in
+    "train" alone.
 
     Raises:
         UserError: there is no such split, or the text is damaged.
@@ -68,10 +73,10 @@ def read_pairs(data: DataConfig, split: Split) -> Iterator[Pair]:
     count = _num_held_out(data, split)
     pairs = data.source.pairs("train" if count else split, data.languages)
     if not count:
-        return pairs
+        return _annotated(data, pairs) if split == "train" else pairs
     last: deque[Pair] = deque()
     if split == "train":
-        return _all_but_last(pairs, count, last)
+        return _annotated(data, _all_but_last(pairs, count, last))
     known = _HELD_OUT.get(fingerprint(data, split)) if _HELD_OUT else None  # it takes time
     if known is None:
         deque(_all_but_last(pairs, count, last), maxlen=0)  # reads to the end
@@ -83,9 +88,16 @@ def fingerprint(data: DataConfig, split: Split) -> str:
     """A key of the content of a split, for caches: 64 hexadecimal digits."""
     count = _num_held_out(data, split)
     key = data.source.fingerprint("train" if count else split, data.languages)
-    if not count:
-        return key
-    return hashlib.sha256(f"{key} {split}: without or of the last {count}".encode()).hexdigest()
+    if count:
+        key = _hash(f"{key} {split}: without or of the last {count}")
+    if split == "train" and data.terminology:
+        terms = file_digest(data.terminology)
+        key = _hash(f"{key} with {terms} in a share of {data.terminology_share}")
+    return key
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class TrainingText:
@@ -174,7 +186,7 @@ class TrainingText:
             copy = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (see `__exit__`)
                 _IN_MEMORY, mode="w+", encoding="utf-8", newline="\n", dir=str(self._cache)
             )
-            for pair in _all_but_last(pairs, count, last):
+            for pair in _annotated(self._data, _all_but_last(pairs, count, last)):
                 copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
         except OSError as error:
             raise cannot_write(self._cache, error) from None
@@ -195,6 +207,18 @@ def _num_held_out(data: DataConfig, split: Split) -> int:
     if split == "test" or not data.validation_from_train or data.source.has("validation"):
         return 0
     return data.validation_from_train
+
+
+def _annotated(data: DataConfig, pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """The training pairs, with terms in a share of them.
+
+    Raises:
+        UserError: the file of the terms cannot be used.
+    """
+    if not data.terminology:
+        return pairs
+    terms = Terminology.from_file(data.terminology)
+    return (terms.annotate_training(pair, data.terminology_share) for pair in pairs)
 
 
 def _all_but_last(pairs: Iterator[Pair], count: int, last: deque[Pair]) -> Iterator[Pair]:

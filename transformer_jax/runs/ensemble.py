@@ -7,11 +7,9 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from transformer_jax.config import override
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run, Selection, open_run
 from transformer_jax.translation.ensemble import Ensemble, Mean
-from transformer_jax.translation.translator import Translator
 
 
 def open_ensemble(workdirs: Sequence[str | os.PathLike[str]], *, mean: Mean = "log_probs") -> Run:
@@ -74,12 +72,6 @@ class EnsembleRun(Run):
         pairs = zip(self.runs, chosen.members, strict=True)
         return tuple(run.params(member, mesh) for run, member in pairs)
 
-    def translator(
-        self, checkpoint: str | Selection = "best", mesh: Mesh | None = None, **overrides: Any
-    ) -> Translator:
-        """As `Run.translator`, with the models of all runs."""
-        decode = override(self.config.decode, overrides, prefix="decode.")
-        mesh = mesh or self._local_mesh()
-        model = Ensemble(tuple(run.config.model for run in self.runs), self.mean)
-        params = self.params(checkpoint, mesh)
-        return Translator(model, params, self.tokenizers(), decode, mesh=mesh)
+    @property
+    def _model(self) -> Ensemble:
+        return Ensemble(tuple(run.config.model for run in self.runs), self.mean)

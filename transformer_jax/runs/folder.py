@@ -16,6 +16,7 @@ from transformer_jax.config import Config, from_json, override
 from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.models.api import Params, abstract_params, logical_axes
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
@@ -25,6 +26,7 @@ from transformer_jax.runs.checkpoints import (
 )
 from transformer_jax.runs.damage import find_damage
 from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.translation.ensemble import Ensemble
 from transformer_jax.translation.translator import Translator
 
 _LOGGER = logging.getLogger(__name__)
@@ -197,9 +199,18 @@ class Run:
             UserError: as `params` and `tokenizers`; or an override is not valid.
         """
         decode = override(self.config.decode, overrides, prefix="decode.")
+        if decode.terminology and not self.config.data.terminology:
+            raise UserError(
+                f"decode.terminology={decode.terminology}: the model of {self.path} was trained "
+                "without annotated terms (data.terminology)"
+            )
         mesh = mesh or self._local_mesh()
         params = self.params(checkpoint, mesh)
-        return Translator(self.config.model, params, self.tokenizers(), decode, mesh=mesh)
+        return Translator(self._model, params, self.tokenizers(), decode, mesh=mesh)
+
+    @property
+    def _model(self) -> ModelConfig | Ensemble:
+        return self.config.model
 
     def _local_mesh(self) -> Mesh:
         return decoding_mesh(self.config.mesh, jax.local_devices())

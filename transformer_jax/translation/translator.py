@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import override
 from transformer_jax.data.padding import pad
+from transformer_jax.data.terminology import Terminology
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -175,7 +176,8 @@ class Translator:
 
         Raises:
           UserError: an unknown field, or a value out of its range; or prefixes that are not as
-            many as the sentences, not ids of target pieces, or too long for the model.
+            many as the sentences, not ids of target pieces, or too long for the model; or a file of
+            terms that cannot be used.
         """
         began = time.perf_counter()
         config = override(self.decode_config, overrides, prefix="decode.")
@@ -189,9 +191,10 @@ class Translator:
             mbr_scores([], config.mbr)  # fails now if it cannot be computed
         prefixes = self._prefixes(target_prefix, config, len(sources))
         forced = any(prefixes)
+        annotate = _annotation(config)
         rows, num_cut = [], 0
         for index, (text, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            ids = self.tokenizers.source.encode(text) if text.strip() else []
+            ids = self.tokenizers.source.encode(annotate(text)) if text.strip() else []
             if ids:
                 num_cut += len(ids) >= limit
                 source = [*ids[: limit - 1], EOS_ID]
@@ -289,11 +292,12 @@ class Translator:
         limit = self._limit(self.decode_config)
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
         forced = any(prefixes)
+        annotate = _annotation(self.decode_config)
         rows, num_cut = [], 0
         for index, (text, target_given, prefix) in enumerate(
             zip(sources, targets, prefixes, strict=True)
         ):
-            source_ids = self.tokenizers.source.encode(text)
+            source_ids = self.tokenizers.source.encode(annotate(text))
             target_ids = prefix + self._target_ids(target_given, with_prefix=False)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
@@ -434,6 +438,13 @@ class Translator:
 
     def _limit(self, config: DecodeConfig) -> int:
         return min(config.max_source_length, self.model_config.max_length)
+
+
+def _annotation(config: DecodeConfig) -> Callable[[str], str]:
+    """What is done to source sentences: the translations of terms are put into them, or nothing."""
+    if config.terminology is None:
+        return lambda text: text
+    return Terminology.from_file(config.terminology).annotate
 
 
 def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]]:

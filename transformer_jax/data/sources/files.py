@@ -105,7 +105,7 @@ class Files(Source):
         rest = iter(targets)
         for path in sources:
             if _suffix(path) == ".tsv":
-                yield from _read_tsv(path)
+                yield from read_tsv(path)
             elif _suffix(path) == ".jsonl":
                 yield from _read_jsonl(path, languages)
             else:
@@ -249,7 +249,12 @@ def _read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
             yield source, target
 
 
-def _read_tsv(path: str) -> Iterator[Pair]:
+def read_tsv(path: str) -> Iterator[Pair]:
+    """Yields the two columns of a UTF-8 file, which may be packed.
+
+    Raises:
+        UserError: as `read_lines`, or a line has not two columns.
+    """
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if len(fields) != 2:
