@@ -20,6 +20,7 @@ COMMANDS = {
     "translate": "translate standard input line by line",
     "score": "log-probability of given translations",
     "import": "make a run folder out of a published model, such as one of OPUS-MT",
+    "export": "write a trained model for another runtime",
     "inspect": "draw where every layer and head attends in a sentence pair",
 }
 

@@ -10,7 +10,7 @@ training text does not have), except U+2581 `▁`, SentencePiece's own sign for 
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,11 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of the model, 64 hexadecimal digits."""
         return hashlib.sha256(self.model).hexdigest()
+
+    @property
+    def sentencepiece_model(self) -> bytes:
+        """The `.model` file that cuts text into pieces."""
+        return bytes(self._processor.serialized_model_proto())
 
     @property
     def vocab_size(self) -> int:
@@ -160,9 +165,16 @@ class Tokenizers:
 
     def files(self) -> dict[str, bytes]:
         """Content by file name: joint.model, or source.model and target.model."""
+        return self._by_file(lambda tokenizer: tokenizer.model)
+
+    def sentencepiece_models(self) -> dict[str, bytes]:
+        """By the same names, what SentencePiece itself reads."""
+        return self._by_file(lambda tokenizer: tokenizer.sentencepiece_model)
+
+    def _by_file(self, content: Callable[[Tokenizer], bytes]) -> dict[str, bytes]:
         if self.joint:
-            return {"joint.model": self.source.model}
-        return {"source.model": self.source.model, "target.model": self.target.model}
+            return {"joint.model": content(self.source)}
+        return {"source.model": content(self.source), "target.model": content(self.target)}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes `files`, each atomically, and removes those of another start that failed."""

@@ -1,0 +1,76 @@
+"""Every registered format: a model is exported with equal outputs, or refused by name.
+
+Each registered mixer, position, norm, feed-forward network and reader of the memory is tried, so
+a new one cannot be exported wrongly without a test to notice.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.contract.small_options import small_cross, small_mixer
+from tests.interop import exporter_suite as suite
+from tests.interop.runtimes import RUNTIMES
+from tests.oracles import need
+from transformer_jax.errors import UserError
+from transformer_jax.interop.exporters.registry import EXPORTERS
+from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.config import check_model_config
+from transformer_jax.models.lora import ADAPTERS
+from transformer_jax.positions.registry import POSITIONS
+
+
+def variants():
+    """(what is tried, the words that a refusal must have, options of `suite.small`)."""
+    for name, kind in MIXERS.items():
+        for side in ("encoder", "decoder"):
+            if side not in kind.refuses:
+                mixer = small_mixer(name, causal=side == "decoder")
+                yield f"{side}.mixers={name}", {side: {"mixers": (mixer,)}}
+    for name in CROSS_MIXERS:
+        yield f"cross={name}", {"cross": small_cross(name)}
+    for name, kind in POSITIONS.items():
+        yield f"position={name}", {side: {"position": kind()} for side in ("encoder", "decoder")}
+    for name, kind in NORMS.items():
+        yield f"norm={name}", {"norm": kind()}
+    for name, kind in FEED_FORWARDS.items():
+        yield f"feed_forward={name}", {"feed_forward": kind()}
+    for name, kind in ADAPTERS.items():
+        yield f"adapter={name}", {"adapter": kind()}
+    yield "residual=reversible", {"residual": "reversible"}
+
+
+VARIANTS = dict(variants())
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return suite.tokenizers()
+
+
+def test_every_format_has_a_runtime():
+    assert set(RUNTIMES) == set(EXPORTERS)
+
+
+@pytest.mark.parametrize("format", EXPORTERS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_exported_or_refused(format, variant, tokenizers, tmp_path):
+    package, load = RUNTIMES[format]
+    if package:
+        need(package)
+    model = suite.random_model(one_layer(suite.small(**VARIANTS[variant])), tokenizers)
+    check_model_config(model.config.model)
+    exporter = EXPORTERS[format]()
+    try:
+        theirs = suite.exported(exporter, model, tmp_path / "out", load)
+    except UserError as refusal:
+        assert variant in str(refusal) and "\n" not in str(refusal)
+        assert list(tmp_path.iterdir()) == []
+    else:
+        suite.check_log_probs(model, theirs)
+
+
+def one_layer(config):
+    stacks = {s: replace(getattr(config, s), num_layers=1) for s in ("encoder", "decoder")}
+    return replace(config, **stacks)

@@ -1,0 +1,61 @@
+"""docs/interop.md works as written: the export commands, and the programs that read the folders."""
+
+import pytest
+
+from tests.interop import exporter_suite as suite
+from tests.oracles import need
+from tests.pages import blocks, commands
+from transformer_jax.cli.main import main
+from transformer_jax.interop.run_folder import write_run
+
+PAGE = "docs/interop.md"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the runs that the page names."""
+    place = tmp_path_factory.mktemp("place")
+    model = suite.random_model(suite.small(), suite.tokenizers())
+    for name in ("quickstart", "mine"):
+        write_run(place / "runs" / name, *model)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "program"),
+    [
+        ("ctranslate2", "--workdir=runs/quickstart", "ctranslate2.Translator"),
+        ("jax", "--format=stablehlo", "programs/beam.stablehlo"),
+    ],
+)
+def test_export_and_translate(package, command, program, place, monkeypatch, capsys):
+    need(package)
+    monkeypatch.chdir(place)
+    (arguments,) = [c for c in commands(PAGE) if c[0] == "export" and command in c]
+    assert main(arguments) == 0
+    (code,) = [block for block in blocks(PAGE, "python") if program in block]
+    capsys.readouterr()
+    exec(compile(code, PAGE, "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 1 + (package == "ctranslate2") and all(printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--format=ctranslat2", "--output=x"], "'ctranslat2' is unknown; did you mean"),
+        (["--format=ctranslate2(quantization=int4)", "--output=x"], "quantization='int4'"),
+        (["--format=safetensors", "--output=runs"], "runs exists: nothing was written"),
+        (["--format=safetensors", "--output=runs/mine/config.json/x"], "--output=runs/mine"),
+        (["--format=safetensors", "--output=gs://bucket/x"], "gs://bucket/x"),
+        (["--format=safetensors", "--output=x", "--checkpoint=7"], "--checkpoint=7"),
+        (["--format=safetensors"], "--output"),
+    ],
+)
+def test_mistakes_end_in_one_line(arguments, words, place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    assert main(["export", "--workdir=runs/mine", *arguments]) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1 and error[0].startswith("error: ") and words in error[0]
+    assert not (place / "x").exists()
+    assert not list(place.rglob(".*"))

@@ -1,0 +1,35 @@
+"""Writes a trained model for another runtime.
+
+    transformer-jax export --workdir=DIR --format=ctranslate2 --output=OUT
+    transformer-jax export --workdir=DIR --format='ctranslate2(quantization=int8)' --output=OUT
+
+docs/interop.md describes the formats, and what each cannot express.
+"""
+
+import argparse
+
+from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.run_flags import add_run_arguments
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax export`."""
+    from transformer_jax.interop.exporters.registry import EXPORTERS
+
+    add_run_arguments(parser)
+    parser.add_argument(
+        "--format",
+        required=True,
+        metavar="KIND",
+        help=f"{', '.join(EXPORTERS)}; with options in parentheses",
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="a new folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exports and prints the folder."""
+    from transformer_jax.interop.export import export
+    from transformer_jax.runs.folder import open_run
+
+    print(export(open_run(args.workdir), args.format, args.output, checkpoint=args.checkpoint))
+    return 0

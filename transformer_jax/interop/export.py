@@ -1,0 +1,63 @@
+"""Writes a trained model for another runtime: `export(run, "ctranslate2", "out")`."""
+
+import os
+
+from etils import epath
+
+from transformer_jax.errors import UserError
+from transformer_jax.interop.exporters.base import Exporter, TrainedModel
+from transformer_jax.interop.exporters.registry import EXPORTERS
+from transformer_jax.paths import as_path, in_bucket, remove_folder
+from transformer_jax.runs.folder import Run
+from transformer_jax.variants import parse
+
+
+def export(
+    run: Run,
+    format: str | Exporter,
+    output: str | os.PathLike[str],
+    *,
+    checkpoint: str = "best",
+) -> epath.Path:
+    """Writes the model of a run into a new folder.
+
+    Args:
+        run: from `open_run`.
+        format: a name, with options in parentheses, or the object that it stands for:
+            `"ctranslate2(quantization=int8)"` or `CTranslate2(quantization="int8")`.
+        output: the folder, which must not exist. It appears when it is complete.
+        checkpoint: as `which` of `Run.params`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: `output` exists, the format is unknown or cannot express the model, a package
+            is missing, or the checkpoint cannot be read.
+    """
+    try:
+        exporter: Exporter = parse(format, EXPORTERS)
+    except ValueError as error:
+        raise UserError(f"--format: {error}") from error
+    folder = as_path(output)
+    if in_bucket(folder):
+        raise UserError(f"--output={folder}: give a folder on a disk")
+    if folder.exists():
+        raise UserError(f"--output={folder} exists: nothing was written; choose another name")
+    exporter.check(run.config)
+    model = TrainedModel(run.config, run.params(checkpoint), run.tokenizers())
+    write(exporter, model, folder)
+    return folder
+
+
+def write(exporter: Exporter, model: TrainedModel, folder: epath.Path) -> None:
+    """Writes the files of a format into a folder that appears when it is complete."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        exporter.write(model, temporary)
+        temporary.rename(folder)
+    except OSError as error:
+        raise UserError(f"--output={folder}: {error.strerror or error}") from error
+    finally:
+        remove_folder(temporary)

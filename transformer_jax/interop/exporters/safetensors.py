@@ -1,0 +1,64 @@
+"""Safetensors, a flat file of named tensors (github.com/huggingface/safetensors), and back.
+
+The folder holds `model.safetensors`, with the parameters under their paths (`models/paths.py`) and
+in their own dtype, the run's `config.json`, and its `tokenizer/`. Nothing is lost: `read`
+and `runs` give the same model to the bit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from etils import epath
+
+from transformer_jax.config import to_json
+from transformer_jax.errors import UserError, first_line
+from transformer_jax.interop.exporters.base import Exporter, TrainedModel
+from transformer_jax.models.api import Params, abstract_params
+from transformer_jax.models.paths import by_path, from_paths
+from transformer_jax.runs.folder import open_run
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Safetensors(Exporter):
+    """A folder that `transformer-jax import` reads."""
+
+    def write(self, model: TrainedModel, folder: epath.Path) -> None:
+        write_weights(model.params, folder)
+        (folder / "config.json").write_text(to_json(model.config))
+        model.tokenizers.save(folder / "tokenizer")
+
+
+def write_weights(params: Params, folder: epath.Path) -> None:
+    """Writes `model.safetensors`."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in by_path(params).items()}
+    save_file(arrays, str(folder / WEIGHTS))
+
+
+def read(folder: epath.Path) -> TrainedModel:
+    """The model in an exported folder.
+
+    Raises:
+        UserError: a file is missing or damaged, or does not hold what config.json describes.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    run = open_run(folder)
+    path = folder / WEIGHTS
+    try:
+        found = load_file(str(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({first_line(error)})") from error
+    expected = by_path(abstract_params(run.config.model))
+    for name in sorted(expected.keys() ^ found.keys()):
+        what = "is missing" if name in expected else "is not a parameter of the model"
+        raise UserError(f"{path}: the tensor {name} {what}")
+    for name, leaf in expected.items():
+        have, want = ((x.dtype, x.shape) for x in (found[name], leaf))
+        if have != want:
+            raise UserError(f"{path}: the tensor {name} is {have}, but config.json says {want}")
+    return TrainedModel(run.config, from_paths(found), run.tokenizers())
