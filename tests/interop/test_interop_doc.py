@@ -17,7 +17,7 @@ def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("place")
     model = suite.random_model(suite.small(), suite.tokenizers())
     for name in ("quickstart", "mine"):
-        write_run(place / "runs" / name, *model)
+        write_run(place / "runs" / name, model)
     return place
 
 

@@ -16,7 +16,7 @@ def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax export`."""
     from transformer_jax.interop.exporters.registry import EXPORTERS
 
-    add_run_arguments(parser)
+    add_run_arguments(parser, decode=False)
     parser.add_argument(
         "--format",
         required=True,

@@ -3,18 +3,18 @@
 import os
 from pathlib import Path
 
-from transformer_jax.config import Config, TrainConfig, to_json
+from transformer_jax.config import Config, TrainConfig
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
+from transformer_jax.interop.exporters import safetensors
+from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.families.base import Languages, ModelFolder, Published, search
 from transformer_jax.interop.families.registry import FAMILIES
+from transformer_jax.interop.run_folder import check_no_run, write_run
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.weights import read_json, read_weights
-from transformer_jax.models.api import Params
 from transformer_jax.models.config import check_model_config
-from transformer_jax.paths import as_path, write_whole
-from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import Run
 
 
@@ -29,7 +29,7 @@ def import_model(
 
     Args:
         folder: the downloaded files: `config.json`, weights, the SentencePiece models and what
-            numbers their pieces.
+            numbers their pieces; or what `export` wrote as safetensors, which is read to the bit.
         workdir: the run folder to write; must not hold a run.
         source_language: as the model spells it, such as `eng_Latn`; needed by families with
             language tokens.
@@ -39,20 +39,17 @@ def import_model(
         UserError: a file is missing or damaged, the architecture cannot be expressed, or there is
             a run in `workdir`. Nothing is written then.
     """
-    run = as_path(workdir)
-    if (run / "config.json").exists() or (run / "checkpoints").exists():
-        raise UserError(f"--workdir={workdir}: holds a run already; use another folder")
+    check_no_run(workdir)
+    if safetensors.is_exported(folder):
+        if source_language or target_language:
+            raise UserError(f"{folder} knows its languages: do not name them")
+        return write_run(workdir, safetensors.read(folder))
     languages = Languages(source_language, target_language)
     found = open_folder(folder)
     published = read_model(found, languages)
     params = published.table.to_params(published.model, found.weights)
     config = _config(published, found)
-    tokenizers = published.tokenizers
-    run.mkdir(parents=True, exist_ok=True)
-    tokenizers.save(run / "tokenizer")
-    _save(run, params, {f"tokenizer/{name}": x for name, x in tokenizers.files().items()})
-    write_whole(run / "config.json", to_json(config).encode())
-    return Run(run, config)
+    return write_run(workdir, TrainedModel(config, params, published.tokenizers))
 
 
 def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
@@ -101,12 +98,3 @@ def _config(published: Published, folder: ModelFolder) -> Config:
             method=search(folder.generation), max_source_length=max(2, model.max_length)
         ),
     )
-
-
-def _save(run: os.PathLike[str], params: Params, files: dict[str, bytes]) -> None:
-    """Writes the parameters as the checkpoint of step 0."""
-    checkpoints = Checkpoints(as_path(run), keep=1, files=files)
-    try:
-        checkpoints.save(0, {"params": params}, {"identity": {}, "position": 0}, best=False)
-    finally:
-        checkpoints.close()

@@ -2,9 +2,10 @@
 
 The folder holds `model.safetensors`, with the parameters under their paths (`models/paths.py`) and
 in their own dtype, the run's `config.json`, and its `tokenizer/`. Nothing is lost: `read`
-and `runs` give the same model to the bit.
+gives the same model to the bit.
 """
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from transformer_jax.errors import UserError, first_line
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel
 from transformer_jax.models.api import Params, abstract_params
 from transformer_jax.models.paths import by_path, from_paths
+from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 
 WEIGHTS = "model.safetensors"
@@ -38,7 +40,13 @@ def write_weights(params: Params, folder: epath.Path) -> None:
     save_file(arrays, str(folder / WEIGHTS))
 
 
-def read(folder: epath.Path) -> TrainedModel:
+def is_exported(folder: str | os.PathLike[str]) -> bool:
+    """Whether `Safetensors` wrote the folder, and not another program."""
+    place = as_path(folder)
+    return (place / "tokenizer").is_dir() and (place / "config.json").is_file()
+
+
+def read(folder: str | os.PathLike[str]) -> TrainedModel:
     """The model in an exported folder.
 
     Raises:
@@ -48,7 +56,7 @@ def read(folder: epath.Path) -> TrainedModel:
     from safetensors.numpy import load_file
 
     run = open_run(folder)
-    path = folder / WEIGHTS
+    path = as_path(folder) / WEIGHTS
     try:
         found = load_file(str(path))
     except (SafetensorError, OSError, ValueError) as error:
