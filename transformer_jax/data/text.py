@@ -1,5 +1,6 @@
 """The text that a `DataConfig` describes: what is the same for all sources."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -183,11 +184,15 @@ class TrainingText:
         pairs = self._data.source.pairs("train", self._data.languages)
         try:
             self._cache.mkdir(parents=True, exist_ok=True)
-            copy = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (see `__exit__`)
-                _IN_MEMORY, mode="w+", encoding="utf-8", newline="\n", dir=str(self._cache)
-            )
-            for pair in _annotated(self._data, _all_but_last(pairs, count, last)):
-                copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
+            with contextlib.ExitStack() as on_failure:
+                copy = on_failure.enter_context(
+                    tempfile.SpooledTemporaryFile(
+                        _IN_MEMORY, mode="w+", encoding="utf-8", newline="\n", dir=str(self._cache)
+                    )
+                )
+                for pair in _annotated(self._data, _all_but_last(pairs, count, last)):
+                    copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
+                on_failure.pop_all()
         except OSError as error:
             raise cannot_write(self._cache, error) from None
         self._copy, self._held_out = copy, list(last)
