@@ -19,7 +19,7 @@ D, HEADS, BATCH, LENGTH, MEMORY = 16, 4, 3, 7, 5
 TOLERANCE = 2e-5
 #: id of a mixer -> (the mixer, kept so that its id is not reused, its compiled `__call__`).
 _PROGRAMS: dict[int, tuple[Mixer, Any]] = {}
-MASK = jnp.arange(LENGTH) < jnp.array([LENGTH, 4, 1])[:, None]
+MASK = jnp.arange(LENGTH)[None] < jnp.array([LENGTH, 4, 1])[:, None]
 
 
 def context(*, causal: bool) -> MixerContext:
@@ -160,7 +160,7 @@ def check_cross(mixer: CrossMixer) -> None:
     """Each query reads on its own, and padding in the memory has no effect."""
     x = inputs()
     memory = jax.random.normal(jax.random.key(7), (BATCH, MEMORY, D))
-    mask = jnp.arange(MEMORY) < jnp.array([MEMORY, 2, 1])[:, None]
+    mask = jnp.arange(MEMORY)[None] < jnp.array([MEMORY, 2, 1])[:, None]
 
     def both(module: CrossMixer, x: jax.Array, memory: jax.Array, mask: jax.Array) -> jax.Array:
         return module.read(x, module.project(memory, mask))

@@ -80,7 +80,9 @@ class StopsAtTheLimitWithoutEos(Greedy):
 
     def search(self, step, state, max_lengths_B, *args, **rest):
         found = super().search(step, state, max_lengths_B, *args, **rest)
-        last_B1T = jnp.arange(found.tokens.shape[2]) == (max_lengths_B - 1)[:, None, None]
+        last_B1T = (
+            jnp.arange(found.tokens.shape[2])[None, None] == (max_lengths_B - 1)[:, None, None]
+        )
         at_limit_B11 = found.lengths[:, :, None] == max_lengths_B[:, None, None]
         return found._replace(tokens=jnp.where(last_B1T & at_limit_B11, 4, found.tokens))
 

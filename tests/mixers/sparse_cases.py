@@ -28,7 +28,7 @@ class BothHooks(Position):
 
     def _turn(self, x, positions):
         a, b = jnp.split(x, 2, axis=-1)
-        angle = 0.3 * positions[:, None, None]
+        angle = 0.3 * positions[None, :, None, None]
         sin, cos = jnp.sin(angle), jnp.cos(angle)
         return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
@@ -101,7 +101,7 @@ def assert_equals_full_attention(name, *, causal, length=LENGTH, **options):
         build(n, causal=causal, length=length, **o) for n, o in [(name, options), ("full", {})]
     )
     variables, x = initialised(mixer, length), inputs(length)
-    mask = jnp.arange(length) < jnp.array([length, length - 2])[:, None]
+    mask = jnp.arange(length)[None] < jnp.array([length, length - 2])[:, None]
     got, want = (outputs(m, variables, x, mask) for m in (mixer, full))
     real = mask[..., None]
     np.testing.assert_allclose(jnp.where(real, got, 0), jnp.where(real, want, 0), atol=2e-5)

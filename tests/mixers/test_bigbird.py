@@ -60,7 +60,7 @@ def test_more_padding_changes_nothing(monkeypatch):
     smaller_blocks(monkeypatch)
     mixer = build("bigbird", causal=False, length=60, **BLOCKS)
     variables = initialised(mixer, 60)
-    mask = jnp.arange(60) < jnp.array([20, 13])[:, None]
+    mask = jnp.arange(60)[None] < jnp.array([20, 13])[:, None]
     long = outputs(mixer, variables, inputs(60), mask)
     short = outputs(mixer, variables, inputs(60)[:, :20], mask[:, :20])
     real = mask[:, :20, None]

@@ -17,7 +17,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.none import NoPosition
 
 D, LENGTHS = 2, (5, 3, 1)
-MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
+MASK = jnp.arange(5)[None] < jnp.array(LENGTHS)[:, None]
 X = jax.random.normal(jax.random.key(0), (3, 5, D))
 
 

@@ -32,7 +32,7 @@ def test_the_module_is_the_formula_with_its_projections_and_hooks(share, monkeyp
     assert set(variables["params"]) == {"heads", "position"} | (
         set() if share else {"global_heads"}
     )
-    mask = jnp.arange(LENGTH) < jnp.array([LENGTH, 20])[:, None]
+    mask = jnp.arange(LENGTH)[None] < jnp.array([LENGTH, 20])[:, None]
     at = jnp.arange(LENGTH)
 
     def projected(bound, heads, x):

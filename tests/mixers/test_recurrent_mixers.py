@@ -20,7 +20,7 @@ from transformer_jax.positions.none import NoPosition
 
 D, HEADS, LENGTHS = 8, 2, (5, 3)
 CONTEXT = MixerContext(d_model=D, num_heads=HEADS, head_dim=4, max_length=5, causal=True)
-MASK = jnp.arange(5) < jnp.array(LENGTHS)[:, None]
+MASK = jnp.arange(5)[None] < jnp.array(LENGTHS)[:, None]
 X = jax.random.normal(jax.random.key(0), (2, 5, D))
 NAMES = list(naive.MIXERS)
 #: Sizes that make several chunks, groups and windows of five tokens.

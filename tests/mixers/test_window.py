@@ -27,7 +27,7 @@ def test_the_module_is_the_formula_with_its_projections_and_hooks(causal, monkey
     smaller_blocks(monkeypatch)
     mixer = build("window", causal=causal, window=3, dilation=2)
     variables = initialised(mixer)
-    mask = jnp.arange(LENGTH) < jnp.array([LENGTH, 20])[:, None]
+    mask = jnp.arange(LENGTH)[None] < jnp.array([LENGTH, 20])[:, None]
     allowed = naive_window_mask(LENGTH, 3, 2, causal)
 
     def by_hand(bound, x):

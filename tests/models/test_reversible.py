@@ -26,9 +26,9 @@ CONFIG = ModelConfig(
 )
 ONE_LAYER = replace(CONFIG, encoder=StackConfig(num_layers=1), decoder=StackConfig(num_layers=1))
 SOURCE = jax.random.randint(jax.random.key(1), (3, 6), 4, 20)
-SOURCE_MASK = jnp.arange(6) < jnp.array([6, 4, 2])[:, None]
+SOURCE_MASK = jnp.arange(6)[None] < jnp.array([6, 4, 2])[:, None]
 TARGET = jax.random.randint(jax.random.key(2), (3, 7), 4, 20)
-TARGET_MASK = jnp.arange(7) < jnp.array([7, 3, 5])[:, None]
+TARGET_MASK = jnp.arange(7)[None] < jnp.array([7, 3, 5])[:, None]
 BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 
 

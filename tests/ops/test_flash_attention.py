@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.ops.attention import attention_mask, dot_product_attention
+from transformer_jax.ops.attention import Hooks, attention_mask, dot_product_attention
 from transformer_jax.ops.flash_attention import (
     blockwise_attention,
     flash_attention,
@@ -26,12 +26,13 @@ def arrays(groups=H, length=M, key_width=K):
 
 
 def key_mask(length):
-    return jnp.arange(length) < jnp.array([length, 5, 1])[:, None]
+    return jnp.arange(length)[None] < jnp.array([length, 5, 1])[:, None]
 
 
 def decay_bias(rates_H):
     def bias(q_positions, k_positions):
-        return -rates_H[:, None, None] * jnp.abs(q_positions[:, None] - k_positions[None]) ** 0.5
+        distance_TM = jnp.abs(q_positions[:, None] - k_positions[None])
+        return -rates_H[:, None, None] * distance_TM[None] ** 0.5
 
     return bias
 
@@ -62,7 +63,7 @@ def test_blockwise_equals_plain_with_its_gradients(causal, groups, block):
 
     def blocks(q, k, v, rates):
         return blockwise_attention(
-            q, k, v, mask, causal=causal, bias=decay_bias(rates), block=block
+            q, k, v, mask, Hooks(decay_bias(rates)), causal=causal, block=block
         )
 
     want, got = (with_gradients(f, qkv, weights, rates) for f in (plain, blocks))
@@ -100,9 +101,7 @@ def test_dropped_weights_are_those_of_a_softmax():
     v = jnp.eye(40)[None, :, None, :]
     mask = jnp.ones((1, 40), bool)
     weights = dot_product_attention(q, k, v, attention_mask(mask, causal=False))
-    dropped = blockwise_attention(
-        q, k, v, mask, dropout_rate=0.3, dropout_key=jax.random.key(1), block=16
-    )
+    dropped = blockwise_attention(q, k, v, mask, Hooks(None, 0.3, jax.random.key(1)), block=16)
     kept = np.asarray(dropped) != 0
     np.testing.assert_allclose(dropped[kept], weights[kept] / 0.7, rtol=1e-4)
     assert 0.65 < kept.mean() < 0.75

@@ -16,7 +16,7 @@ from transformer_jax.ops.kernel_attention import (
 )
 
 B, L, H, R, V, CHUNK = 2, 11, 2, 3, 5, 4
-MASK = jnp.arange(L) < jnp.array([L, 6])[:, None]
+MASK = jnp.arange(L)[None] < jnp.array([L, 6])[:, None]
 
 
 def arguments(seed=0):

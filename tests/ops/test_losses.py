@@ -76,10 +76,9 @@ def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
 
 def test_a_prime_number_of_rows_takes_no_more_chunks():
     rows, length, width = 97, 13, 50
-    arrays = jnp.ones((rows, length, D)), jnp.ones((D, width)), jnp.ones((rows, length), int)
-    (hidden, _, weights), _ = losses._chunks(
-        *arrays, jnp.ones((rows, length)), jnp.float32, limit=400 * width
-    )
+    inputs = (jnp.ones((rows, length, D)), jnp.ones((D, width)), None)
+    targets = (jnp.ones((rows, length), int), jnp.ones((rows, length)))
+    (hidden, _, weights), _ = losses._chunks(inputs, targets, jnp.float32, limit=400 * width)
     assert hidden.shape == (4, 316, D)  # 1,261 tokens, in as few parts of at most 400 as hold them
     assert weights.sum() == rows * length
 

@@ -11,8 +11,8 @@ from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.reference.naive_strided import naive_strided_mask
 from tests.reference.naive_window import naive_window_mask
 from transformer_jax.ops import block_sparse_attention, sparse_attention
+from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.block_sparse_attention import BlockLayout, neighbour_reads, num_blocks
-from transformer_jax.ops.partial_attention import Hooks
 
 H, K, V = 2, 4, 3
 TABLE = jax.random.normal(jax.random.key(9), (H, 101))
@@ -26,7 +26,7 @@ def lookup(table_HP, q_positions, k_positions):
 
 def check(length, attention, reference, number_of_qkv=1):
     """Same output and same gradients at real tokens; one row of the batch has none."""
-    mask = jnp.arange(length) < jnp.array([length, length // 2, 0])[:, None]
+    mask = jnp.arange(length)[None] < jnp.array([length, length // 2, 0])[:, None]
     keys = jax.random.split(jax.random.key(length), 4 * number_of_qkv)
     qkv = [
         jax.random.normal(key, (3, length, H, width))
@@ -77,13 +77,7 @@ def test_window(length, window, dilation, block, causal):
 
     def attention(qkv, mask, bias, at):
         return sparse_attention.window_part(
-            *qkv,
-            mask,
-            window=window,
-            dilation=dilation,
-            causal=causal,
-            block=block,
-            hooks=Hooks(bias),
+            qkv, mask, Hooks(bias), window=window, dilation=dilation, causal=causal, block=block
         ).value
 
     def reference(qkv, mask, bias, at):
@@ -99,7 +93,7 @@ def test_longformer(window, dilation, num_global):
 
     def attention(qkv, mask, bias, at):
         return sparse_attention.longformer_attention(
-            *parts(qkv), mask, window=window, dilation=dilation, hooks=Hooks(bias)
+            *parts(qkv), mask, Hooks(bias), window=window, dilation=dilation
         )
 
     def reference(qkv, mask, bias, at):
@@ -124,7 +118,7 @@ def test_strided(length, stride, causal):
 
     def attention(qkv, mask, bias, at):
         return sparse_attention.strided_attention(
-            *qkv, mask, stride=stride, causal=causal, hooks=Hooks(bias)
+            qkv, mask, Hooks(bias), stride=stride, causal=causal
         )
 
     def reference(qkv, mask, bias, at):
@@ -153,13 +147,13 @@ def test_bigbird(blocks, causal):
 
     def attention(qkv, mask, bias, at):
         return sparse_attention.bigbird_attention(
-            *qkv,
+            qkv,
             mask,
+            Hooks(bias),
             reads_NG=reads,
             block=block,
             global_blocks=global_blocks,
             causal=causal,
-            hooks=Hooks(bias),
         )
 
     def reference(qkv, mask, bias, at):
@@ -215,7 +209,7 @@ def test_weights_are_dropped_and_the_rest_scaled():
     @jax.jit
     def weights(key):
         return sparse_attention.strided_attention(
-            q, k, values, mask, stride=6, causal=False, hooks=Hooks(None, rate, key)
+            (q, k, values), mask, Hooks(None, rate, key), stride=6, causal=False
         )
 
     plain = np.asarray(weights(None))

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge, MultipleOf
 from flax import linen as nn
-from flax import struct
 from pydantic import NonNegativeInt, PositiveFloat
 
 from transformer_jax.errors import UserError
@@ -31,14 +30,6 @@ class DiagonalOptions:
         """Raises UserError if the steps have no range."""
         if self.dt_min > self.dt_max:
             raise UserError(f"dt_min={self.dt_min} is larger than dt_max={self.dt_max}")
-
-
-@struct.dataclass
-class ComplexState:
-    """Real and imaginary part of a diagonal system's state, [B, ..., N] float32 each."""
-
-    real: jax.Array
-    imag: jax.Array
 
 
 class DiagonalSystems(Layer):

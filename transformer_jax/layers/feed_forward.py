@@ -10,7 +10,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 from flax import linen as nn
@@ -32,31 +32,23 @@ ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {
 class FeedForward(nn.Module):
     """Two projections with an activation between them, or three with a gate."""
 
+    config: "Mlp | Glu"
     d_model: int
     d_ff: int
-    activation: Activation
-    gated: bool
-    use_bias: bool
-    dropout_rate: float
     dtypes: dict
 
     def setup(self) -> None:
-        def into() -> Dense:
-            axes = ("embed", "mlp")
-            return Dense(self.d_model, self.d_ff, axes, use_bias=self.use_bias, **self.dtypes)
-
-        self.up = into()
-        if self.gated:
-            self.gate = into()
-        self.down = Dense(
-            self.d_ff, self.d_model, ("mlp", "embed"), use_bias=self.use_bias, **self.dtypes
-        )
-        self.dropout = Dropout(self.dropout_rate)
+        options = {"use_bias": self.config.use_bias, **self.dtypes}
+        self.up = Dense(self.d_model, self.d_ff, ("embed", "mlp"), **options)
+        if self.config.gated:
+            self.gate = Dense(self.d_model, self.d_ff, ("embed", "mlp"), **options)
+        self.down = Dense(self.d_ff, self.d_model, ("mlp", "embed"), **options)
+        self.dropout = Dropout(self.config.dropout_rate)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., D]."""
-        activate = ACTIVATIONS[self.activation]
-        h = activate(self.gate(x)) * self.up(x) if self.gated else activate(self.up(x))
+        activate = ACTIVATIONS[self.config.activation]
+        h = activate(self.gate(x)) * self.up(x) if self.config.gated else activate(self.up(x))
         return self.down(self.dropout(h))
 
 
@@ -73,14 +65,14 @@ class FeedForwardConfig:
 class Mlp(FeedForwardConfig):
     """One hidden layer."""
 
+    gated: ClassVar[bool] = False
+
     activation: Activation = "relu"
     use_bias: bool = True
     dropout_rate: DropoutRate = 0.0  #: of the hidden features
 
     def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
-        return FeedForward(
-            d_model, d_ff, self.activation, False, self.use_bias, self.dropout_rate, dtypes
-        )
+        return FeedForward(self, d_model, d_ff, dtypes)
 
 
 @dataclass(frozen=True)
@@ -90,11 +82,11 @@ class Glu(FeedForwardConfig):
     The paper's names: GLU (sigmoid), ReGLU (relu), GEGLU (gelu), SwiGLU (silu).
     """
 
+    gated: ClassVar[bool] = True
+
     activation: Activation = "silu"  #: of the gate
     use_bias: bool = False
     dropout_rate: DropoutRate = 0.0  #: of the hidden features
 
     def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
-        return FeedForward(
-            d_model, d_ff, self.activation, True, self.use_bias, self.dropout_rate, dtypes
-        )
+        return FeedForward(self, d_model, d_ff, dtypes)

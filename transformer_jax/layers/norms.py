@@ -64,8 +64,11 @@ class Norm(Layer):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., features] -> [..., features]."""
-        y = normalize(x, epsilon=self.epsilon, center=self.center, groups=self.groups) * self.scale
-        return (y + self.bias if self.use_bias else y).astype(self.dtype)
+        y = normalize(x, epsilon=self.epsilon, center=self.center, groups=self.groups)
+        y = y * jax.lax.broadcast_to_rank(self.scale, y.ndim)
+        if self.use_bias:
+            y = y + jax.lax.broadcast_to_rank(self.bias, y.ndim)
+        return y.astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,7 @@ class LayerNorm(NormConfig):
 
     def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
         return Norm(
-            features,
-            self.epsilon,
-            use_bias=self.use_bias,
-            dtype=dtype,
-            param_dtype=param_dtype,
+            features, self.epsilon, use_bias=self.use_bias, dtype=dtype, param_dtype=param_dtype
         )
 
 

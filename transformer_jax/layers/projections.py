@@ -56,5 +56,6 @@ class Dense(Layer):
     def _apply(self, x: jax.Array, kernel: jax.Array, contracted: int) -> jax.Array:
         y = matmul(x, kernel, self.matmul_dtype, contracted)
         if self.use_bias:
-            y = y + self.bias.astype(jnp.float32).reshape(kernel.shape[contracted:])
+            bias = self.bias.astype(jnp.float32).reshape(kernel.shape[contracted:])
+            y = y + jax.lax.broadcast_to_rank(bias, y.ndim)
         return y.astype(self.dtype)

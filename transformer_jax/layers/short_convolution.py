@@ -26,7 +26,7 @@ class ShortConvolution(Layer):
 
     def __call__(self, x_BLE: jax.Array) -> jax.Array:
         """[B, L, E] -> [B, L, E]."""
-        return (short_convolution(x_BLE, self.kernel) + self.bias).astype(self.dtype)
+        return (short_convolution(x_BLE, self.kernel) + self.bias[None, None]).astype(self.dtype)
 
     def init_window(self, batch: int) -> jax.Array:
         """The inputs before the first: [B, width - 1, E] zeros."""
@@ -35,4 +35,4 @@ class ShortConvolution(Layer):
     def step(self, x_BE: jax.Array, window_BWE: jax.Array) -> tuple[jax.Array, jax.Array]:
         """One position: ([B, E], the next window)."""
         y_BE, window_BWE = short_convolution_step(x_BE, window_BWE, self.kernel)
-        return (y_BE + self.bias).astype(self.dtype), window_BWE
+        return (y_BE + self.bias[None]).astype(self.dtype), window_BWE

@@ -27,8 +27,9 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
+from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.block_sparse_attention import num_blocks
-from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import bigbird_attention, bigbird_reads
 from transformer_jax.positions.base import Position
 
@@ -71,22 +72,18 @@ class BigBirdAttention(CachedSparseAttention):
             seed=(o.seed, self.context.layer),
         )
 
-    def attend(
-        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
-    ) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
         return bigbird_attention(
-            q,
-            k,
-            v,
+            qkv,
             mask_BL,
-            reads_NG=self.plan(q.shape[1]),
+            hooks,
+            reads_NG=self.plan(mask_BL.shape[1]),
             block=self.block,
             global_blocks=self.config.global_blocks,
             causal=self.context.causal,
-            hooks=hooks,
         )
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
         reads_G = jnp.asarray(self.plan(slots))[position // self.block]
-        at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)).reshape(-1)
+        at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)[None]).reshape(-1)
         return at_M, (at_M >= 0) & (at_M <= position)

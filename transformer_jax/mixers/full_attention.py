@@ -32,9 +32,16 @@ from transformer_jax.mixers.base import (
     MixerModule,
 )
 from transformer_jax.mixers.heads import HeadProjections, bias_of
-from transformer_jax.ops.attention import attention_mask, attention_weights, dot_product_attention
+from transformer_jax.ops.attention import (
+    Bias,
+    Hooks,
+    attention_mask,
+    attention_weights,
+    dot_product_attention,
+    weighted_values,
+)
+from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.flash_attention import flash_attention
-from transformer_jax.ops.partial_attention import Bias
 from transformer_jax.ops.sequences import write_token
 from transformer_jax.positions.base import Position
 
@@ -116,6 +123,13 @@ class KeyValueCache:
     key: jax.Array
     value: jax.Array
 
+    def write(self, k_B1GK: jax.Array, v_B1JV: jax.Array, position: jax.Array) -> "KeyValueCache":
+        """With the key and value of the token at `position`."""
+        return KeyValueCache(
+            key=write_token(self.key, k_B1GK, position),
+            value=write_token(self.value, v_B1JV, position),
+        )
+
 
 @struct.dataclass
 class Memory:
@@ -148,32 +162,17 @@ class DotProductAttention(MixerModule):
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
         scale, rate, key = self.heads.scale, self.config.dropout_rate, self.weight_dropout.key()
         if self.config.implementation == "fused" and not self.is_watched:
+            hooks = Hooks(bias, rate, key)
             return flash_attention(
-                q_BTHK,
-                k_BMGK,
-                v_BMJV,
-                key_mask_BM,
-                causal=causal,
-                bias=bias,
-                scale=scale,
-                dropout_rate=rate,
-                dropout_key=key,
+                q_BTHK, k_BMGK, v_BMJV, key_mask_BM, hooks, causal=causal, scale=scale
             )
         mask = attention_mask(key_mask_BM, causal=causal)
         bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
+        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
         if self.is_watched:
-            weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
             self.sow("intermediates", "attention_weights", weights_BHTM)
-        return dot_product_attention(
-            q_BTHK,
-            k_BMGK,
-            v_BMJV,
-            mask,
-            bias_HTM,
-            scale=scale,
-            dropout_rate=rate,
-            dropout_key=key,
-        )
+        weights_BHTM = dropout(weights_BHTM, rate, key)
+        return weighted_values(weights_BHTM, v_BMJV).astype(v_BMJV.dtype)
 
 
 class FullAttention(DotProductAttention, Mixer):
@@ -182,18 +181,11 @@ class FullAttention(DotProductAttention, Mixer):
     config: Full
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        positions_L = jnp.arange(x_BLD.shape[1])
+        at_L, bias = jnp.arange(x_BLD.shape[1]), bias_of(self.position)
         q_BLHK = self.heads.queries(x_BLD)
         k_BLGK, v_BLJV = self.heads.keys_values(x_BLD)
-        q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, positions_L, positions_L)
-        y_BLHV = self.attend(
-            q_BLHK,
-            k_BLGK,
-            v_BLJV,
-            mask_BL,
-            causal=self.context.causal,
-            bias=bias_of(self.position),
-        )
+        q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, at_L, at_L)
+        y_BLHV = self.attend(q_BLHK, k_BLGK, v_BLJV, mask_BL, causal=self.context.causal, bias=bias)
         return self.heads.join(y_BLHV)
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
@@ -206,15 +198,9 @@ class FullAttention(DotProductAttention, Mixer):
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
     ) -> tuple[jax.Array, KeyValueCache]:
         """Writes this token's key and value at `position` and attends to those so far."""
-        x_B1D = x_BD[:, None]
-        here_1 = position[None]
-        slots_M = jnp.arange(state.key.shape[1])
-        k_B1GK, v_B1JV = self.heads.keys_values(x_B1D)
-        q_B1HK, k_B1GK = self.position.rotate(self.heads.queries(x_B1D), k_B1GK, here_1, here_1)
-        cache = KeyValueCache(
-            key=write_token(state.key, k_B1GK, position),
-            value=write_token(state.value, v_B1JV, position),
-        )
+        here_1, slots_M = position[None], jnp.arange(state.key.shape[1])
+        q_B1HK, k_B1GK, v_B1JV = self.heads.rotated(x_BD[:, None], self.position, here_1)
+        cache = state.write(k_B1GK, v_B1JV, position)
         # One query's weights are O(L): there is nothing to fuse.
         y_B1HV = dot_product_attention(
             q_B1HK,

@@ -27,16 +27,12 @@ from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.diagonal_systems import (
-    ComplexState,
-    DiagonalOptions,
-    DiagonalSystems,
-)
+from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
-from transformer_jax.ops.diagonal_ssm import ssm_step
+from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state, ssm_step
 from transformer_jax.positions.base import Position
 
 
@@ -95,18 +91,17 @@ class H3Mixer(Mixer):
         k_BLD = jnp.where(real_BL1, self.key(x_BLD), 0)
         v_BLD = jnp.where(real_BL1, self.value(x_BLD), 0)
         shifted_BLD = long_convolution(k_BLD, self.shift, direct_length=direct)
-        pairs = self._pairs(shifted_BLD + self.shift_skip * k_BLD, v_BLD)  # [B, L, P, P, H]
+        pairs = self._pairs(k_BLD, shifted_BLD, v_BLD)
         kernel_LH = self.systems.kernels(x_BLD.shape[1])[0]
         remembered = _convolve_pairs(pairs, kernel_LH, direct)
-        return self._read(remembered + self.skip * pairs, self.query(x_BLD))
+        return self._read(remembered, pairs, self.query(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> H3State:
         """An empty past; the same size whatever `max_length`."""
         c, o = self.context, self.config
         shape = (batch, o.head_dim, o.head_dim, self.num_heads, o.state_size // 2)
-        empty = jnp.zeros(shape, jnp.float32)
         window = jnp.zeros((batch, o.shift_size - 1, c.d_model), jnp.float32)
-        return H3State(window=window, hidden=ComplexState(real=empty, imag=empty))
+        return H3State(window=window, hidden=empty_state(shape))
 
     def step(
         self, x_BD: jax.Array, state: H3State, position: jax.Array
@@ -115,22 +110,23 @@ class H3Mixer(Mixer):
         k_BD = self.key(x_BD)
         # The filter's taps run back in time, a window forwards.
         shifted_BD, window = short_convolution_step(k_BD, state.window, self.shift[::-1])
-        pairs = self._pairs(shifted_BD + self.shift_skip * k_BD, self.value(x_BD))
-        hidden = state.hidden
-        remembered, real, imag = ssm_step(self.systems.system(), pairs, hidden.real, hidden.imag)
-        y_BD = self._read(remembered + self.skip * pairs, self.query(x_BD))
-        return y_BD, H3State(window=window, hidden=ComplexState(real=real, imag=imag))
+        pairs = self._pairs(k_BD, shifted_BD, self.value(x_BD))
+        remembered, hidden = ssm_step(self.systems.system(), pairs, state.hidden)
+        y_BD = self._read(remembered, pairs, self.query(x_BD))
+        return y_BD, H3State(window=window, hidden=hidden)
 
     def _heads(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., P, H] in float32."""
         x = x.astype(jnp.float32).reshape(*x.shape[:-1], self.num_heads, self.config.head_dim)
         return jnp.swapaxes(x, -1, -2)
 
-    def _pairs(self, k: jax.Array, v: jax.Array) -> jax.Array:
-        """k v^T in each head: [..., P, P, H]."""
+    def _pairs(self, k: jax.Array, shifted: jax.Array, v: jax.Array) -> jax.Array:
+        """k' v^T in each head: [..., P, P, H]."""
+        k = shifted + jax.lax.broadcast_to_rank(self.shift_skip, k.ndim) * k
         return self._heads(k)[..., :, None, :] * self._heads(v)[..., None, :, :]
 
-    def _read(self, pairs: jax.Array, q: jax.Array) -> jax.Array:
+    def _read(self, remembered: jax.Array, pairs: jax.Array, q: jax.Array) -> jax.Array:
+        pairs = remembered + jax.lax.broadcast_to_rank(self.skip, pairs.ndim) * pairs
         y = (self._heads(q)[..., :, None, :] * pairs).sum(axis=-3)  # [..., P, H]
         y = jnp.swapaxes(y, -1, -2).reshape(q.shape)
         return self.out(y.astype(q.dtype))

@@ -8,7 +8,8 @@ from flax import linen as nn
 
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.ops.partial_attention import Bias
+from transformer_jax.ops.attention import Bias
+from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.positions.base import Position
 
 
@@ -86,6 +87,12 @@ class HeadProjections(nn.Module):
         groups = self.num_kv_heads or self.context.num_heads
         keys = x[..., None, :] if self.merged_query_key else self.key.split(x, groups)
         return keys, self.value.split(x, groups)
+
+    def rotated(self, x_BLD: jax.Array, position: Position, at_L: jax.Array) -> QKV:
+        """Queries and keys of tokens at positions `at_L`, turned by the scheme, and values."""
+        keys, values = self.keys_values(x_BLD)
+        queries, keys = position.rotate(self.queries(x_BLD), keys, at_L, at_L)
+        return queries, keys, values
 
     def join(self, heads: jax.Array) -> jax.Array:
         """[..., H, K] -> [..., D]."""

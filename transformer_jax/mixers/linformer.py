@@ -84,10 +84,10 @@ class ProjectedMemory:
 def _folded(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """[H, max_length, R]: position m in row m mod R, and noise that tells m from m + R."""
     _, max_length, rank = shape
-    rows_MR = jnp.arange(max_length)[:, None] % rank == jnp.arange(rank)
+    rows_MR = jnp.arange(max_length)[:, None] % rank == jnp.arange(rank)[None]
     # Keeps the size of the keys: max_length / R terms in a row, and max_length of noise.
     fold = rows_MR * (rank / max_length) ** 0.5
-    return (fold + 0.1 * max_length**-0.5 * jax.random.normal(key, shape)).astype(dtype)
+    return (fold[None] + 0.1 * max_length**-0.5 * jax.random.normal(key, shape)).astype(dtype)
 
 
 class LengthProjection(MixerModule):

@@ -24,7 +24,7 @@ from pydantic import PositiveInt
 from transformer_jax.mixers.base import Mixer, MixerContext, Refusals
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
-from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.sparse_attention import longformer_attention
 from transformer_jax.positions.base import Position
 
@@ -59,29 +59,30 @@ class LongformerAttention(SparseAttention):
             self.global_heads = HeadProjections(self.context)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        count = min(self.config.num_global, x_BLD.shape[1])
-        q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
-        if self.config.share_projections:
-            q_BGHK, k_all_BLHK, v_all_BLHK = q_BLHK[:, :count], k_BLHK, v_BLHK
+        o, at_L, first = (
+            self.config,
+            jnp.arange(x_BLD.shape[1]),
+            slice(None, self.config.num_global),
+        )
+        qkv = self.heads.rotated(x_BLD, self.position, at_L)
+        if o.share_projections:
+            global_qkv = (qkv[0][:, first], *qkv[1:])
         else:
-            at_L = jnp.arange(x_BLD.shape[1])
-            k_all_BLHK, v_all_BLHK = self.global_heads.keys_values(x_BLD)
-            q_BGHK, k_all_BLHK = self.position.rotate(
-                self.global_heads.queries(x_BLD[:, :count]), k_all_BLHK, at_L[:count], at_L
-            )
+            keys, values = self.global_heads.keys_values(x_BLD)
+            queries = self.global_heads.queries(x_BLD[:, first])
+            global_qkv = (*self.position.rotate(queries, keys, at_L[first], at_L), values)
 
         def attend(v: jax.Array, v_all: jax.Array, hooks: Hooks) -> jax.Array:
             return longformer_attention(
-                (q_BLHK, k_BLHK, v),
-                (q_BGHK, k_all_BLHK, v_all),
+                (*qkv[:2], v),
+                (*global_qkv[:2], v_all),
                 mask_BL,
-                window=self.config.window,
-                dilation=self.config.dilation,
-                hooks=hooks,
+                hooks,
+                window=o.window,
+                dilation=o.dilation,
             )
 
         hooks = self.hooks()
-        undropped = Hooks(hooks.bias)
-        self.show_weights(lambda values: attend(values, values, undropped), x_BLD)
-        y_BLHK = attend(v_BLHK, v_all_BLHK, hooks)
-        return self.heads.join(y_BLHK.astype(v_BLHK.dtype))
+        self.show_weights(lambda values: attend(values, values, Hooks(hooks.bias)), x_BLD)
+        y_BLHK = attend(qkv[2], global_qkv[2], hooks)
+        return self.heads.join(y_BLHK.astype(qkv[2].dtype))

@@ -108,10 +108,11 @@ class MambaMixer(Mixer):
         """delta [..., E], A [E, N], B and C [..., N], in float32."""
         n = self.config.state_size
         low = self.select(x)
-        delta = self.delta(low[..., : self.rank]).astype(jnp.float32) + self.delta_bias
+        delta = self.delta(low[..., : self.rank]).astype(jnp.float32)
+        delta = delta + jax.lax.broadcast_to_rank(self.delta_bias, x.ndim)
         a_EN = -jnp.exp(self.log_decay.astype(jnp.float32))
         return nn.softplus(delta), a_EN, low[..., self.rank : -n], low[..., -n:]
 
     def _gated(self, y: jax.Array, x: jax.Array, gate: jax.Array) -> jax.Array:
-        y = y + self.skip * x.astype(jnp.float32)
+        y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)
         return self.out((y * nn.silu(gate.astype(jnp.float32))).astype(x.dtype))

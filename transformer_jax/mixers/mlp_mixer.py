@@ -43,8 +43,7 @@ class MlpMixer(MixerConfig):
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         if context.causal:
             self.refuse_unused(
-                "hidden",
-                "a decoder has model.max_length hidden units; set it in model.encoder",
+                "hidden", "a decoder has model.max_length hidden units; set it in model.encoder"
             )
 
     def build(self, context: MixerContext, position: Position) -> Mixer:
@@ -95,8 +94,8 @@ class TokenMlp(Mixer):
         if c.causal:
             up, down = jnp.triu(up), jnp.triu(down)  # [in, out]: an output sees inputs up to it
         matmul_dtype = c.matmul_dtype
-        h_BDF = jax.nn.gelu(matmul(x_BDL, up, matmul_dtype) + self.up_bias[:width])
-        y_BDL = matmul(h_BDF, down, matmul_dtype) + self.down_bias[:length]
+        h_BDF = jax.nn.gelu(matmul(x_BDL, up, matmul_dtype) + self.up_bias[None, None, :width])
+        y_BDL = matmul(h_BDF, down, matmul_dtype) + self.down_bias[None, None, :length]
         return jnp.swapaxes(y_BDL, 1, 2).astype(x_BLD.dtype)
 
     def init_state(self, batch: int, max_length: int) -> MixedSoFar:
@@ -141,4 +140,4 @@ class TokenMlp(Mixer):
 def _triangular_normal(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """[in, out]: column t has t + 1 inputs, whose weights have the variance 1 / (t + 1)."""
     scale = jax.lax.rsqrt(jnp.arange(1.0, shape[1] + 1.0))
-    return jnp.triu(jax.random.normal(key, shape) * scale).astype(dtype)
+    return jnp.triu(jax.random.normal(key, shape) * scale[None]).astype(dtype)

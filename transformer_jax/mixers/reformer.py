@@ -48,9 +48,7 @@ _LARGEST_FACTOR = 64
 class Reformer(MixerConfig):
     """Options of LSH attention."""
 
-    refuses: ClassVar[Refusals] = {
-        "cross": "its queries are its keys, so both are of one sequence",
-    }
+    refuses: ClassVar[Refusals] = {"cross": "its queries are its keys, so both are of one sequence"}
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
     chunk: PositiveInt = 64
@@ -176,7 +174,7 @@ class LshAttention(Mixer):
             v_BHK,
             cache.key[rows],
             cache.value[rows],
-            jnp.arange(size) < count_BHJ[..., None],
+            jnp.arange(size)[None, None, None] < count_BHJ[..., None],
         )
         return self.out.join(y_BHK.astype(v_BHK.dtype)), cache
 

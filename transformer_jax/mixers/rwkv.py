@@ -101,7 +101,7 @@ class LowRank(Layer):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., features]."""
-        return self.bias + self.up(jnp.tanh(self.down(x)))
+        return jax.lax.broadcast_to_rank(self.bias, x.ndim) + self.up(jnp.tanh(self.down(x)))
 
 
 class RWKVMixer(Mixer):
@@ -170,7 +170,7 @@ class RWKVMixer(Mixer):
     ) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """(r, k, v, log w [..., H, K], own weight [..., H]) and the gate [..., H * K]."""
         change = previous - x
-        guide = (x + change * self.blend).astype(x.dtype)
+        guide = (x + change * jax.lax.broadcast_to_rank(self.blend, x.ndim)).astype(x.dtype)
 
         def blended(lerp: LowRank) -> jax.Array:
             return (x + change * lerp(guide)).astype(x.dtype)
@@ -187,7 +187,8 @@ class RWKVMixer(Mixer):
         v = projected(self.value, self.lerp_value)
         strength = heads(self.decay(blended(self.lerp_decay)))
         log_decay = -jnp.exp(jnp.minimum(strength, _STRONGEST))
-        own_weight = (r * heads(self.bonus) * k).sum(axis=-1)
+        bonus = jax.lax.broadcast_to_rank(heads(self.bonus), r.ndim)
+        own_weight = (r * bonus * k).sum(axis=-1)
         return (r, k, v, log_decay, own_weight), self.gate(blended(self.lerp_gate))
 
     def _gated(self, y: jax.Array, gate: jax.Array) -> jax.Array:

@@ -22,15 +22,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.layers.diagonal_systems import (
-    ComplexState,
-    DiagonalOptions,
-    DiagonalSystems,
-)
+from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.convolutions import long_convolution
-from transformer_jax.ops.diagonal_ssm import ssm_step
+from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state, ssm_step
 from transformer_jax.positions.base import Position
 
 
@@ -66,17 +62,16 @@ class S4DMixer(Mixer):
 
     def init_state(self, batch: int, max_length: int) -> ComplexState:
         """An empty past; the same size whatever `max_length`."""
-        empty = jnp.zeros((batch, self.context.d_model, self.config.state_size // 2), jnp.float32)
-        return ComplexState(real=empty, imag=empty)
+        return empty_state((batch, self.context.d_model, self.config.state_size // 2))
 
     def step(
         self, x_BD: jax.Array, state: ComplexState, position: jax.Array
     ) -> tuple[jax.Array, ComplexState]:
         """One step of the recurrence."""
-        y_BD, real, imag = ssm_step(self.systems.system(), x_BD, state.real, state.imag)
-        return self._gated(y_BD, x_BD), ComplexState(real=real, imag=imag)
+        y_BD, state = ssm_step(self.systems.system(), x_BD, state)
+        return self._gated(y_BD, x_BD), state
 
     def _gated(self, y: jax.Array, x: jax.Array) -> jax.Array:
-        y = y + self.skip * x.astype(jnp.float32)
+        y = y + jax.lax.broadcast_to_rank(self.skip, x.ndim) * x.astype(jnp.float32)
         value, gate = jnp.split(self.out(nn.gelu(y).astype(x.dtype)), 2, axis=-1)
         return value * nn.sigmoid(gate)

@@ -15,9 +15,8 @@ from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals
 from transformer_jax.mixers.full_attention import KeyValueCache
 from transformer_jax.mixers.heads import HeadProjections, bias_of
-from transformer_jax.ops.attention import dot_product_attention
-from transformer_jax.ops.partial_attention import Hooks
-from transformer_jax.ops.sequences import write_token
+from transformer_jax.ops.attention import Hooks, dot_product_attention
+from transformer_jax.ops.partial_attention import QKV
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +42,17 @@ class SparseAttention(Mixer):
         self.weight_dropout = Dropout(self.config.dropout_rate)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        q_BLHK, k_BLHK, v_BLHK = self.rotated(self.heads, x_BLD)
+        qkv = self.heads.rotated(x_BLD, self.position, jnp.arange(x_BLD.shape[1]))
         hooks = self.hooks()
-        undropped = Hooks(hooks.bias)
         self.show_weights(
-            lambda values: self.attend(q_BLHK, k_BLHK, values, mask_BL, undropped), x_BLD
+            lambda values: self.attend((*qkv[:2], values), mask_BL, Hooks(hooks.bias)), x_BLD
         )
-        y_BLHK = self.attend(q_BLHK, k_BLHK, v_BLHK, mask_BL, hooks)
-        return self.heads.join(y_BLHK.astype(v_BLHK.dtype))
+        y_BLHK = self.attend(qkv, mask_BL, hooks)
+        return self.heads.join(y_BLHK.astype(qkv[2].dtype))
 
-    def attend(
-        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
-    ) -> jax.Array:
-        """The pattern, in parallel: q, k [B, L, H, K], v [B, L, H, V] -> [B, L, H, V]."""
+    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
+        """The pattern, in parallel: [B, L, H, V]."""
         raise NotImplementedError
-
-    def rotated(
-        self, heads: HeadProjections, x_BLD: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Queries and keys turned by the position scheme, and values, [B, L, H, K] each."""
-        at_L = jnp.arange(x_BLD.shape[1])
-        k_BLHK, v_BLHK = heads.keys_values(x_BLD)
-        q_BLHK, k_BLHK = self.position.rotate(heads.queries(x_BLD), k_BLHK, at_L, at_L)
-        return q_BLHK, k_BLHK, v_BLHK
 
     def hooks(self) -> Hooks:
         """The position scheme's bias, if it has one, and the dropout of this call."""
@@ -80,15 +67,6 @@ class SparseAttention(Mixer):
             shape = (batch, length, self.context.num_heads, length)
             weights_BLHL = attend(jnp.broadcast_to(one_hot, shape))
             self.sow("intermediates", "attention_weights", jnp.swapaxes(weights_BLHL, 1, 2))
-
-    def rotated_token(
-        self, x_BD: jax.Array, position: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """`rotated` for the one token of a step, [B, 1, H, K] each."""
-        x_B1D, here_1 = x_BD[:, None], position[None]
-        k_B1HK, v_B1HK = self.heads.keys_values(x_B1D)
-        q_B1HK, k_B1HK = self.position.rotate(self.heads.queries(x_B1D), k_B1HK, here_1, here_1)
-        return q_B1HK, k_B1HK, v_B1HK
 
     def attend_token(
         self,
@@ -123,11 +101,8 @@ class CachedSparseAttention(SparseAttention):
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
     ) -> tuple[jax.Array, KeyValueCache]:
         """Writes this token's key and value, and attends to the few positions that it reads."""
-        q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
-        cache = KeyValueCache(
-            key=write_token(state.key, k_B1HK, position),
-            value=write_token(state.value, v_B1HK, position),
-        )
+        q_B1HK, k_B1HK, v_B1HK = self.heads.rotated(x_BD[:, None], self.position, position[None])
+        cache = state.write(k_B1HK, v_B1HK, position)
         at_M, exists_M = self.reads(position, state.key.shape[1])
         at_M = jnp.where(exists_M, at_M, 0)
         y_BD = self.attend_token(

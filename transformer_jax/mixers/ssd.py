@@ -22,10 +22,7 @@ from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.initializers import (
-    log_uniform_of,
-    softplus_inverse_of_log_uniform,
-)
+from transformer_jax.layers.initializers import log_uniform_of, softplus_inverse_of_log_uniform
 from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
@@ -140,10 +137,14 @@ class SSDMixer(Mixer):
 
     def _steps(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Step sizes and logarithms of the decays, [..., H] float32."""
-        dt = nn.softplus(self.delta(x).astype(jnp.float32) + self.delta_bias)
-        return dt, -jnp.exp(self.log_decay.astype(jnp.float32)) * dt
+        bias, log_decay = (
+            jax.lax.broadcast_to_rank(w, x.ndim) for w in (self.delta_bias, self.log_decay)
+        )
+        dt = nn.softplus(self.delta(x).astype(jnp.float32) + bias)
+        return dt, -jnp.exp(log_decay.astype(jnp.float32)) * dt
 
     def _gated(self, y: jax.Array, x: jax.Array, gate: jax.Array) -> jax.Array:
-        y = y + self.skip[:, None] * x.astype(jnp.float32)
+        skip = jax.lax.broadcast_to_rank(self.skip[:, None], x.ndim)
+        y = y + skip * x.astype(jnp.float32)
         y = y.reshape(*y.shape[:-2], -1) * nn.silu(gate.astype(jnp.float32))
         return self.out(self.norm(y))

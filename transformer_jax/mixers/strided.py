@@ -25,7 +25,8 @@ from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.sparse_attention import CachedSparseAttention, SparseConfig
-from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import strided_attention
 from transformer_jax.positions.base import Position
 
@@ -50,11 +51,9 @@ class StridedAttention(CachedSparseAttention):
         """The option, or its default, which depends on the model alone."""
         return self.config.stride or math.isqrt(self.context.max_length - 1) + 1
 
-    def attend(
-        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
-    ) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
         return strided_attention(
-            q, k, v, mask_BL, stride=self.stride, causal=self.context.causal, hooks=hooks
+            qkv, mask_BL, hooks, stride=self.stride, causal=self.context.causal
         )
 
     def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:

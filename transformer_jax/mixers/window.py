@@ -21,7 +21,8 @@ from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
-from transformer_jax.ops.partial_attention import Hooks
+from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import window_part
 from transformer_jax.positions.base import Position
 
@@ -53,18 +54,10 @@ class WindowAttention(SparseAttention):
 
     config: Window
 
-    def attend(
-        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BL: jax.Array, hooks: Hooks
-    ) -> jax.Array:
+    def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
+        o, causal = self.config, self.context.causal
         return window_part(
-            q,
-            k,
-            v,
-            mask_BL,
-            window=self.config.window,
-            dilation=self.config.dilation,
-            causal=self.context.causal,
-            hooks=hooks,
+            qkv, mask_BL, hooks, window=o.window, dilation=o.dilation, causal=causal
         ).value
 
     def init_state(self, batch: int, max_length: int) -> Ring:
@@ -78,7 +71,7 @@ class WindowAttention(SparseAttention):
 
     def step(self, x_BD: jax.Array, state: Ring, position: jax.Array) -> tuple[jax.Array, Ring]:
         """Overwrites the oldest token of this residue class and attends to the class."""
-        q_B1HK, k_B1HK, v_B1HK = self.rotated_token(x_BD, position)
+        q_B1HK, k_B1HK, v_B1HK = self.heads.rotated(x_BD[:, None], self.position, position[None])
         _, dilation, slots, *_ = state.key.shape
         own_class, turn = position % dilation, position // dilation
         start = (0, own_class, turn % slots, 0, 0)

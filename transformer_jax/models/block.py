@@ -18,7 +18,7 @@ from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout
 from transformer_jax.mixers.base import Mixer
-from transformer_jax.models.config import ModelConfig, layer_dtypes
+from transformer_jax.models.config import ModelConfig
 
 Function = Callable[[jax.Array], jax.Array]
 
@@ -104,7 +104,7 @@ class Block(nn.Module):
         if self.cross is not None:
             self.cross_residual = Residual(config)
         self.feed_forward = config.feed_forward.build(
-            config.d_model, config.d_ff, layer_dtypes(config)
+            config.d_model, config.d_ff, self.mixer.context.dtypes
         )
         self.feed_forward_residual = Residual(config)
 

@@ -102,15 +102,6 @@ class ModelConfig:
     remat: bool = False  #: recompute each block in the backward pass to save memory
 
 
-def layer_dtypes(config: ModelConfig) -> dict[str, str]:
-    """The three dtypes every layer is built with."""
-    return {
-        "dtype": config.dtype,
-        "matmul_dtype": config.matmul_dtype,
-        "param_dtype": config.param_dtype,
-    }
-
-
 def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
     """The model's side of a mixer's or a position scheme's configuration."""
     return MixerContext(
@@ -128,11 +119,6 @@ def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
 def layer_mixers(stack: StackConfig) -> list[MixerConfig]:
     """The mixer of each layer: the pattern, cycled over the depth."""
     return [stack.mixers[i % len(stack.mixers)] for i in range(stack.num_layers)]
-
-
-def word_width(config: ModelConfig, stack: StackConfig) -> int:
-    """Width of the word embeddings that a stack's position scheme takes."""
-    return stack.position.word_width(config.d_model)
 
 
 def check_model_config(config: ModelConfig) -> None:
@@ -182,7 +168,9 @@ def _check(config: ModelConfig) -> None:
             f"{config.source_vocab_size} and {config.target_vocab_size} pieces: set "
             "tokenizer.joint=true or model.tie_embeddings=decoder"
         )
-    widths = [word_width(config, stack) for stack in (config.encoder, config.decoder)]
+    widths = [
+        stack.position.word_width(config.d_model) for stack in (config.encoder, config.decoder)
+    ]
     if tied and widths[0] != widths[1]:
         encoder, decoder = (
             kind_of(stack.position, POSITIONS) for stack in (config.encoder, config.decoder)

@@ -13,8 +13,7 @@ from transformer_jax.layers.projections import Dense
 from transformer_jax.models.config import (
     ModelConfig,
     check_model_config,
-    layer_dtypes,
-    word_width,
+    mixer_context,
 )
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.losses import cross_entropy
@@ -61,12 +60,12 @@ class Transformer(nn.Module):
             "dtype": config.dtype,
             "param_dtype": config.param_dtype,
         }
-        target_width = word_width(config, config.decoder)
+        target_width = config.decoder.position.word_width(config.d_model)
         self.target_embedding = Embedding(config.target_vocab_size, target_width, **embedding)
         if config.tie_embeddings in ("all", "inputs"):
             self.source_embedding = self.target_embedding
         else:
-            source_width = word_width(config, config.encoder)
+            source_width = config.encoder.position.word_width(config.d_model)
             self.source_embedding = Embedding(config.source_vocab_size, source_width, **embedding)
         self.encoder = Stack(config, causal=False)
         self.decoder = Stack(config, causal=True)
@@ -76,7 +75,7 @@ class Transformer(nn.Module):
                 config.target_vocab_size,
                 ("embed", "vocab"),
                 use_bias=False,
-                **layer_dtypes(config),
+                **mixer_context(config, causal=True).dtypes,
             )
         if config.output_bias:
             self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
@@ -181,7 +180,9 @@ class Transformer(nn.Module):
             self._word_features(hidden), self._vocabulary_kernel(), self.config.matmul_dtype
         )
         bias_V = self._logit_bias()
-        return logits if bias_V is None else logits + bias_V
+        if bias_V is None:
+            return logits
+        return logits + jax.lax.broadcast_to_rank(bias_V, logits.ndim)
 
 
 def _split_beams(tree: Any, batch: int) -> Any:

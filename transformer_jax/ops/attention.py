@@ -7,6 +7,9 @@ may have fewer heads than the queries, G below; each is then shared by a group o
 query heads (Ainslie et al. 2023, arXiv:2305.13245).
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -15,6 +18,32 @@ from transformer_jax.ops.dropout import dropout
 #: Added to masked scores. Finite, so that a row without any key (one that only pads a batch)
 #: gives numbers and not NaN.
 MASKED = -1e30
+
+#: (query positions [T], key positions [M]) -> additive bias [H, T, M].
+Bias = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+class Hooks(NamedTuple):
+    """What is applied to scores and weights besides the mask.
+
+    Attributes:
+        bias: added to the scores; evaluated only where scores are computed.
+        dropout_rate: of the attention weights.
+    """
+
+    bias: Bias | None = None
+    dropout_rate: float = 0.0
+    dropout_key: jax.Array | None = None
+
+    def part(self, index: int | jax.Array) -> "Hooks":
+        """These, with a dropout key of their own for one of several parts."""
+        if self.dropout_key is None:
+            return self
+        return self._replace(dropout_key=jax.random.fold_in(self.dropout_key, index))
+
+
+#: No bias and no dropout.
+NO_HOOKS = Hooks()
 
 
 def causal_mask(length: int) -> jax.Array:

@@ -13,13 +13,13 @@ et al. 2019, arXiv:1904.10509, section 4.2).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.ops.partial_attention import Hooks, Partial, attend
+from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.partial_attention import QKV, Partial, attend
 from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import pad_to_multiple
 
@@ -86,9 +86,7 @@ def neighbour_reads(blocks: int, dilation: int, before: int, after: int) -> np.n
 
 
 def block_sparse_attention(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
+    qkv: QKV,
     key_mask_BL: jax.Array,
     layout: BlockLayout,
     allowed: Allowed | None,
@@ -97,11 +95,11 @@ def block_sparse_attention(
     """Each query reads the real, allowed keys of the blocks that its own block reads.
 
     Args:
-        v_BLHV: values, of any width.
         layout: the blocks, and which of them each block reads.
         allowed: which of the gathered keys a query may read; None = all.
         hooks: bias (evaluated one block at a time) and dropout.
     """
+    q_BLHK, k_BLHK, v_BLHV = qkv
     valid_NG = layout.reads_NG >= 0
     reads_NG = np.maximum(layout.reads_NG, 0)
     (blocks, reads), (batch, _, heads, _) = reads_NG.shape, q_BLHK.shape
@@ -132,13 +130,12 @@ def block_sparse_attention(
             bias = jax.vmap(hooks.bias)(q_at_NC, k_at_NM)[:, None]
         return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, hooks.part(numbers_N[0]))
 
-    def in_steps(*arguments: Any) -> Partial:
-        *inputs, steps = arguments
+    def in_steps(inputs: tuple[jax.Array, ...], steps: int) -> Partial:
         if steps == 1:
-            return one_step(tuple(inputs))
-        split = [x.reshape(steps, blocks // steps, *x.shape[1:]) for x in inputs]
+            return one_step(inputs)
+        split = tuple(x.reshape(steps, blocks // steps, *x.shape[1:]) for x in inputs)
         # Inside a loop no barrier against common subexpressions is needed (`prevent_cse`).
-        stacked = jax.lax.map(jax.checkpoint(one_step, prevent_cse=False), tuple(split))
+        stacked = jax.lax.map(jax.checkpoint(one_step, prevent_cse=False), split)
         return jax.tree.map(lambda x: x.reshape(blocks, *x.shape[2:]), stacked)
 
     cpu, other = (
@@ -146,11 +143,8 @@ def block_sparse_attention(
         for platform in ("cpu", "other")
     )
     # For short sequences the number of steps is the same on every platform: trace once.
-    part = (
-        in_steps(*inputs, cpu)
-        if cpu == other
-        else by_platform(in_steps, *inputs, cpu=cpu, other=other)
-    )
+    same = cpu == other
+    part = in_steps(inputs, cpu) if same else by_platform(in_steps, inputs, cpu=cpu, other=other)
     return Partial(
         layout.unfold(part.value.swapaxes(2, 3)), layout.unfold(part.log_weight.swapaxes(2, 3))
     )

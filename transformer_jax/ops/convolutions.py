@@ -18,7 +18,7 @@ def short_convolution(x_BLE: jax.Array, kernel_WE: jax.Array) -> jax.Array:
     width, length = kernel_WE.shape[0], x_BLE.shape[1]
     x = jnp.pad(x_BLE, ((0, 0), (width - 1, 0), (0, 0)))
     # A sum of slices, since XLA's depthwise convolution is slow on a CPU.
-    return sum(x[:, w : w + length] * kernel_WE[w] for w in range(width))  # type: ignore[return-value]
+    return sum(x[:, w : w + length] * kernel_WE[None, None, w] for w in range(width))  # type: ignore[return-value]
 
 
 def short_convolution_step(
@@ -26,7 +26,7 @@ def short_convolution_step(
 ) -> tuple[jax.Array, jax.Array]:
     """One position: (y, the next window); `window` holds the P = W - 1 inputs before it."""
     inputs_BWE = jnp.concatenate([window_BPE, x_BE[:, None].astype(window_BPE.dtype)], axis=1)
-    return (inputs_BWE * kernel_WE).sum(axis=1), inputs_BWE[:, 1:]
+    return (inputs_BWE * kernel_WE[None]).sum(axis=1), inputs_BWE[:, 1:]
 
 
 def long_convolution(
@@ -56,7 +56,7 @@ def long_convolution(
     # Lag -1 - l of a circular convolution has index size - 1 - l.
     middle = jnp.zeros((size - kernel.shape[0] - later.shape[0], u_BLD.shape[-1]))
     circular = jnp.concatenate([kernel, middle, later[::-1]])
-    spectrum = jnp.fft.rfft(u_BLD, n=size, axis=1) * jnp.fft.rfft(circular, axis=0)
+    spectrum = jnp.fft.rfft(u_BLD, n=size, axis=1) * jnp.fft.rfft(circular[None], axis=1)
     return jnp.fft.irfft(spectrum, n=size, axis=1)[:, :length]
 
 

@@ -34,11 +34,20 @@ class DiagonalSSM(NamedTuple):
     weight_imag: jax.Array
 
 
+class ComplexState(NamedTuple):
+    """Real and imaginary part of the systems' state, [..., D, N] float32 each."""
+
+    real: jax.Array
+    imag: jax.Array
+
+
+def empty_state(shape: tuple[int, ...]) -> ComplexState:
+    """The state before the first input."""
+    return ComplexState(real=jnp.zeros(shape, jnp.float32), imag=jnp.zeros(shape, jnp.float32))
+
+
 def discretize(
-    log_dt_D: jax.Array,
-    log_decay_DN: jax.Array,
-    frequency_DN: jax.Array,
-    c_DN2: jax.Array,
+    log_dt_D: jax.Array, log_decay_DN: jax.Array, frequency_DN: jax.Array, c_DN2: jax.Array
 ) -> DiagonalSSM:
     """The discrete system of A = -exp(log_decay) + i frequency, B = 1 and C.
 
@@ -61,6 +70,7 @@ def ssm_kernel(ssm: DiagonalSSM, length: int) -> jax.Array:
     So the sum over N is a matrix product [I, N] x [N, J] for each channel, in
     O(D N sqrt(L)) memory instead of O(D N L).
     """
+    ssm = DiagonalSSM(*(x[None] for x in ssm))
     block = max(1, round(length**0.5))
     coarse = jnp.arange(0, length, block, dtype=jnp.float32)[:, None, None]
     fine = jnp.arange(block, dtype=jnp.float32)[:, None, None]
@@ -79,24 +89,14 @@ def _powers(ssm: DiagonalSSM, steps: jax.Array) -> tuple[jax.Array, jax.Array]:
     return size * jnp.cos(ssm.angle * steps), size * jnp.sin(ssm.angle * steps)
 
 
-def ssm_step(
-    ssm: DiagonalSSM, u: jax.Array, real: jax.Array, imag: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """One step of the recurrence.
-
-    Args:
-        ssm: [D, N] each, or any shape that broadcasts to the state's.
-        u: inputs [..., D].
-        real: real part of the state, [..., D, N].
-        imag: imaginary part of the state.
-
-    Returns:
-        y [..., D] and the two parts of the next state, float32.
-    """
+def ssm_step(ssm: DiagonalSSM, u: jax.Array, state: ComplexState) -> tuple[jax.Array, ComplexState]:
+    """One step of the recurrence: inputs [..., D] -> (y [..., D] float32, the next state)."""
+    ssm = DiagonalSSM(*(jax.lax.broadcast_to_rank(x, u.ndim + 1) for x in ssm))
     cos, sin = _powers(ssm, jnp.ones((), jnp.float32))
+    real, imag = state
     real, imag = (
         cos * real - sin * imag + u.astype(jnp.float32)[..., None],
         sin * real + cos * imag,
     )
     y = 2.0 * (ssm.weight_real * real - ssm.weight_imag * imag).sum(axis=-1)
-    return y, real, imag
+    return y, ComplexState(real, imag)

@@ -17,17 +17,18 @@ Its loops are rematerialised: the backward pass computes each block again and ke
 scores of one block at a time. O(L) memory, and O(L M) time as in `ops.attention`.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.ops.attention import MASKED, attention_scores, weighted_values
+from transformer_jax.ops.attention import (
+    MASKED,
+    NO_HOOKS,
+    Hooks,
+    attention_scores,
+    weighted_values,
+)
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.sequences import chunked, pad_to_multiple, unchunked
-
-#: [T] query and [M] key positions -> [H, T, M] float32, added to the scores.
-Bias = Callable[[jax.Array, jax.Array], jax.Array]
 
 Running = tuple[jax.Array, jax.Array, jax.Array]  # m_BHT, l_BHT, y_BTHK
 
@@ -40,37 +41,25 @@ def flash_attention(
     k_BMGK: jax.Array,
     v_BMJV: jax.Array,
     key_mask_BM: jax.Array,
+    hooks: Hooks = NO_HOOKS,
     *,
     causal: bool = False,
-    bias: Bias | None = None,
     scale: float | None = None,
-    dropout_rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
 ) -> jax.Array:
     """As `blockwise_attention`, by the fastest kernel; padding must be at the end of each row."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
+    has_extras = hooks.bias is not None or (
+        hooks.dropout_key is not None and hooks.dropout_rate > 0.0
+    )
     kernel = kernel_for(
-        jax.default_backend(),
-        jax.device_count(),
-        q_BTHK,
-        k_BMGK,
-        v_BMJV,
-        has_extras=bias is not None or (dropout_key is not None and dropout_rate > 0.0),
+        jax.default_backend(), jax.device_count(), q_BTHK, k_BMGK, v_BMJV, has_extras=has_extras
     )
     if kernel == "cudnn":
         return _cudnn(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal, scale)
     if kernel == "pallas":
         return pallas_attention(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal=causal, scale=scale)
     return blockwise_attention(
-        q_BTHK,
-        k_BMGK,
-        v_BMJV,
-        key_mask_BM,
-        causal=causal,
-        bias=bias,
-        scale=scale,
-        dropout_rate=dropout_rate,
-        dropout_key=dropout_key,
+        q_BTHK, k_BMGK, v_BMJV, key_mask_BM, hooks, causal=causal, scale=scale
     )
 
 
@@ -138,10 +127,7 @@ def pallas_attention(
     keys = pad_to_multiple(key_mask_BM, _PALLAS_BLOCK).astype(jnp.int32)
     queries = jnp.ones((q_BTHK.shape[0], heads_first[0].shape[2]), jnp.int32)
     y_padded = pallas.flash_attention(
-        *heads_first,
-        segment_ids=pallas.SegmentIds(queries, keys),
-        causal=causal,
-        sm_scale=scale,
+        *heads_first, segment_ids=pallas.SegmentIds(queries, keys), causal=causal, sm_scale=scale
     )
     return jnp.moveaxis(y_padded, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMJV.dtype)
 
@@ -151,12 +137,10 @@ def blockwise_attention(
     k_BMGK: jax.Array,
     v_BMJV: jax.Array,
     key_mask_BM: jax.Array,
+    hooks: Hooks = NO_HOOKS,
     *,
     causal: bool = False,
-    bias: Bias | None = None,
     scale: float | None = None,
-    dropout_rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
     block: int = 256,
 ) -> jax.Array:
     """Attends from positions 0 ... T-1 to 0 ... M-1, in blocks on any backend.
@@ -165,9 +149,7 @@ def blockwise_attention(
         k_BMGK: keys, with H heads or a divisor of H.
         v_BMJV: values, likewise; their width may differ from that of the keys.
         causal: a query reads the keys up to its own position.
-        bias: added to the scores; evaluated block by block.
         scale: of the product; 1 / sqrt(K) unless given.
-        dropout_rate: of the attention weights.
         block: maximum number of queries and of keys in a block.
 
     Returns:
@@ -183,7 +165,7 @@ def blockwise_attention(
     def attend(carry: None, numbered: tuple[jax.Array, jax.Array]) -> tuple[None, jax.Array]:
         number, q_BCHK = numbered
         q_positions = number * block + jnp.arange(block)
-        key = None if dropout_key is None else jax.random.fold_in(dropout_key, number)
+        row_hooks = hooks.part(number)
 
         def read(
             running: Running, keys: tuple[jax.Array, jax.Array, jax.Array, jax.Array]
@@ -193,13 +175,12 @@ def blockwise_attention(
 
             def visible(running: Running) -> Running:
                 scores = attention_scores(q_BCHK, k_BCGK, scale=scale)
-                if bias is not None:
-                    scores = scores + bias(q_positions, k_positions)[None]
+                if hooks.bias is not None:
+                    scores = scores + hooks.bias(q_positions, k_positions)[None]
                 mask = mask_BC[:, None, None, :]
                 if causal:
                     mask = mask & (k_positions[None, :] <= q_positions[:, None])[None, None]
-                block_key = None if key is None else jax.random.fold_in(key, k_number)
-                return _accumulate(running, scores, mask, v_BCJV, dropout_rate, block_key)
+                return _accumulate(running, scores, mask, v_BCJV, row_hooks.part(k_number))
 
             if not causal:
                 return visible(running), None
@@ -225,12 +206,7 @@ def blockwise_attention(
 
 
 def _accumulate(
-    running: Running,
-    scores_BHTC: jax.Array,
-    mask: jax.Array,
-    v_BCJV: jax.Array,
-    dropout_rate: float,
-    dropout_key: jax.Array | None,
+    running: Running, scores_BHTC: jax.Array, mask: jax.Array, v_BCJV: jax.Array, hooks: Hooks
 ) -> Running:
     """Adds one block of keys."""
     max_BHT, sum_BHT, y_BTHK = running
@@ -240,6 +216,6 @@ def _accumulate(
     decay_BHT = jnp.exp(max_BHT - new_max_BHT)
     weights_BHTC = jnp.where(mask, jnp.exp(scores_BHTC - new_max_BHT[..., None]), 0.0)
     # The sum is taken before dropout, as when dropout follows a softmax.
-    kept_BHTC = dropout(weights_BHTC, dropout_rate, dropout_key)
+    kept_BHTC = dropout(weights_BHTC, hooks.dropout_rate, hooks.dropout_key)
     y_BTHK = y_BTHK * decay_BHT.swapaxes(1, 2)[..., None] + weighted_values(kept_BHTC, v_BCJV)
     return new_max_BHT, sum_BHT * decay_BHT + weights_BHTC.sum(axis=-1), y_BTHK

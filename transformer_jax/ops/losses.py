@@ -12,6 +12,7 @@ CPU the logits stay in the cache.
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +25,10 @@ from transformer_jax.ops.sharding import num_shards
 
 #: Hidden states [N, D], labels [N] and weights [N] of one chunk of the rows.
 Chunk = tuple[jax.Array, jax.Array, jax.Array]
-
-#: Gradients of the hidden states, the kernel and, if there is one, the bias.
-_Gradients = tuple[jax.Array, jax.Array, jax.Array | None]
-#: Sums over the chunks so far: loss, negative log-likelihood, gradients of the kernel and the bias.
-_Sums = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
+#: Hidden states, kernel and, if there is one, bias; also their gradients.
+_Inputs = tuple[jax.Array, jax.Array, jax.Array | None]
+_Targets = tuple[jax.Array, jax.Array]  # labels, weights
+_Sums = tuple[jax.Array, jax.Array]  # of the loss, of the negative log-likelihood
 
 #: Approximate limit on the float32 logits of one chunk on one device: what fits the cache of a
 #: CPU (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
@@ -58,42 +58,23 @@ def cross_entropy(
         (loss_sum, nll_sum), float32 scalars in nats, to be divided by the sum of the weights
         over the *global* batch. Only `loss_sum` has a gradient.
     """
-    arrays = (hidden_BTD, kernel_DV, bias_V, labels_BT, weights_BT)
-    return _fused(*arrays, label_smoothing, jnp.dtype(dtype))
+    inputs, targets = (hidden_BTD, kernel_DV, bias_V), (labels_BT, weights_BT)
+    return _fused(inputs, targets, label_smoothing, jnp.dtype(dtype))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
-def _fused(
-    hidden_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    bias_V: jax.Array | None,
-    labels_BT: jax.Array,
-    weights_BT: jax.Array,
-    smoothing: float,
-    dtype: jnp.dtype,
-) -> tuple[jax.Array, jax.Array]:
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _fused(inputs: _Inputs, targets: _Targets, smoothing: float, dtype: jnp.dtype) -> _Sums:
     function = partial(_loss_sums, smoothing, dtype)
-    return by_platform(
-        function, hidden_BTD, kernel_DV, bias_V, labels_BT, weights_BT, **_CHUNK_LOGITS
-    )
+    return by_platform(function, inputs, targets, **_CHUNK_LOGITS)
 
 
 def _loss_sums(
-    smoothing: float,
-    dtype: jnp.dtype,
-    hidden_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    bias_V: jax.Array | None,
-    labels_BT: jax.Array,
-    weights_BT: jax.Array,
-    limit: int,
-) -> tuple[jax.Array, jax.Array]:
-    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)
+    smoothing: float, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, limit: int
+) -> _Sums:
+    chunks, kernel_low = _chunks(inputs, targets, dtype, limit)
 
-    def body(
-        sums: tuple[jax.Array, jax.Array], chunk: Chunk
-    ) -> tuple[tuple[jax.Array, jax.Array], None]:
-        loss, nll, _ = _chunk_losses(chunk, kernel_low, bias_V, smoothing)
+    def body(sums: _Sums, chunk: Chunk) -> tuple[_Sums, None]:
+        loss, nll, _ = _chunk_losses(chunk, kernel_low, inputs[2], smoothing)
         return (sums[0] + loss, sums[1] + nll), None
 
     zero = jnp.zeros((), jnp.float32)
@@ -101,34 +82,20 @@ def _loss_sums(
 
 
 def _fused_forward(
-    hidden_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    bias_V: jax.Array | None,
-    labels_BT: jax.Array,
-    weights_BT: jax.Array,
-    smoothing: float,
-    dtype: jnp.dtype,
-) -> tuple[tuple[jax.Array, jax.Array], _Gradients]:
+    inputs: _Inputs, targets: _Targets, smoothing: float, dtype: jnp.dtype
+) -> tuple[_Sums, _Inputs]:
     function = partial(_loss_sums_and_gradients, smoothing, dtype)
-    return by_platform(
-        function, hidden_BTD, kernel_DV, bias_V, labels_BT, weights_BT, **_CHUNK_LOGITS
-    )
+    return by_platform(function, inputs, targets, **_CHUNK_LOGITS)
 
 
 def _loss_sums_and_gradients(
-    smoothing: float,
-    dtype: jnp.dtype,
-    hidden_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    bias_V: jax.Array | None,
-    labels_BT: jax.Array,
-    weights_BT: jax.Array,
-    limit: int,
-) -> tuple[tuple[jax.Array, jax.Array], _Gradients]:
-    chunks, kernel_low = _chunks(hidden_BTD, kernel_DV, labels_BT, weights_BT, dtype, limit)
+    smoothing: float, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, limit: int
+) -> tuple[_Sums, _Inputs]:
+    hidden_BTD, kernel_DV, bias_V = inputs
+    chunks, kernel_low = _chunks(inputs, targets, dtype, limit)
     kernel_low_VD = transposed(kernel_low)
 
-    def body(carry: _Sums, chunk: Chunk) -> tuple[_Sums, jax.Array]:
+    def body(carry: Any, chunk: Chunk) -> tuple[Any, jax.Array]:
         loss_sum, nll_sum, dkernel_DV, dbias_V = carry
         hidden_ND, labels_N, weights_N = chunk
         loss, nll, (logits_NV, lse_N) = _chunk_losses(chunk, kernel_low, bias_V, smoothing)
@@ -152,21 +119,10 @@ def _loss_sums_and_gradients(
 
 
 def _fused_backward(
-    smoothing: float,
-    dtype: jnp.dtype,
-    residuals: _Gradients,
-    cotangents: tuple[jax.Array, jax.Array],
-) -> tuple[jax.Array, jax.Array, jax.Array | None, None, None]:
+    smoothing: float, dtype: jnp.dtype, gradients: _Inputs, cotangents: _Sums
+) -> tuple[_Inputs, None]:
     del smoothing, dtype
-    dhidden_BTD, dkernel_DV, dbias_V = residuals
-    dloss = cotangents[0]
-    return (
-        (dhidden_BTD * dloss).astype(dhidden_BTD.dtype),
-        (dkernel_DV * dloss).astype(dkernel_DV.dtype),
-        None if dbias_V is None else dbias_V * dloss,
-        None,
-        None,
-    )
+    return jax.tree.map(lambda g: (g * cotangents[0]).astype(g.dtype), gradients), None
 
 
 _fused.defvjp(_fused_forward, _fused_backward)
@@ -178,7 +134,7 @@ def _chunk_losses(
     hidden_ND, labels_N, weights_N = chunk
     logits_NV = product(hidden_ND, kernel_low)
     if bias_V is not None:
-        logits_NV = logits_NV + bias_V
+        logits_NV = logits_NV + bias_V[None]
     lse_N = jax.nn.logsumexp(logits_NV, axis=-1)
     label_logit_N = jnp.take_along_axis(logits_NV, labels_N[:, None], axis=-1)[:, 0]
     nll_N = lse_N - label_logit_N
@@ -187,23 +143,17 @@ def _chunk_losses(
 
 
 def _chunks(
-    hidden_BTD: jax.Array,
-    kernel_DV: jax.Array,
-    labels_BT: jax.Array,
-    weights_BT: jax.Array,
-    dtype: jnp.dtype,
-    limit: int,
+    inputs: _Inputs, targets: _Targets, dtype: jnp.dtype, limit: int
 ) -> tuple[Chunk, jax.Array]:
+    hidden_BTD, kernel_DV, _ = inputs
+    labels_BT, weights_BT = targets
     shards = _shards(hidden_BTD)
     tokens = hidden_BTD.shape[0] // shards * hidden_BTD.shape[1]
     count = -(-tokens * kernel_DV.shape[-1] // limit)
     # At least one token per chunk, whatever the limit.
     chunk = partial(_chunk, shards=shards, count=min(count, tokens))
-    chunks = (
-        chunk(hidden_BTD.astype(dtype)),
-        chunk(labels_BT),
-        chunk(weights_BT.astype(jnp.float32)),
-    )
+    weights_BT = weights_BT.astype(jnp.float32)
+    chunks = (chunk(hidden_BTD.astype(dtype)), chunk(labels_BT), chunk(weights_BT))
     return chunks, kernel_DV.astype(dtype)
 
 

@@ -162,10 +162,7 @@ def lsh_attention_step(
     z_BHJ = jax.nn.logsumexp(scores_BHJM, axis=-1)
     weights_BHJM = jnp.exp(scores_BHJM - z_BHJ[..., None]).astype(v_BHV.dtype)
     y_BHJV = jnp.einsum(
-        "bhjc,bhjcv->bhjv",
-        weights_BHJM[..., :-1],
-        past_v_BHJCV,
-        preferred_element_type=jnp.float32,
+        "bhjc,bhjcv->bhjv", weights_BHJM[..., :-1], past_v_BHJCV, preferred_element_type=jnp.float32
     )
     y_BHJV += weights_BHJM[..., -1:] * v_BHV[:, :, None]
     return _over_rounds(y_BHJV[..., None, :], z_BHJ[..., None])[:, :, 0]
@@ -175,16 +172,15 @@ def _masked(
     scores_BHJNCM: jax.Array, is_same_bucket: jax.Array, chunk: int, causal: bool
 ) -> jax.Array:
     # Indices after sorting, relative to the start of the query's chunk.
-    query_C1 = jnp.arange(chunk)[:, None]
-    key_M = jnp.arange(-chunk, chunk)
-    is_allowed = is_same_bucket
-    if causal:
-        is_allowed &= (key_M <= query_C1) & (key_M >= query_C1 - chunk)
+    query_1C1 = jnp.arange(chunk)[None, :, None]
+    key_11M = jnp.arange(-chunk, chunk)[None, None]
     # There is no chunk before the first one.
-    exists_NM = (jnp.arange(scores_BHJNCM.shape[3])[:, None] > 0) | (key_M >= 0)
-    is_allowed &= exists_NM[:, None, :]
+    is_allowed = (jnp.arange(scores_BHJNCM.shape[3])[:, None, None] > 0) | (key_11M >= 0)
+    if causal:
+        is_allowed &= (key_11M <= query_1C1) & (key_11M >= query_1C1 - chunk)
+    is_allowed = is_same_bucket & is_allowed[None, None, None]
     scores_BHJNCM = jnp.where(is_allowed, scores_BHJNCM, MASKED)
-    return jnp.where(key_M == query_C1, SELF_SCORE, scores_BHJNCM)
+    return jnp.where((key_11M == query_1C1)[None, None, None], SELF_SCORE, scores_BHJNCM)
 
 
 def _over_rounds(y_BHJLV: jax.Array, z_BHJL: jax.Array) -> jax.Array:

@@ -11,36 +11,16 @@ section 2; Milakov and Gimelshein 2018, arXiv:1805.02867). A sparse pattern that
 two shapes (a window and some global tokens) computes each in its own layout and joins them.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.ops.attention import MASKED
+from transformer_jax.ops.attention import MASKED, Hooks
 from transformer_jax.ops.dropout import dropout
 
-#: (query positions [T], key positions [M]) -> additive bias [H, T, M].
-Bias = Callable[[jax.Array, jax.Array], jax.Array]
-
-
-class Hooks(NamedTuple):
-    """What is applied to scores and weights besides the mask.
-
-    Attributes:
-        bias: added to the scores; evaluated only where scores are computed.
-        dropout_rate: of the attention weights.
-    """
-
-    bias: Bias | None = None
-    dropout_rate: float = 0.0
-    dropout_key: jax.Array | None = None
-
-    def part(self, index: int | jax.Array) -> "Hooks":
-        """These, with a dropout key of their own for one of several parts."""
-        if self.dropout_key is None:
-            return self
-        return self._replace(dropout_key=jax.random.fold_in(self.dropout_key, index))
+#: Queries [B, T, H, K], keys [B, M, H, K] and values [B, M, H, V] of any width.
+QKV = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class Partial(NamedTuple):
@@ -83,19 +63,13 @@ def attend(
     return Partial(value, (top + jnp.log(total))[..., 0])
 
 
-def dense_part(
-    q_BTHK: jax.Array,
-    k_BMHK: jax.Array,
-    v_BMHV: jax.Array,
-    key_mask_BM: jax.Array,
-    q_positions: jax.Array,
-    k_positions: jax.Array,
-    hooks: Hooks,
-) -> Partial:
-    """Every query reads every real key: O(T M), for few queries or few keys."""
-    q_BHTK, k_BHMK, v_BHMV = (jnp.swapaxes(x, 1, 2) for x in (q_BTHK, k_BMHK, v_BMHV))
-    bias_HTM = None if hooks.bias is None else hooks.bias(q_positions, k_positions)
-    part = attend(q_BHTK, k_BHMK, v_BHMV, key_mask_BM[:, None, None, :], bias_HTM, hooks)
+def dense_part(qkv: QKV, key_mask_BM: jax.Array, hooks: Hooks) -> Partial:
+    """Queries at 0 ... T - 1 read all real keys at 0 ... M - 1: O(T M), for few of either."""
+    q_BHTK, k_BHMK, v_BHMV = (jnp.swapaxes(x, 1, 2) for x in qkv)
+    bias_1HTM = None
+    if hooks.bias is not None:
+        bias_1HTM = hooks.bias(jnp.arange(q_BHTK.shape[2]), jnp.arange(k_BHMK.shape[2]))[None]
+    part = attend(q_BHTK, k_BHMK, v_BHMV, key_mask_BM[:, None, None, :], bias_1HTM, hooks)
     return Partial(jnp.swapaxes(part.value, 1, 2), jnp.swapaxes(part.log_weight, 1, 2))
 
 

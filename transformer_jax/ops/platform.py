@@ -14,12 +14,12 @@ import jax
 T = TypeVar("T")
 
 
-def by_platform(function: Callable[..., Any], *arrays: jax.Array | None, cpu: T, other: T) -> Any:
+def by_platform(function: Callable[..., Any], *arrays: Any, cpu: T, other: T) -> Any:
     """`function(*arrays, setting)` with the setting of the target platform.
 
     Args:
         function: must return arrays of the same shapes and dtypes with either setting.
-        arrays: its first arguments.
+        arrays: its first arguments, arrays or trees of arrays.
         cpu: the setting on CPUs.
         other: the setting everywhere else.
     """

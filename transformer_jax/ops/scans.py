@@ -188,7 +188,8 @@ def _channel_decay_scores(
 
 def _sums_between(w: jax.Array) -> jax.Array:
     """[..., C] -> [..., C, C]: sum of w[j] over s < j <= t at [t, s]; -inf for s > t."""
-    t, s = jnp.arange(w.shape[-1])[:, None], jnp.arange(w.shape[-1])
+    at_C = jnp.arange(w.shape[-1])
+    t, s = (jax.lax.broadcast_to_rank(x, w.ndim + 1) for x in (at_C[:, None], at_C))
     # Subtracting two cumulative sums would lose a weak decay after a strong one.
     sums = jnp.cumsum(jnp.where(t > s, w[..., :, None], 0.0), axis=-2)
     return jnp.where(t >= s, sums, -jnp.inf)

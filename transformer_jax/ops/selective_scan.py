@@ -9,12 +9,10 @@ start. So memory is O(B E (L + N (C + L/C))), and never [B, L, E, N]. All in flo
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
 
 Element = tuple[jax.Array, jax.Array]
@@ -78,12 +76,9 @@ def _one_chunk(
     On a CPU the positions are computed one by one: each of the few steps of the associative
     scan moves several arrays of all states through memory, which took seven times as long.
     """
-    return by_platform(_chunk_of, a_EN, state_BEN, *chunk, cpu=_one_by_one, other=_associatively)
-
-
-def _chunk_of(*arguments: Any) -> tuple[jax.Array, jax.Array]:
-    *arrays, form = arguments
-    return form(*arrays)
+    return jax.lax.platform_dependent(
+        a_EN, state_BEN, *chunk, cpu=_one_by_one, default=_associatively
+    )
 
 
 def _one_by_one(
@@ -108,7 +103,7 @@ def _associatively(
 ) -> tuple[jax.Array, jax.Array]:
     elements = _decay_and_input(x_CBE, delta_CBE, a_EN, b_CBN)
     decay_CBEN, written_CBEN = jax.lax.associative_scan(_compose, elements)
-    states_CBEN = decay_CBEN * state_BEN + written_CBEN
+    states_CBEN = decay_CBEN * state_BEN[None] + written_CBEN
     return states_CBEN[-1], jnp.einsum("cben,cbn->cbe", states_CBEN, c_CBN)
 
 
@@ -116,7 +111,8 @@ def _decay_and_input(x: jax.Array, delta: jax.Array, a_EN: jax.Array, b: jax.Arr
     """[..., E] and [..., N] -> the two factors of the recurrence, each [..., E, N]."""
     delta = delta.astype(jnp.float32)
     written = (delta * x.astype(jnp.float32))[..., None] * b.astype(jnp.float32)[..., None, :]
-    return jnp.exp(delta[..., None] * a_EN), written
+    a = jax.lax.broadcast_to_rank(a_EN, delta.ndim + 1)
+    return jnp.exp(delta[..., None] * a), written
 
 
 def _compose(earlier: Element, later: Element) -> Element:

@@ -1,20 +1,22 @@
 """Sparse attention patterns, built on `block_sparse_attention`.
 
-Each takes q, k [B, L, H, K], v [B, L, H, V] (any width), the mask of real tokens [B, L], and
-`hooks` (bias and dropout), and returns [B, L, H, V] in float32. None builds an L x L array.
+Each takes queries and keys [B, L, H, K], values [B, L, H, V] of any width, the mask of real
+tokens [B, L], and `hooks` (bias and dropout). It returns [B, L, H, V] in float32, and builds no
+L x L array.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.ops.attention import Hooks
 from transformer_jax.ops.block_sparse_attention import (
     BlockLayout,
     block_sparse_attention,
     neighbour_reads,
     num_blocks,
 )
-from transformer_jax.ops.partial_attention import Hooks, Partial, dense_part, join
+from transformer_jax.ops.partial_attention import QKV, Partial, dense_part, join
 
 #: A window's blocks are as long as the window, but not shorter than this: products of smaller
 #: matrices cost more than they save.
@@ -22,15 +24,13 @@ _SHORTEST_BLOCK = 32
 
 
 def window_part(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
+    qkv: QKV,
     mask_BL: jax.Array,
+    hooks: Hooks,
     *,
     window: int,
     dilation: int,
     causal: bool,
-    hooks: Hooks,
     first_key: int = 0,
     block: int | None = None,
 ) -> Partial:
@@ -43,7 +43,7 @@ def window_part(
         first_key: keys before this position are not read; another part has them.
         block: tokens in a block; chosen by the window unless given.
     """
-    length = q_BLHK.shape[1]
+    length = mask_BL.shape[1]
     dilation = min(dilation, length)
     block = min(block or max(window, _SHORTEST_BLOCK), -(-length // dilation))
     blocks_away = -(-window // block)
@@ -60,80 +60,53 @@ def window_part(
         near = (behind >= (0 if causal else -window * dilation)) & (behind <= window * dilation)
         return near & (k_at >= first_key)
 
-    return block_sparse_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks)
+    return block_sparse_attention(qkv, mask_BL, layout, allowed, hooks)
 
 
 def longformer_attention(
-    local_qkv: tuple[jax.Array, jax.Array, jax.Array],
-    global_qkv: tuple[jax.Array, jax.Array, jax.Array],
+    local_qkv: QKV,
+    global_qkv: QKV,
     mask_BL: jax.Array,
+    hooks: Hooks,
     *,
     window: int,
     dilation: int,
-    hooks: Hooks,
 ) -> jax.Array:
     """A window, and G global tokens at the start, which read all tokens and are read by all.
 
     Args:
-        local_qkv: [B, L, H, K or V] each, for the windows and for reading the global tokens.
+        local_qkv: for the windows and for reading the global tokens.
         global_qkv: queries [B, G, H, K] of the global tokens, and the keys and values
             [B, L, H, K or V] that they read.
         window: number of keys on each side besides the token itself.
     """
+    count = global_qkv[0].shape[1]
     q_BLHK, k_BLHK, v_BLHV = local_qkv
-    q_BGHK, k_all_BLHK, v_all_BLHV = global_qkv
-    at_L, count = jnp.arange(q_BLHK.shape[1]), q_BGHK.shape[1]
-    first = slice(None, count)
-    reads_global = dense_part(
-        q_BLHK,
-        k_BLHK[:, first],
-        v_BLHV[:, first],
-        mask_BL[:, first],
-        at_L,
-        at_L[first],
-        hooks.part(0),
-    )
+    first_qkv = (q_BLHK, k_BLHK[:, :count], v_BLHV[:, :count])
+    reads_global = dense_part(first_qkv, mask_BL[:, :count], hooks.part(0))
     near = window_part(
-        q_BLHK,
-        k_BLHK,
-        v_BLHV,
+        local_qkv,
         mask_BL,
+        hooks.part(1),
         window=window,
         dilation=dilation,
         causal=False,
-        hooks=hooks.part(1),
         first_key=count,
     )
-    is_global = dense_part(
-        q_BGHK, k_all_BLHK, v_all_BLHV, mask_BL, at_L[first], at_L, hooks.part(2)
-    )
+    is_global = dense_part(global_qkv, mask_BL, hooks.part(2))
     return jnp.concatenate([is_global.value, join(reads_global, near)[:, count:]], axis=1)
 
 
 def strided_attention(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
-    mask_BL: jax.Array,
-    *,
-    stride: int,
-    causal: bool,
-    hooks: Hooks,
+    qkv: QKV, mask_BL: jax.Array, hooks: Hooks, *, stride: int, causal: bool
 ) -> jax.Array:
     """Keys at distances 0 ... stride, and at every multiple of the stride."""
-    length = q_BLHK.shape[1]
+    length = mask_BL.shape[1]
+    # Half as long as the window: scores 2.5 strides of keys for the 2 that are read,
+    # instead of 3. The window is most of the pattern's work.
+    block = max(-(-stride // 2), _SHORTEST_BLOCK)
     near = window_part(
-        q_BLHK,
-        k_BLHK,
-        v_BLHV,
-        mask_BL,
-        window=stride,
-        dilation=1,
-        causal=causal,
-        hooks=hooks.part(0),
-        # Half as long as the window: scores 2.5 strides of keys for the 2 that are read,
-        # instead of 3. The window is most of the pattern's work.
-        block=max(-(-stride // 2), _SHORTEST_BLOCK),
+        qkv, mask_BL, hooks.part(0), window=stride, dilation=1, causal=causal, block=block
     )
     if 2 * stride >= length:
         return near.value
@@ -145,7 +118,7 @@ def strided_attention(
         far = behind if causal else jnp.abs(behind)
         return far >= 2 * stride  # nearer keys are in the window
 
-    far = block_sparse_attention(q_BLHK, k_BLHK, v_BLHV, mask_BL, layout, allowed, hooks.part(1))
+    far = block_sparse_attention(qkv, mask_BL, layout, allowed, hooks.part(1))
     return join(near, far)
 
 
@@ -184,16 +157,14 @@ def bigbird_reads(
 
 
 def bigbird_attention(
-    q_BLHK: jax.Array,
-    k_BLHK: jax.Array,
-    v_BLHV: jax.Array,
+    qkv: QKV,
     mask_BL: jax.Array,
+    hooks: Hooks,
     *,
     reads_NG: np.ndarray,
     block: int,
     global_blocks: int,
     causal: bool,
-    hooks: Hooks,
 ) -> jax.Array:
     """The blocks of the table; if not causal, the global blocks themselves read everything.
 
@@ -201,27 +172,16 @@ def bigbird_attention(
         reads_NG: from `bigbird_reads`, for at least this length.
         block: tokens in a block.
     """
-    length = q_BLHK.shape[1]
+    length = mask_BL.shape[1]
     reads = reads_NG[: num_blocks(length, block)]
     layout = BlockLayout(length, block, 1, np.where(reads < len(reads), reads, -1))
     global_tokens = 0 if causal else min(global_blocks * block, length)
-    at_L = jnp.arange(length)
     parts = []
     if global_tokens:
-        first = slice(None, global_tokens)
-        seen_by_global = dense_part(
-            q_BLHK[:, first], k_BLHK, v_BLHV, mask_BL, at_L[first], at_L, hooks.part(0)
-        )
-        parts.append(seen_by_global.value)
+        global_qkv = (qkv[0][:, :global_tokens], *qkv[1:])
+        parts.append(dense_part(global_qkv, mask_BL, hooks.part(0)).value)
     if global_tokens < length:
-        rest = block_sparse_attention(
-            q_BLHK,
-            k_BLHK,
-            v_BLHV,
-            mask_BL,
-            layout,
-            (lambda q_at, k_at: k_at <= q_at) if causal else None,
-            hooks.part(1),
-        )
+        allowed = (lambda q_at, k_at: k_at <= q_at) if causal else None
+        rest = block_sparse_attention(qkv, mask_BL, layout, allowed, hooks.part(1))
         parts.append(rest.value[:, global_tokens:])
     return jnp.concatenate(parts, axis=1)

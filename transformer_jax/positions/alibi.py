@@ -44,4 +44,4 @@ class LinearBias(Position):
     def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
         """[H, T, M] float32."""
         distances_TM = jnp.abs(q_positions[:, None] - k_positions[None, :]).astype(jnp.float32)
-        return distances_TM * -slopes(self.context.num_heads)[:, None, None]
+        return distances_TM[None] * -slopes(self.context.num_heads)[:, None, None]

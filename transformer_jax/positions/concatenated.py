@@ -54,5 +54,5 @@ class ConcatenatedSinusoids(Position):
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D - width] and the sinusoids of positions [L] -> [..., L, D]."""
         width = self.config.position_width(self.context.d_model)
-        position = sinusoids(positions, width).astype(x.dtype)
-        return jnp.concatenate([x, jnp.broadcast_to(position, (*x.shape[:-1], width))], -1)
+        position_LW = sinusoids(positions, width).astype(x.dtype)
+        return jnp.concatenate([x, jnp.broadcast_to(position_LW, (*x.shape[:-1], width))], -1)

@@ -51,4 +51,4 @@ class LearnedPosition(Position):
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D] + the vectors of positions [L]."""
         vectors_LD = jnp.take(self.table, positions, axis=0) * self.context.d_model**0.5
-        return x + vectors_LD.astype(x.dtype)
+        return x + jax.lax.broadcast_to_rank(vectors_LD.astype(x.dtype), x.ndim)

@@ -43,8 +43,9 @@ def rotated(x_BLHK: jax.Array, positions: jax.Array, base: float) -> jax.Array:
     """[..., L, H, K] with neighbouring pairs turned by their angles at positions [L]."""
     width = x_BLHK.shape[-1]
     rates = base ** (-jnp.arange(0, width, 2) / width)
-    angles_L1R = (positions[:, None].astype(jnp.float32) * rates)[:, None, :]
-    cos, sin = jnp.cos(angles_L1R), jnp.sin(angles_L1R)
+    angles = positions[:, None, None].astype(jnp.float32) * rates[None, None]
+    angles = jax.lax.broadcast_to_rank(angles, x_BLHK.ndim)
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
     pairs = x_BLHK.astype(jnp.float32).reshape(*x_BLHK.shape[:-1], width // 2, 2)
     even, odd = pairs[..., 0], pairs[..., 1]
     turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)

@@ -51,4 +51,5 @@ class ScalarPosition(Position):
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D] + share of max_length (of positions [L]) times the direction."""
         share_L1 = positions[:, None].astype(jnp.float32) / self.context.max_length
-        return x + (share_L1 * self.direction * self.context.d_model**0.5).astype(x.dtype)
+        added_LD = share_L1 * self.direction[None] * self.context.d_model**0.5
+        return x + jax.lax.broadcast_to_rank(added_LD.astype(x.dtype), x.ndim)

@@ -25,16 +25,16 @@ from transformer_jax.positions.base import Position, PositionConfig, PositionCon
 Form = Literal["interleaved", "halves", "tensor2tensor"]
 
 
-def sinusoids(positions: jax.Array, features: int, form: Form = "interleaved") -> jax.Array:
-    """[...] positions -> [..., features] float32; `features` is even except if interleaved."""
+def sinusoids(positions_L: jax.Array, features: int, form: Form = "interleaved") -> jax.Array:
+    """[L, features] float32; `features` is even except if interleaved."""
     half = (features + 1) // 2
     steps = half - 1 if form == "tensor2tensor" else features / 2
-    rates = np.float32(10000.0 ** (-np.arange(half) / steps))
-    angles = positions[..., None].astype(jnp.float32) * rates
+    rates_1R = (10000.0 ** (-np.arange(half) / steps)).astype(np.float32)[None]
+    angles_LR = positions_L[:, None].astype(jnp.float32) * rates_1R
     if form != "interleaved":
-        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
-    return pairs.reshape(*positions.shape, -1)[..., :features]
+        return jnp.concatenate([jnp.sin(angles_LR), jnp.cos(angles_LR)], axis=-1)
+    pairs_LR2 = jnp.stack([jnp.sin(angles_LR), jnp.cos(angles_LR)], axis=-1)
+    return pairs_LR2.reshape(len(positions_L), -1)[:, :features]
 
 
 @dataclass(frozen=True)
@@ -63,4 +63,5 @@ class AddedSinusoids(Position):
     def embed(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """x [..., L, D] + PE(first + positions [L])."""
         places = positions + self.config.first
-        return x + sinusoids(places, self.context.d_model, self.config.form).astype(x.dtype)
+        added_LD = sinusoids(places, self.context.d_model, self.config.form).astype(x.dtype)
+        return x + jax.lax.broadcast_to_rank(added_LD, x.ndim)

@@ -46,7 +46,6 @@ from transformer_jax.models.config import (
     StackConfig,
     layer_mixers,
     mixer_context,
-    word_width,
 )
 from transformer_jax.models.lora import Lora, NoAdapter
 from transformer_jax.models.paths import by_path
@@ -200,7 +199,7 @@ class _Stack:
         self._causal = causal
         self._position = self.config.position.build(mixer_context(config, causal=causal))
         self.hooks = self._position.hooks()
-        self._words = word_width(config, self.config)
+        self._words = self.config.position.word_width(config.d_model)
         self._length = config.max_length
         if not isinstance(self.config.position, Learned | Scalar):
             self._length = max(self._length, _ITS_LENGTH)

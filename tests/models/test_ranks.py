@@ -1,0 +1,75 @@
+"""An array meets one of more axes only where the code says so, by None or `broadcast_to_rank`.
+
+Tracing finds every place, so nothing is compiled.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.contract.small_options import small_cross, small_mixer
+from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.registry import POSITIONS
+
+SMALL = ModelConfig(
+    source_vocab_size=11,
+    target_vocab_size=11,
+    d_model=8,
+    d_ff=8,
+    num_heads=2,
+    encoder=StackConfig(num_layers=1),
+    decoder=StackConfig(num_layers=1),
+    max_length=8,
+    tie_embeddings="none",
+    output_bias=True,
+)
+IDS = jnp.ones((2, 7), jnp.int32)
+BATCH = {"source": IDS, "source_mask": IDS > 0, "target": IDS, "target_mask": IDS > 0}
+
+
+def with_mixer(name):
+    stacks = {
+        role: StackConfig(num_layers=1, mixers=(small_mixer(name, causal=role == "decoder"),))
+        for role in ("encoder", "decoder")
+        if role not in MIXERS[name].refuses
+    }
+    return dataclasses.replace(SMALL, **stacks)
+
+
+def with_position(name):
+    stack = StackConfig(num_layers=1, position=POSITIONS[name]())
+    return dataclasses.replace(SMALL, encoder=stack, decoder=stack)
+
+
+CONFIGS = {
+    **{f"mixer {name}": with_mixer(name) for name in MIXERS},
+    **{f"position {name}": with_position(name) for name in POSITIONS},
+    **{f"cross {n}": dataclasses.replace(SMALL, cross=small_cross(n)) for n in CROSS_MIXERS},
+    **{f"norm {n}": dataclasses.replace(SMALL, norm=cls()) for n, cls in NORMS.items()},
+    **{f"{n}": dataclasses.replace(SMALL, feed_forward=cls()) for n, cls in FEED_FORWARDS.items()},
+    "reversible": dataclasses.replace(SMALL, residual="reversible"),
+    "bfloat16": dataclasses.replace(SMALL, dtype="bfloat16", matmul_dtype="bfloat16"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ranks_are_not_promoted(name):
+    config = CONFIGS[name]
+
+    def loss(params):
+        return api.loss(config, params, BATCH, label_smoothing=0.1, rng=jax.random.key(1))[0]
+
+    def decode(params):
+        sentence, state = api.encode(config, params, IDS, IDS > 0, max_length=5, beam_size=3)
+        tokens = jnp.ones((2, 3), jnp.int32)
+        return api.decode_step(config, params, tokens, jnp.int32(0), state, sentence)
+
+    with jax.numpy_rank_promotion("raise"):
+        params = jax.eval_shape(lambda: api.init(config, jax.random.key(0)))
+        jax.eval_shape(jax.grad(loss), params)
+        jax.eval_shape(decode, params)
