@@ -4,8 +4,10 @@ The manifest is written before the checkpoint is sealed (on a disk: gets its fin
 sealed checkpoint has one, and a file that does not match it was damaged later.
 """
 
+import contextlib
 import hashlib
 import json
+import time
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,7 +29,7 @@ def write_manifest(folder: epath.Path) -> None:
         for path in files_below(folder)
         if path not in (folder / _ORBAX, folder / MANIFEST)
     }
-    manifest = {"handlers": _handlers(folder), "files": files}
+    manifest = {"handlers": _written_handlers(folder), "files": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
@@ -66,6 +68,16 @@ def find_damage(folder: epath.Path, *items: str) -> str | None:
         except ValueError:  # a null byte, half a character
             return f"{MANIFEST} is damaged"
     return None
+
+
+def _written_handlers(folder: epath.Path) -> Any:
+    """The handlers, once Orbax has written them, which it does in a thread of its own."""
+    for _ in range(600):
+        with contextlib.suppress(OSError, ValueError):  # not there yet, or half of it
+            if (handlers := _handlers(folder)) is not None:
+                return handlers
+        time.sleep(0.1)
+    raise OSError(f"Orbax did not write {folder / _ORBAX} within a minute")
 
 
 def _handlers(folder: epath.Path) -> Any:
