@@ -43,12 +43,15 @@ def test_export_and_translate(package, command, program, place, monkeypatch, cap
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--format=ctranslat2", "--output=x"], "'ctranslat2' is unknown; did you mean"),
-        (["--format=ctranslate2(quantization=int4)", "--output=x"], "quantization='int4'"),
+        (
+            ["--format=ctranslat2", "--output=x"],
+            "'ctranslat2' is unknown (did you mean ctranslate2?)",
+        ),
+        (["--format=ctranslate2(quantization=int4)", "--output=x"], "quantization=int4"),
         (["--format=safetensors", "--output=runs"], "runs exists: nothing was written"),
-        (["--format=safetensors", "--output=runs/mine/config.json/x"], "--output=runs/mine"),
+        (["--format=safetensors", "--output=runs/mine/config.json/x"], "output=runs/mine"),
         (["--format=safetensors", "--output=gs://bucket/x"], "gs://bucket/x"),
-        (["--format=safetensors", "--output=x", "--checkpoint=7"], "--checkpoint=7"),
+        (["--format=safetensors", "--output=x", "--checkpoint=7"], "checkpoint=7: not kept here"),
         (["--format=safetensors"], "--output"),
     ],
 )

@@ -38,12 +38,12 @@ def export(
     try:
         exporter: Exporter = parse(format, EXPORTERS)
     except ValueError as error:
-        raise UserError(f"--format: {error}") from error
+        raise UserError(f"format: {error}") from error
     folder = as_path(output)
     if in_bucket(folder):
-        raise UserError(f"--output={folder}: give a folder on a disk")
+        raise UserError(f"output={folder}: give a folder on a disk")
     if folder.exists():
-        raise UserError(f"--output={folder} exists: nothing was written; choose another name")
+        raise UserError(f"output={folder} exists: nothing was written; choose another name")
     exporter.check(run.config)
     model = TrainedModel(run.config, run.params(checkpoint), run.tokenizers())
     write(exporter, model, folder)
@@ -58,6 +58,6 @@ def write(exporter: Exporter, model: TrainedModel, folder: epath.Path) -> None:
         exporter.write(model, temporary)
         temporary.rename(folder)
     except OSError as error:
-        raise UserError(f"--output={folder}: {error.strerror or error}") from error
+        raise UserError(f"output={folder}: {error.strerror or error}") from error
     finally:
         remove_folder(temporary)

@@ -14,7 +14,7 @@ def check_no_run(workdir: str | os.PathLike[str]) -> None:
     """Raises UserError if the folder holds a run."""
     folder = as_path(workdir)
     if (folder / "config.json").exists() or (folder / "checkpoints").exists():
-        raise UserError(f"--workdir={workdir}: holds a run already; use another folder")
+        raise UserError(f"{workdir} holds a run already; use another folder")
 
 
 def write_run(workdir: str | os.PathLike[str], model: TrainedModel) -> Run:

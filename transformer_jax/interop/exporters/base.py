@@ -70,7 +70,7 @@ def check_expressed(config: ModelConfig, expressed: Expressed, name: str) -> Non
     for place, value in _unexpressed(config, "model", expressed):
         raise UserError(
             f"{place}={value}: {name} cannot express it; "
-            "--format=safetensors and --format=stablehlo take every model"
+            "the formats safetensors and stablehlo take every model"
         )
 
 

@@ -139,7 +139,7 @@ class CTranslate2(Exporter):
             import ctranslate2  # noqa: F401
         except ImportError as error:
             raise UserError(
-                "--format=ctranslate2 needs a package: ./run setup ctranslate2, or "
+                "format=ctranslate2 needs a package: ./run setup ctranslate2, or "
                 "pip install ctranslate2"
             ) from error
         check_expressed(config.model, EXPRESSED, "CTranslate2")
@@ -216,7 +216,7 @@ class _Stack:
         if len(kinds) > 1:
             raise UserError(
                 f"{place}: CTranslate2 has one table of biases for the layers of a stack, and "
-                "these need several; --format=safetensors and --format=stablehlo take every model"
+                "these need several; the formats safetensors and stablehlo take every model"
             )
         if self.has_table[0] and "embed" in self.hooks:
             raise UserError(

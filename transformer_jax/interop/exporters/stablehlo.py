@@ -57,7 +57,7 @@ class StableHLO(Exporter):
         unknown = [name for name in self.platforms if name not in PLATFORMS]
         if unknown or not self.platforms:
             raise UserError(
-                f"--format=stablehlo(platforms={','.join(self.platforms)}): use some of "
+                f"format=stablehlo(platforms={','.join(self.platforms)}): use some of "
                 f"{', '.join(PLATFORMS)}"
             )
 
