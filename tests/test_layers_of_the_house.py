@@ -40,7 +40,8 @@ FLOORS = {
     "training": 9,
     "plan": 10,
     "viewing": 10,
-    "cli": 11,
+    "serving": 11,
+    "cli": 12,
 }
 
 HEAVY = ("tensorflow", "tensorflow_datasets", "matplotlib", "sentencepiece", "sacrebleu")

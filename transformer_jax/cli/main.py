@@ -21,6 +21,7 @@ COMMANDS = {
     "score": "log-probability of given translations",
     "import": "make a run folder out of a published model, such as one of OPUS-MT",
     "export": "write a trained model for another runtime",
+    "serve": "answer over HTTP, in LibreTranslate's and DeepL's forms, with a page",
     "inspect": "draw where every layer and head attends in a sentence pair",
 }
 

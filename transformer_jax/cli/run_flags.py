@@ -40,9 +40,24 @@ def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
     Raises:
         UserError: there is no run, or a wrong key or value.
     """
+    return _chosen(args.workdir, args)
+
+
+def chosen_runs(args: argparse.Namespace) -> list[tuple["Run", dict[str, Any]]]:
+    """As `chosen_run`, for each direction: only runs with the same languages are an ensemble."""
+    from transformer_jax.runs.folder import open_run
+
+    directions: dict[Any, list[str]] = {}
+    for workdir in args.workdir:
+        data = open_run(workdir).config.data
+        directions.setdefault((data.source_language, data.target_language), []).append(workdir)
+    return [_chosen(workdirs, args) for workdirs in directions.values()]
+
+
+def _chosen(workdirs: list[str], args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
     from transformer_jax.runs.ensemble import open_ensemble
 
-    run = open_ensemble(args.workdir, mean=args.ensemble_mean)
+    run = open_ensemble(workdirs, mean=args.ensemble_mean)
     decode = override(run.config.decode, args.flags, prefix="--")
     return run, {name: getattr(decode, name) for name in {key.split(".")[0] for key in args.flags}}
 

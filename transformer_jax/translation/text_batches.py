@@ -26,6 +26,14 @@ def padded_length(length: int, limit: int) -> int:
     return min(padded, limit)
 
 
+def padded_lengths(limit: int) -> list[int]:
+    """All values of `padded_length`."""
+    lengths = [padded_length(1, limit)]
+    while lengths[-1] < limit:
+        lengths.append(padded_length(lengths[-1] + 1, limit))
+    return lengths
+
+
 def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Row]]:
     """Batches of rows of one padded length, longest first, neighbours of similar length."""
     # Longest first, so that a batch that does not fit into memory fails at once.

@@ -157,7 +157,7 @@ class Translator:
 
     def decode(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Sequence[int]],
         *,
         target_prefix: Prefixes | None = None,
         first_id: int = 0,
@@ -167,7 +167,7 @@ class Translator:
         """All hypotheses of each sentence, with counts and times.
 
         Args:
-          sources: one sentence each.
+          sources: one sentence each, as a text or as ids without EOS.
           target_prefix: what each translation begins with, instead of the config's. The
             translation contains it; its pieces are not scored.
           first_id: the number of the first sentence; samples depend on these numbers.
@@ -191,10 +191,10 @@ class Translator:
             mbr_scores([], config.mbr)  # fails now if it cannot be computed
         prefixes = self._prefixes(target_prefix, config, len(sources))
         forced = any(prefixes)
-        annotate = _annotation(config)
+        encode = self.source_encoder(config)
         rows, num_cut = [], 0
         for index, (text, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            ids = self.tokenizers.source.encode(annotate(text)) if text.strip() else []
+            ids = encode(text) if isinstance(text, str) else list(text)
             if ids:
                 num_cut += len(ids) >= limit
                 source = [*ids[: limit - 1], EOS_ID]
@@ -435,6 +435,20 @@ class Translator:
                 text = self.tokenizers.target.decode(ids).translate(_LINE_ENDS)
                 translations.append(Translation(text, float(score), float(log_prob), tuple(ids)))
         return translations
+
+    def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
+        """A function from a text to the ids that `decode` makes of it: terms annotated, no EOS."""
+        annotate = _annotation(config or self.decode_config)
+
+        def encode(text: str) -> list[int]:
+            return list(self.tokenizers.source.encode(annotate(text))) if text.strip() else []
+
+        return encode
+
+    @property
+    def max_source_length(self) -> int:
+        """Longest source, in pieces and EOS, that is not cut."""
+        return self._limit(self.decode_config)
 
     def _limit(self, config: DecodeConfig) -> int:
         return min(config.max_source_length, self.model_config.max_length)

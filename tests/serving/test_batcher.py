@@ -1,0 +1,163 @@
+"""Sentences of many callers: none is lost or mixed up, whatever the others do."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from transformer_jax.serving.batcher import Batcher, QueueFull
+from transformer_jax.serving.engine import Sentence
+
+
+class Upper:
+    """An engine that turns text into capitals, in groups of one length, and remembers its calls."""
+
+    batch_size = 4
+
+    def __init__(self, seconds=0.0):
+        self.seconds, self.calls = seconds, []
+        self.threads = set()
+
+    def group(self, sentence):
+        return len(sentence.pieces)
+
+    def translate(self, sentences):
+        time.sleep(self.seconds)
+        self.threads.add(threading.get_ident())
+        assert len({len(s.pieces) for s in sentences}) == 1
+        self.calls.append([s.pieces for s in sentences])
+        if any("bad" in s.pieces for s in sentences):
+            raise ValueError("a bad one")
+        return [[s.pieces.upper()] for s in sentences]
+
+
+def run(main, **options):
+    """`main(batcher)` with a started batcher."""
+
+    async def started():
+        async with Batcher(**options) as batcher:
+            return await main(batcher)
+
+    return asyncio.run(started())
+
+
+async def one(batcher, engine, *texts):
+    return await batcher.translate([(engine, Sentence(text)) for text in texts])
+
+
+def test_every_caller_gets_its_own_in_order():
+    engine, other = Upper(), Upper()
+
+    async def main(batcher):
+        texts = [[f"{i}x" + "y" * (i % 3), f"{i}z"] for i in range(200)]
+        engines = [engine if i % 2 else other for i in range(200)]
+        answers = await asyncio.gather(
+            *(one(batcher, e, *t) for e, t in zip(engines, texts, strict=True))
+        )
+        assert answers == [[[t.upper()] for t in each] for each in texts]
+
+    run(main)
+    assert len(engine.threads | other.threads) == 1
+    sizes = [len(call) for call in engine.calls]
+    assert max(sizes) == 4 and sum(sizes) == 200
+    assert len(sizes) < 70  # they shared batches
+
+
+def test_a_lone_sentence_waits_only_for_the_window():
+    engine = Upper()
+
+    async def main(batcher):
+        assert await one(batcher, engine, "a") == [["A"]]
+
+    run(main, window=0.001)
+
+
+def test_sentences_within_the_window_share_a_batch():
+    engine = Upper()
+
+    async def main(batcher):
+        async def late(text):
+            await asyncio.sleep(0.01)
+            return await one(batcher, engine, text)
+
+        await asyncio.gather(one(batcher, engine, "a"), late("b"), late("c"), late("d"))
+
+    run(main, window=30.0)  # a full batch does not wait for its end
+    assert [sorted(call) for call in engine.calls] == [["a", "b", "c", "d"]]
+
+
+def test_the_group_that_waited_longest_goes_first():
+    engine = Upper(0.02)
+
+    async def main(batcher):
+        calls = [one(batcher, engine, "first")]
+        calls += [one(batcher, engine, "lone sentence")]
+        calls += [one(batcher, engine, "many") for _ in range(12)]
+        await asyncio.gather(*calls)
+
+    run(main, window=0.0)
+    assert [len(call[0]) for call in engine.calls] == [5, 13, 4, 4, 4]
+
+
+def test_a_full_queue_refuses_and_loses_nothing():
+    engine = Upper(0.01)
+
+    async def main(batcher):
+        accepted = [asyncio.create_task(one(batcher, engine, f"{i:03}")) for i in range(10)]
+        await asyncio.sleep(0)
+        assert batcher.waiting == 10
+        with pytest.raises(QueueFull):
+            await one(batcher, engine, "late")
+        with pytest.raises(QueueFull):
+            await batcher.run(lambda: None)
+        assert await asyncio.gather(*accepted) == [[[f"{i:03}"]] for i in range(10)]
+        assert batcher.waiting == 0
+        assert await one(batcher, engine, "now") == [["NOW"]]
+
+    run(main, limit=10)
+
+
+def test_who_goes_away_costs_nothing_more():
+    engine = Upper(0.05)
+
+    async def main(batcher):
+        first = asyncio.create_task(one(batcher, engine, "stay"))
+        await asyncio.sleep(0.02)  # the device has begun
+        going = asyncio.create_task(one(batcher, engine, "gone", "left"))
+        staying = asyncio.create_task(one(batcher, engine, "here"))
+        await asyncio.sleep(0)
+        going.cancel()
+        assert await first == [["STAY"]] and await staying == [["HERE"]]
+        assert batcher.waiting == 0
+        gone_while_running = asyncio.create_task(one(batcher, engine, "slow"))
+        await asyncio.sleep(0.02)
+        gone_while_running.cancel()
+        assert await one(batcher, engine, "next") == [["NEXT"]]
+
+    run(main, window=0.0)
+    assert engine.calls == [["stay"], ["here"], ["slow"], ["next"]]
+
+
+def test_a_failing_batch_fails_for_its_callers_only():
+    engine = Upper()
+
+    async def main(batcher):
+        bad = asyncio.create_task(one(batcher, engine, "bad one"))
+        good = asyncio.create_task(one(batcher, engine, "good"))
+        with pytest.raises(ValueError, match="a bad one"):
+            await bad
+        assert await good == [["GOOD"]]
+        assert await one(batcher, engine, "next") == [["NEXT"]]
+
+    run(main)
+
+
+def test_other_work_runs_in_the_same_thread():
+    engine = Upper()
+
+    async def main(batcher):
+        await one(batcher, engine, "a")
+        return await batcher.run(threading.get_ident)
+
+    assert engine.threads == {run(main)}

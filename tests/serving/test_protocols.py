@@ -1,0 +1,262 @@
+"""LibreTranslate's and DeepL's forms, spoken by plain HTTP and by their own clients."""
+
+import contextlib
+import json
+import re
+import time
+
+import pytest
+
+from tests.oracles import need
+from tests.serving.conftest import served
+
+httpx = need("httpx")
+
+
+@pytest.fixture(scope="module")
+def best(translators):
+    """best(text, n) -> the translations of one sentence that `Translator` gives."""
+
+    def best(text, n=1, pair=("en", "de")):
+        return [each.text for each in translators[pair].n_best([text], n)[0]]
+
+    return best
+
+
+def test_libretranslate_translates_a_text(url, best, sentences):
+    for body in ({"json": None}, {"data": None}):
+        (kind,) = body
+        form = {"q": sentences[0], "source": "en", "target": "de", "format": "text"}
+        answer = httpx.post(f"{url}/translate", **{kind: form})
+        assert answer.status_code == 200
+        assert answer.json() == {"translatedText": best(sentences[0])[0]}
+
+
+def test_libretranslate_translates_a_batch_with_alternatives(url, best, sentences):
+    form = {"q": sentences[:3], "source": "en", "target": "de", "alternatives": 2}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    expected = [list(dict.fromkeys(best(each, 3))) for each in sentences[:3]]
+    assert answer["translatedText"] == [each[0] for each in expected]
+    assert answer["alternatives"] == [each[1:] for each in expected]
+
+
+def test_lines_and_spaces_survive(url, best, sentences):
+    one, two = sentences[:2]
+    text = f"\n  {one}\r\n\r\n\t{two}  \n"
+    answer = httpx.post(f"{url}/translate", json={"q": text, "source": "en", "target": "de"}).json()
+    assert answer["translatedText"] == f"\n  {best(one)[0]}\r\n\r\n\t{best(two)[0]}  \n"
+
+
+def test_text_that_is_too_long_is_cut_into_sentences(url, best, sentences):
+    text = " ".join(sentences[:20])
+    answer = httpx.post(f"{url}/translate", json={"q": text, "source": "en", "target": "de"}).json()
+    assert answer["translatedText"] == " ".join(best(each)[0] for each in sentences[:20])
+
+
+def test_the_language_is_detected(url):
+    german = "Der alte Mann liest heute ein langes Buch."
+    form = {"q": german, "source": "auto", "target": "en"}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    assert answer["detectedLanguage"]["language"] == "de"
+    assert 90 < answer["detectedLanguage"]["confidence"] <= 100
+    found = httpx.post(f"{url}/detect", data={"q": german}).json()
+    assert [each["language"] for each in found] == ["de", "en"]
+    batch = httpx.post(f"{url}/translate", json=form | {"q": [german, german]}).json()
+    assert [each["language"] for each in batch["detectedLanguage"]] == ["de", "de"]
+
+
+def test_what_the_server_offers(url):
+    assert httpx.get(f"{url}/languages").json() == [
+        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": ["de"]},
+    ]
+    settings = httpx.get(f"{url}/frontend/settings").json()
+    assert settings["charLimit"] == 5000 and settings["keyRequired"] is False
+    assert settings["language"]["target"] == {"code": "de", "name": "German"}
+    assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+
+
+GOOD = {"q": "the dog", "source": "en", "target": "de"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"q": None}, "missing q parameter"),
+        ({"source": "xx"}, "xx is not supported"),
+        ({"target": "en"}, "en to en is not supported"),
+        ({"format": "html"}, "format"),
+        ({"alternatives": 3}, "alternatives must be at most 2"),
+        ({"alternatives": -1}, "alternatives"),
+        ({"colour": "red"}, 'unknown parameter "colour"'),
+        ({"q": "a" * 5001}, "5001 characters exceed the limit of 5000"),
+        ({"q": ["a"] * 51}, "51 texts exceed the limit of 50"),
+    ],
+)
+def test_libretranslate_refuses(url, change, words):
+    form = {name: value for name, value in (GOOD | change).items() if value is not None}
+    answer = httpx.post(f"{url}/translate", json=form)
+    assert answer.status_code == 400
+    assert list(answer.json()) == ["error"] and words in answer.json()["error"]
+
+
+def test_the_client_of_libretranslate(url, best, sentences):
+    client = need("libretranslatepy").LibreTranslateAPI(url)
+    assert client.translate(sentences[0], "en", "de") == best(sentences[0])[0]
+    assert client.detect("Das ist ein Hund.")[0]["language"] == "de"
+    assert [each["code"] for each in client.languages()] == ["de", "en"]
+
+
+@pytest.fixture(scope="module")
+def deepl(url):
+    return need("deepl").DeepLClient("any key", server_url=url, send_platform_info=False)
+
+
+def test_the_client_of_deepl(deepl, best, sentences):
+    one = deepl.translate_text(sentences[0], target_lang="DE", source_lang="EN")
+    assert (one.text, one.detected_source_lang) == (best(sentences[0])[0], "EN")
+    assert one.billed_characters == len(sentences[0])
+    several = deepl.translate_text(sentences[:3], target_lang="DE")
+    assert [each.text for each in several] == [best(each)[0] for each in sentences[:3]]
+    german = deepl.translate_text("Der Mann liest.", target_lang="EN-US")
+    assert german.text == best("Der Mann liest.", pair=("de", "en"))[0]
+    assert {each.code for each in deepl.get_source_languages()} == {"DE", "EN"}
+    assert {each.code for each in deepl.get_target_languages()} == {"DE", "EN-GB", "EN-US"}
+    used = deepl.get_usage().character
+    assert used.count >= len(sentences[0]) and not used.limit_reached
+
+
+def test_deepl_splits_sentences_on_request(deepl, best, sentences):
+    text = "Anna must go. The dog sleeps."
+    whole = deepl.translate_text(text, target_lang="DE", source_lang="EN", split_sentences="0")
+    assert whole.text == best(text)[0]
+    split = deepl.translate_text(text, target_lang="DE", source_lang="EN", split_sentences="1")
+    assert split.text == " ".join(best(each)[0] for each in ("Anna must go.", "The dog sleeps."))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"formality": "more"},
+        {"tag_handling": "html"},
+        {"context": "a story"},
+        {"glossary": "0000"},
+        {"model_type": "latency_optimized"},
+        {"split_sentences": "nonewlines"},
+    ],
+)
+def test_deepl_refuses_what_it_cannot_keep(deepl, option):
+    """The client raises with the words of the answer's `message`."""
+    with pytest.raises(
+        need("deepl").DeepLException, match=r"Bad request, message: Invalid request"
+    ):
+        deepl.translate_text("the dog", target_lang="DE", source_lang="EN", **option)
+
+
+@pytest.fixture(scope="module")
+def guarded(engines):
+    """A server that asks for a key, allows pages of one origin, and takes few characters."""
+    from transformer_jax.serving.app import make_app
+    from transformer_jax.serving.http import Limits
+
+    options = {"keys": ["first", "second"], "cors": ["https://a.example"]}
+    with served(make_app(engines, limits=Limits(characters=100, batch=2), **options)) as url:
+        yield url
+
+
+def test_keys(guarded):
+    deepl = need("deepl")
+    with pytest.raises(deepl.AuthorizationException):
+        deepl.Translator("wrong", server_url=guarded).translate_text("the dog", target_lang="DE")
+    for key, text in (("first", "the dog"), ("second", "a cat")):
+        client = deepl.Translator(key, server_url=guarded)
+        client.translate_text(text, source_lang="EN", target_lang="DE")
+        assert client.get_usage().character.count == len(text)
+    for path, form in (("translate", GOOD), ("detect", {"q": "a"}), ("page/translate", GOOD)):
+        assert httpx.post(f"{guarded}/{path}", json=form).status_code == 403
+        wrong = httpx.post(f"{guarded}/{path}", json=form | {"api_key": "schlüssel"})
+        assert (wrong.status_code, wrong.json()) == (403, {"error": "Invalid API key"})
+        assert httpx.post(f"{guarded}/{path}", json=form | {"api_key": "first"}).status_code == 200
+    assert httpx.get(f"{guarded}/metrics").status_code == 403
+    bearer = {"Authorization": "Bearer second"}
+    assert httpx.get(f"{guarded}/metrics", headers=bearer).status_code == 200
+
+
+def test_cors_is_off_unless_asked_for(url, guarded):
+    origin = {"Origin": "https://a.example"}
+    allow = "access-control-allow-origin"
+    assert allow not in httpx.get(f"{url}/languages", headers=origin).headers
+    assert httpx.get(f"{guarded}/languages", headers=origin).headers[allow] == "https://a.example"
+    other = {"Origin": "https://b.example"}
+    assert allow not in httpx.get(f"{guarded}/languages", headers=other).headers
+
+
+def test_metrics(url):
+    httpx.post(f"{url}/translate", json=GOOD)
+    text = httpx.get(f"{url}/metrics").text
+    name = 'transformer_jax_requests_total{route="/translate",status="200"}'
+    assert float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1]) >= 1
+    assert "transformer_jax_ready 1.0" in text and "transformer_jax_waiting_sentences 0.0" in text
+
+
+def test_a_full_queue_answers_429(engines):
+    from transformer_jax.serving.app import make_app
+
+    with served(make_app(engines, queue=0)) as url:
+        answer = httpx.post(f"{url}/translate", json=GOOD)
+        assert (answer.status_code, list(answer.json())) == (429, ["error"])
+        answer = httpx.post(f"{url}/v2/translate", json={"text": ["a"], "target_lang": "DE"})
+        assert (answer.status_code, list(answer.json())) == (429, ["message"])
+
+
+def test_a_client_that_goes_away_is_forgotten(engines):
+    """Its sentence waits for others, for longer than the test; then the queue is empty."""
+    from transformer_jax.serving.app import make_app
+
+    def waiting(url):
+        text = httpx.get(f"{url}/metrics").text
+        return float(re.search(r"^transformer_jax_waiting_sentences (\S+)$", text, re.M)[1])
+
+    with served(make_app(engines, window=600.0)) as url:
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
+        with contextlib.suppress(httpx.ReadTimeout):
+            httpx.post(f"{url}/translate", json=GOOD, timeout=0.5)
+        for _ in range(100):
+            if waiting(url) == 0:
+                break
+            time.sleep(0.05)
+        assert waiting(url) == 0
+
+
+def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch):
+    import threading
+
+    from transformer_jax.serving.app import make_app
+
+    go = threading.Event()
+    monkeypatch.setattr(type(engines[0]), "warm_up", lambda self: [lambda: go.wait(60)])
+    with served(make_app(engines)) as url:
+        answer = httpx.get(f"{url}/health")
+        assert answer.status_code == 503 and "compiled" in answer.json()["error"]
+        go.set()
+        for _ in range(100):
+            if (answer := httpx.get(f"{url}/health")).status_code == 200:
+                break
+            time.sleep(0.05)
+        assert answer.json() == {"status": "ok"}
+
+
+def test_ready_means_that_nothing_is_compiled_any_more(url, engines, sentences):
+    from transformer_jax.translation.model_calls import decode_batch
+    from transformer_jax.viewing.explanation import _explain
+
+    before = decode_batch._cache_size(), _explain._cache_size()
+    for most in (1, 3, 10, 40):
+        form = {"q": sentences[:most], "source": "en", "target": "de"}
+        assert httpx.post(f"{url}/translate", json=form).status_code == 200
+    place = {"q": sentences[0], "source": "en", "target": "de", "tokens": []}
+    for path in ("explain", "choices"):
+        assert httpx.post(f"{url}/page/{path}", json=place).status_code == 200
+    assert (decode_batch._cache_size(), _explain._cache_size()) == before
+    assert json.loads(httpx.get(f"{url}/health").text) == {"status": "ok"}

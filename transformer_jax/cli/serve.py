@@ -1,0 +1,96 @@
+"""Serves runs over HTTP, in LibreTranslate's and DeepL's forms, with a page at `/`.
+
+    transformer-jax serve --workdir=runs/quickstart
+    curl http://127.0.0.1:5000/translate -d q='Anna must find books.' -d source=en -d target=de
+
+Several runs serve several directions: repeat --workdir. Runs of one direction translate together.
+"""
+
+import argparse
+import logging
+
+from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.run_flags import add_run_arguments, chosen_runs
+from transformer_jax.errors import UserError
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax serve`."""
+    add_run_arguments(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=5000, help="0: a free one (%(default)s)")
+    parser.add_argument(
+        "--api_keys", metavar="FILE", help="one key a line; each request must name one of them"
+    )
+    parser.add_argument(
+        "--cors",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a web page's origin that may use the server, or *; repeatable",
+    )
+    parser.add_argument(
+        "--char_limit", type=int, default=5000, help="characters of a request (%(default)s)"
+    )
+    parser.add_argument("--batch_limit", type=int, default=50, help="texts of one (%(default)s)")
+    parser.add_argument(
+        "--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)"
+    )
+    parser.add_argument(
+        "--window_ms",
+        type=float,
+        default=5.0,
+        help="milliseconds that a sentence waits for others on an idle device (%(default)s)",
+    )
+    parser.add_argument(
+        "--split_sentences",
+        action="store_true",
+        help="cut every line into sentences, not only lines that are too long for the model",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until a signal."""
+    try:
+        from transformer_jax.serving import app as server
+        from transformer_jax.serving.engine import open_engine
+        from transformer_jax.serving.http import Limits
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"serving needs {error.name}: pip install 'transformer-jax[serve]'"
+        ) from error
+    for flag, least in (("char_limit", 1), ("batch_limit", 1), ("queue", 1), ("window_ms", 0)):
+        if not getattr(args, flag) >= least:
+            raise UserError(f"--{flag}={getattr(args, flag)}: must be at least {least}")
+    keys = _keys(args.api_keys) if args.api_keys else []
+    runs = chosen_runs(args)
+    sock = server.listen(args.host, args.port)
+    engines = [open_engine(run, args.checkpoint, **decoding) for run, decoding in runs]
+    app = server.make_app(
+        engines,
+        limits=Limits(args.char_limit, args.batch_limit),
+        keys=keys,
+        cors=args.cors,
+        queue=args.queue,
+        window=args.window_ms / 1000,
+        split_sentences=args.split_sentences,
+    )
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    logging.getLogger(__name__).info("compiling; listening on http://%s:%d", shown, port)
+    server.run(app, sock)
+    return 0
+
+
+def _keys(path: str) -> list[str]:
+    """The keys in a file, one a line."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            keys = [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        raise UserError(f"--api_keys={path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"--api_keys={path}: not UTF-8 (byte {error.start})") from error
+    if not keys:
+        raise UserError(f"--api_keys={path}: there is no key in it")
+    return keys

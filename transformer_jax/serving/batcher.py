@@ -1,0 +1,162 @@
+"""Sentences of many requests in common batches: an asyncio front, one thread for the device.
+
+All state belongs to the event loop, so there are no locks. A sentence waits in the group of those
+that share its compiled program, for at most `window` seconds while the device is idle. The device
+takes the group whose first sentence has waited longest.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from transformer_jax.serving.engine import Engine, Sentence
+from transformer_jax.translation.translator import Translation
+
+T = TypeVar("T")
+
+
+class QueueFull(Exception):
+    """Too much is waiting; the caller should try again later."""
+
+
+class _Job:
+    """A waiting sentence."""
+
+    def __init__(self, engine: Engine, sentence: Sentence) -> None:
+        self.engine, self.sentence = engine, sentence
+        self.group = (engine, engine.group(sentence))
+        self.arrival = time.monotonic()
+        self.result: asyncio.Future[list[Translation]] = asyncio.get_running_loop().create_future()
+
+
+class Batcher:
+    """Translates for many callers; start and end it with `async with`.
+
+    Args:
+        window: seconds that a sentence waits for others if the device is idle.
+        limit: sentences that may wait. A caller is refused while as many are waiting, and
+            otherwise taken whole, so at most one caller's sentences exceed it.
+        observe: called with the size of every batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: float = 0.005,
+        limit: int = 2048,
+        observe: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._window, self._limit, self._observe = window, limit, observe
+        # Dicts as sets in order of arrival, from which a job can leave at any place.
+        self._groups: dict[Hashable, dict[_Job, None]] = defaultdict(dict)
+        self._others = 0
+        self._arrived = asyncio.Event()
+        self._device = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
+
+    async def __aenter__(self) -> "Batcher":
+        self._task = asyncio.create_task(self._serve())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        self._device.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def waiting(self) -> int:
+        """Sentences and other work that the device has not begun."""
+        return sum(map(len, self._groups.values())) + self._others
+
+    async def translate(self, work: Sequence[tuple[Engine, Sentence]]) -> list[list[Translation]]:
+        """The translations of each sentence, best first. If cancelled, they stop waiting.
+
+        Raises:
+            QueueFull: too many are waiting.
+        """
+        self._admit()
+        jobs = [_Job(engine, sentence) for engine, sentence in work]
+        for job in jobs:
+            self._groups[job.group][job] = None
+        self._arrived.set()
+        try:
+            return await asyncio.gather(*(job.result for job in jobs))
+        finally:
+            for job in jobs:
+                job.result.cancel()  # of those that are not done
+                self._leave(job)
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Calls a function in the thread of the device, between two batches.
+
+        Raises:
+            QueueFull: too much is waiting.
+        """
+        self._admit()
+        self._others += 1
+        try:
+            return await self.on_device(function)
+        finally:
+            self._others -= 1
+
+    async def on_device(self, function: Callable[[], T]) -> T:
+        """As `run`, for the server's own work, which is never refused."""
+        return await asyncio.get_running_loop().run_in_executor(self._device, function)
+
+    def _admit(self) -> None:
+        if self.waiting >= self._limit:
+            raise QueueFull
+
+    def _leave(self, job: _Job) -> None:
+        group = self._groups.get(job.group, {})
+        group.pop(job, None)
+        if not group:
+            self._groups.pop(job.group, None)
+
+    async def _serve(self) -> None:
+        while True:
+            batch = await self._next_batch()
+            self._observe(len(batch))
+            sentences = [job.sentence for job in batch]
+            try:
+                results: list[Any] = await self.on_device(
+                    partial(batch[0].engine.translate, sentences)
+                )
+            except Exception as error:
+                results = [error] * len(batch)
+            for job, result in zip(batch, results, strict=True):
+                if job.result.done():
+                    continue  # its caller has gone
+                if isinstance(result, Exception):
+                    job.result.set_exception(result)
+                else:
+                    job.result.set_result(result)
+
+    async def _next_batch(self) -> list[_Job]:
+        """Takes the oldest group's first sentences, once they have waited or fill a batch."""
+        while True:
+            self._arrived.clear()
+            heads = [next(iter(group)) for group in self._groups.values()]
+            now = time.monotonic()
+            # A full group goes ahead only of those that still wait for company.
+            ready = [h for h in heads if h.arrival + self._window <= now or self._is_full(h)]
+            oldest = min(ready or heads, key=lambda head: head.arrival, default=None)
+            if oldest is None:
+                await self._arrived.wait()
+                continue
+            if ready:
+                group = self._groups[oldest.group]
+                batch = list(group)[: oldest.engine.batch_size]
+                for job in batch:
+                    self._leave(job)
+                return batch
+            try:
+                async with asyncio.timeout(oldest.arrival + self._window - now):
+                    await self._arrived.wait()
+            except TimeoutError:
+                pass
+
+    def _is_full(self, head: _Job) -> bool:
+        return len(self._groups[head.group]) >= head.engine.batch_size

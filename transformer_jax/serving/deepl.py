@@ -1,0 +1,101 @@
+"""A part of DeepL's API v2 (https://github.com/DeepLcom/openapi), enough for its own clients."""
+
+from typing import Any, Literal
+
+from starlette.requests import Request
+
+from transformer_jax.serving.http import Context, Form, fields, while_connected
+from transformer_jax.serving.languages import name_of
+from transformer_jax.serving.service import Service
+
+#: Targets that DeepL and its clients name only by region. A model here has one form of each.
+REGIONS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
+#: What DeepL says where there is no limit.
+UNLIMITED = 1_000_000_000_000
+
+
+class Translate(Form):
+    """Of POST /v2/translate: those fields of DeepL's whose promises we keep."""
+
+    text: list[str] | str
+    target_lang: str
+    source_lang: str | None = None
+    split_sentences: Literal["0", "1"] | None = None
+    preserve_formatting: bool = False  # nothing is ever corrected
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    model_type: Literal["prefer_quality_optimized"] | None = None
+    show_billed_characters: bool = False
+
+
+class Languages(Form):
+    """Of GET /v2/languages."""
+
+    type: Literal["source", "target"] = "source"
+
+
+async def translate(context: Context, request: Request) -> dict[str, Any]:
+    """Translates one or several texts."""
+    key = _key(context, request)
+    form = await fields(request, Translate, context.limits)
+    texts = [form.text] if isinstance(form.text, str) else form.text
+    context.limits.check(texts)
+    service = context.service
+    split = None if form.split_sentences is None else form.split_sentences == "1"
+    done = await while_connected(
+        request,
+        service.translate(
+            texts,
+            _code(service, form.source_lang) if form.source_lang else None,
+            _code(service, form.target_lang),
+            split_sentences=split,
+        ),
+    )
+    context.count(key, texts)
+    answers = []
+    for text, each in zip(texts, done, strict=True):
+        answer: dict[str, Any] = {
+            "detected_source_language": each.engine.source.upper(),
+            "text": each.version(0),
+        }
+        if form.show_billed_characters:
+            answer["billed_characters"] = len(text)
+        answers.append(answer)
+    return {"translations": answers}
+
+
+async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
+    """The languages that can be translated, or those that can be translated into."""
+    _key(context, request)
+    form = await fields(request, Languages, context.limits)
+    side = 0 if form.type == "source" else 1
+    codes = sorted({pair[side] for pair in context.service.engines})
+    return [
+        {"language": shown, "name": name_of(code), "supports_formality": False}
+        for code in codes
+        for shown in (REGIONS.get(code.upper(), ()) if side else ()) or [code.upper()]
+    ]
+
+
+async def usage(context: Context, request: Request) -> dict[str, int]:
+    """Characters translated for the caller's key since the server started."""
+    key = _key(context, request)
+    return {"character_count": context.keys.characters[key], "character_limit": UNLIMITED}
+
+
+def _key(context: Context, request: Request) -> str:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return context.keys.check(key.strip() if scheme == "DeepL-Auth-Key" else "")
+
+
+def _code(service: Service, given: str) -> str:
+    """Our code for DeepL's: DE is de, and EN-US is en unless there is an en-US."""
+    codes = {code.lower(): code for code in service.languages}
+    lower = given.lower()
+    return codes.get(lower) or codes.get(lower.partition("-")[0]) or given
+
+
+ROUTES = {
+    ("POST", "/v2/translate"): translate,
+    ("GET", "/v2/languages"): languages,
+    ("GET", "/v2/usage"): usage,
+}

@@ -1,0 +1,227 @@
+"""Requests and answers: reading bodies, checking fields, keys, limits and departed clients."""
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from transformer_jax.serving.batcher import QueueFull
+from transformer_jax.serving.service import Refused, Service
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds in which a client must have sent the body of its request.
+BODY_SECONDS = 30.0
+
+Fields = TypeVar("Fields", bound="Form")
+T = TypeVar("T")
+
+
+class Form(BaseModel):
+    """The fields of a request. Others are refused, so that no option is silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", str_max_length=1_000_000)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for."""
+
+    characters: int = 5000  #: of all its texts together
+    batch: int = 50  #: texts
+
+    @property
+    def body(self) -> int:
+        r"""Bytes. JSON may need twelve for a character: `\\ud83d\\ude00`."""
+        return 12 * self.characters + 100 * self.batch + 10_000
+
+    def check(self, texts: Sequence[str]) -> None:
+        """Refuses too many texts, or too long ones."""
+        if len(texts) > self.batch:
+            raise Refused(
+                400, f"Invalid request: {len(texts)} texts exceed the limit of {self.batch}"
+            )
+        count = sum(map(len, texts))
+        if count > self.characters:
+            raise Refused(
+                400, f"Invalid request: {count} characters exceed the limit of {self.characters}"
+            )
+
+
+class Metrics:
+    """Counters for Prometheus."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def make(kind: Any, name: str, text: str, **more: Any) -> Any:
+            return kind(f"transformer_jax_{name}", text, registry=self.registry, **more)
+
+        self.requests = make(
+            Counter, "requests", "Answered requests", labelnames=("route", "status")
+        )
+        self.seconds = make(
+            Histogram, "request_seconds", "Time to the answer", labelnames=("route",)
+        )
+        self.characters = make(Counter, "characters", "Characters of translated texts")
+        self.batches = make(
+            Histogram, "batch_sentences", "Sentences in a batch", buckets=[2**n for n in range(11)]
+        )
+        self.waiting = make(Gauge, "waiting_sentences", "Sentences that the device has not begun")
+        self.ready = make(Gauge, "ready", "1 once all programs are compiled")
+
+
+class Keys:
+    """API keys, and how many characters were translated for each; without keys all may come."""
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        self.required = bool(keys)
+        self.characters = dict.fromkeys(keys, 0) or {"": 0}
+
+    def check(self, key: str) -> str:
+        """The key under which to count.
+
+        Raises:
+            Refused: it is none of the keys.
+        """
+        if not self.required:
+            return ""
+        for known in self.characters:
+            if hmac.compare_digest(known.encode(), key.encode()):
+                return known
+        raise Refused(403, "Invalid API key" if key else "This server needs an API key")
+
+
+class Context:
+    """What the routes share."""
+
+    def __init__(self, service: Service, limits: Limits, keys: Keys, metrics: Metrics) -> None:
+        self.service, self.limits, self.keys, self.metrics = service, limits, keys, metrics
+
+    def count(self, key: str, texts: Sequence[str]) -> None:
+        """Counts translated characters."""
+        number = sum(map(len, texts))
+        self.keys.characters[key] += number
+        self.metrics.characters.inc(number)
+
+    def endpoint(
+        self, handler: Callable[["Context", Request], Awaitable[Any]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A route that answers with JSON, and with an error of its protocol where one is raised."""
+
+        async def answer(request: Request) -> Response:
+            began = time.perf_counter()
+            status, content = await self._outcome(request, handler(self, request))
+            self.metrics.requests.labels(request.url.path, status).inc()
+            self.metrics.seconds.labels(request.url.path).observe(time.perf_counter() - began)
+            return JSONResponse(content, status) if status != 499 else Response(status_code=499)
+
+        return answer
+
+    async def _outcome(self, request: Request, work: Awaitable[Any]) -> tuple[int, Any]:
+        try:
+            return 200, await work
+        except Refused as error:
+            return error.status, failure(request, str(error))
+        except QueueFull:
+            return 429, failure(request, "Too many requests are waiting: try again later")
+        except ClientDisconnect:
+            return 499, None
+        except Exception:
+            _LOGGER.exception("%s %s", request.method, request.url.path)
+            return 500, failure(request, "Internal error")
+
+
+def failure(request: Request, message: str) -> dict[str, str]:
+    """An error in the words of DeepL's protocol or LibreTranslate's."""
+    return {"message" if request.url.path.startswith("/v2/") else "error": message}
+
+
+async def fields(request: Request, form: type[Fields], limits: Limits, *more: str) -> Fields:
+    """The checked fields of a request: JSON, or a URL-encoded form.
+
+    Args:
+        request: its body is read within `BODY_SECONDS`.
+        form: which fields there are. Those that are lists may be repeated in a form.
+        limits: of its body.
+
+    Raises:
+        Refused: too long, too slow, or not what `form` describes.
+    """
+    body = await _body(request, limits.body)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/json":
+            return form.model_validate_json(body)
+        if kind == "application/x-www-form-urlencoded" or not body:
+            pairs = parse_qs(
+                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=1000
+            )
+            for name, values in parse_qs(request.url.query, keep_blank_values=True).items():
+                pairs.setdefault(name, values)
+            return form.model_validate(
+                {n: values[0] if len(values) == 1 else values for n, values in pairs.items()}
+            )
+    except ValidationError as error:
+        raise Refused(400, f"Invalid request: {_first(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, "Invalid request: not UTF-8, or too many fields") from error
+    raise Refused(
+        415, "Invalid request: send application/json or application/x-www-form-urlencoded"
+    )
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if first["type"] == "missing":
+        return f"missing {name} parameter"
+    if first["type"] == "extra_forbidden":
+        return f"unknown parameter {json.dumps(name[:50])}"
+    return f"{name}: {first['msg']}" if name else str(first["msg"])
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    too_long = Refused(413, f"Invalid request: the body exceeds {limit} bytes")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > limit:
+        raise too_long
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise too_long
+    except TimeoutError as error:
+        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:g} s") from error
+    return bytes(body)
+
+
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """The result of `work`, which is cancelled if the client goes away. Read the body before."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

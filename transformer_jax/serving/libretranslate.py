@@ -1,0 +1,113 @@
+"""LibreTranslate's routes (https://docs.libretranslate.com, `libretranslate/app.py`)."""
+
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt
+from starlette.requests import Request
+
+from transformer_jax.serving.http import Context, Form, fields, while_connected
+from transformer_jax.serving.languages import name_of
+from transformer_jax.serving.service import Refused, Translated
+
+
+class Translate(Form):
+    """Of POST /translate."""
+
+    q: str | list[str]
+    source: str
+    target: str
+    format: Literal["text"] = "text"
+    alternatives: NonNegativeInt = 0
+    api_key: str = ""
+
+
+class Detect(Form):
+    """Of POST /detect."""
+
+    q: str
+    api_key: str = ""
+
+
+async def translate(context: Context, request: Request) -> dict[str, Any]:
+    """Translates a text or a list of texts."""
+    form = await fields(request, Translate, context.limits)
+    key = context.keys.check(form.api_key)
+    texts = [form.q] if isinstance(form.q, str) else form.q
+    context.limits.check(texts)
+    most = context.service.num_hypotheses - 1
+    if form.alternatives > most:
+        raise Refused(400, f"Invalid request: alternatives must be at most {most}")
+    source = None if form.source == "auto" else form.source
+    done = await while_connected(request, context.service.translate(texts, source, form.target))
+    context.count(key, texts)
+
+    def shaped(values: list[Any]) -> Any:
+        return values[0] if isinstance(form.q, str) else values
+
+    answer = {"translatedText": shaped([each.version(0) for each in done])}
+    if source is None:
+        answer["detectedLanguage"] = shaped([_detected(each) for each in done])
+    if form.alternatives:
+        answer["alternatives"] = shaped([each.alternatives(form.alternatives) for each in done])
+    return answer
+
+
+async def detect(context: Context, request: Request) -> list[dict[str, Any]]:
+    """The languages that a text may be in, the most probable first."""
+    form = await fields(request, Detect, context.limits)
+    context.keys.check(form.api_key)
+    context.limits.check([form.q])
+    found = context.service.detect(form.q)
+    return [_language(code, probability) for code, probability in found]
+
+
+async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
+    """All languages, each with those that it is translated into."""
+    service = context.service
+    return [
+        {"code": code, "name": name_of(code), "targets": service.targets(code)}
+        for code in service.languages
+    ]
+
+
+async def health(context: Context, request: Request) -> dict[str, str]:
+    """`ok` once all programs are compiled."""
+    if not context.service.ready:
+        raise Refused(503, "The models are being compiled")
+    return {"status": "ok"}
+
+
+async def settings(context: Context, request: Request) -> dict[str, Any]:
+    """What a page needs to know of the server."""
+    source, target = next(iter(context.service.engines))
+    return {
+        "charLimit": context.limits.characters,
+        "frontendTimeout": 300,
+        "apiKeys": context.keys.required,
+        "keyRequired": context.keys.required,
+        "suggestions": False,
+        "filesTranslation": False,
+        "supportedFilesFormat": [],
+        "language": {
+            "source": {"code": source, "name": name_of(source)},
+            "target": {"code": target, "name": name_of(target)},
+        },
+    }
+
+
+def _detected(translated: Translated) -> dict[str, Any]:
+    assert translated.confidence is not None
+    return _language(translated.engine.source, translated.confidence)
+
+
+def _language(code: str, probability: float) -> dict[str, Any]:
+    return {"confidence": round(100 * probability), "language": code}
+
+
+ROUTES = {
+    ("POST", "/translate"): translate,
+    ("POST", "/detect"): detect,
+    ("GET", "/languages"): languages,
+    ("GET", "/health"): health,
+    ("GET", "/frontend/settings"): settings,
+}

@@ -1,0 +1,153 @@
+"""What the server offers, independent of HTTP: texts in, translated texts out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformer_jax.serving.batcher import Batcher
+from transformer_jax.serving.engine import Engine, Sentence
+from transformer_jax.serving.languages import detect
+from transformer_jax.serving.text import Text, split
+from transformer_jax.translation.translator import Translation
+
+
+class Refused(Exception):
+    """A request that is answered with an error of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A text and its translation."""
+
+    engine: Engine
+    confidence: float | None  #: probability of the detected source; None if it was given
+    text: Text
+    translations: list[list[Translation]]  #: of each sentence, best first
+
+    def version(self, number: int) -> str:
+        """The text of each sentence's translation of this rank, or its last one."""
+        return self.text.filled(
+            [each[min(number, len(each) - 1)].text for each in self.translations]
+        )
+
+    def alternatives(self, count: int) -> list[str]:
+        """Up to `count` further versions that differ from the best and from one another."""
+        most = max(map(len, self.translations), default=1)
+        versions = dict.fromkeys(self.version(number) for number in range(most))
+        return list(versions)[1 : 1 + count]
+
+
+class Service:
+    """The directions of a server.
+
+    Args:
+        engines: one for each direction.
+        batcher: started; shared by all of them.
+        split_sentences: cut every line into sentences, unless a request says otherwise.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        batcher: Batcher,
+        *,
+        split_sentences: bool = False,
+    ) -> None:
+        self.engines = {(each.source, each.target): each for each in engines}
+        self.batcher = batcher
+        self.ready = False
+        self._split_sentences = split_sentences
+
+    async def warm_up(self) -> int:
+        """Compiles the programs of all engines; how many there are."""
+        calls = [call for engine in self.engines.values() for call in engine.warm_up()]
+        for call in calls:
+            await self.batcher.on_device(call)
+        self.ready = True
+        return len(calls)
+
+    @property
+    def languages(self) -> list[str]:
+        """All codes, sorted."""
+        return sorted({code for pair in self.engines for code in pair})
+
+    @property
+    def num_hypotheses(self) -> int:
+        """Translations of a sentence that every engine gives."""
+        return min(engine.num_hypotheses for engine in self.engines.values())
+
+    def targets(self, source: str) -> list[str]:
+        """The languages that this one is translated into."""
+        return sorted(there for here, there in self.engines if here == source)
+
+    def detect(self, text: str) -> list[tuple[str, float]]:
+        """(language, probability) of the server's languages, the most probable first."""
+        return detect(text, self.languages)
+
+    def engine(self, source: str, target: str) -> Engine:
+        """The engine of a direction.
+
+        Raises:
+            Refused: there is none.
+        """
+        for code in (source, target):
+            if code not in self.languages:
+                raise Refused(400, f"{code} is not supported")
+        if (source, target) not in self.engines:
+            raise Refused(400, f"{source} to {target} is not supported")
+        return self.engines[source, target]
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        source: str | None,
+        target: str,
+        *,
+        split_sentences: bool | None = None,
+        prefix: Sequence[int] = (),
+    ) -> list[Translated]:
+        """Translates texts of any length.
+
+        Args:
+            texts: one language each.
+            source: their language; None: detect it.
+            target: language of the translations.
+            split_sentences: in place of the service's own.
+            prefix: target ids that each translation begins with; each text is then one sentence.
+
+        Raises:
+            Refused: the direction is not supported.
+            QueueFull: too much is waiting.
+        """
+        always = self._split_sentences if split_sentences is None else split_sentences
+        found, work = [], []
+        for text in texts:
+            code, confidence = (source, None) if source else self._detect_source(text, target)
+            engine = self.engine(code, target)
+
+            def fits(part: str, engine: Engine = engine) -> bool:
+                return len(engine.encode(part)) <= engine.max_pieces
+
+            cut = split(text, fits, language=code, sentences=always)
+            found.append((engine, confidence, cut))
+            work += [(engine, Sentence(engine.encode(s), tuple(prefix))) for s in cut.sentences]
+        done = iter(await self.batcher.translate(work))
+        return [
+            Translated(engine, confidence, cut, [next(done) for _ in cut.sentences])
+            for engine, confidence, cut in found
+        ]
+
+    def _detect_source(self, text: str, target: str) -> tuple[str, float | None]:
+        """The most probable language that can be translated into the target."""
+        sources = {here for here, there in self.engines if there == target}
+        if not sources:
+            raise Refused(400, f"{target} is not supported")
+        found = [each for each in self.detect(text) if each[0] in sources]
+        if not found and len(sources) == 1:
+            return sources.pop(), 0.0
+        if not found:
+            raise Refused(400, "the language cannot be detected: name the source")
+        return found[0]

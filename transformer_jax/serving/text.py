@@ -1,0 +1,80 @@
+"""A text as sentences that fit the model, and what stands between them.
+
+Line breaks, and the white space around lines and sentences, are kept as they are. A line is one
+sentence if it fits the model; a longer one is cut where sentencex finds the ends of its sentences,
+and a sentence that is still too long near its middle, at a space if there is one.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+
+@dataclass(frozen=True)
+class Text:
+    """`gaps[0] + sentences[0] + gaps[1] + ... + gaps[-1]` is the text."""
+
+    sentences: list[str]
+    gaps: list[str]  #: one more than sentences
+
+    def filled(self, translations: Sequence[str]) -> str:
+        """The text with a translation in the place of each sentence."""
+        both = itertools.zip_longest(self.gaps, translations, fillvalue="")
+        return "".join(itertools.chain.from_iterable(both))
+
+
+def split(text: str, fits: Callable[[str], bool], *, language: str, sentences: bool) -> Text:
+    """The sentences of a text.
+
+    Args:
+        text: any text.
+        fits: whether the model takes this many words in one piece.
+        language: of the text, for the rules of its sentences.
+        sentences: cut every line into sentences, not only one that does not fit.
+    """
+    found, gaps = [], [""]
+    for line, gap in _lines(text):
+        parts = [line] if fits(line) and not sentences else _sentences(line, language)
+        for part in itertools.chain.from_iterable(_halves(part, fits) for part in parts):
+            core = part.strip()
+            if core:
+                before, after = part.split(core, 1)
+                gaps[-1] += before
+                found.append(core)
+                gaps.append(after)
+            else:
+                gaps[-1] += part
+        gaps[-1] += gap
+    return Text(found, gaps)
+
+
+def _lines(text: str) -> list[tuple[str, str]]:
+    """(line, white space with the line break after it) of each line."""
+    # Words at even places, white space at odd ones: linear in the text, whatever it holds.
+    tokens = re.split(r"(\s+)", text)
+    lines, start = [], 0
+    for place in range(1, len(tokens), 2):
+        if not _LINE_BREAKS.isdisjoint(tokens[place]):
+            lines.append(("".join(tokens[start:place]), tokens[place]))
+            start = place + 1
+    return [*lines, ("".join(tokens[start:]), "")]
+
+
+def _sentences(line: str, language: str) -> list[str]:
+    from sentencex import segment
+
+    found = list(segment(language, line))
+    return found if "".join(found) == line else [line]
+
+
+def _halves(part: str, fits: Callable[[str], bool]) -> list[str]:
+    """The part, halved until each piece fits."""
+    if len(part.strip()) < 2 or fits(part):
+        return [part]
+    middle = len(part) // 2
+    spaces = [match.end() for match in re.finditer(r"\s+", part) if 0 < match.end() < len(part)]
+    cut = min(spaces, key=lambda place: abs(place - middle), default=middle)
+    return _halves(part[:cut], fits) + _halves(part[cut:], fits)
