@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from annotated_types import Gt, Lt
 from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from transformer_jax.config_types import Positive, Rate
+from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -32,6 +32,9 @@ class TrainConfig:
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
     #: decay of a moving average of the parameters, which evaluation uses; none = no average
+    frozen: Strings | None = None
+    #: patterns of the paths of parameters that keep their values, such as encoder/*;
+    #: none = none of them, or with model.adapter=lora all but the adapters
     seed: NonNegativeInt = 0
     log_every: PositiveInt = 50
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text

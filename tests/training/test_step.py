@@ -90,4 +90,4 @@ def test_moving_average_follows_its_formula():
             lambda e, p, d=decay: d * e + (1 - d) * np.asarray(p), average, state.params
         )
     assert_close(state.ema, average)
-    assert state.eval_params is state.ema
+    jax.tree.map(np.testing.assert_array_equal, state.eval_params, state.ema)

@@ -42,3 +42,8 @@ def matching(patterns: Sequence[str], paths: Iterable[str], key: str) -> list[st
                 f"{key}: {pattern!r} matches no parameter; the nearest are {', '.join(nearest)}"
             )
     return [path for path in known if any(fnmatch.fnmatchcase(path, one) for one in patterns)]
+
+
+def overlaid(params: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """`params` with the leaves of `part` in place of its own."""
+    return from_paths(by_path(params) | by_path(part))

@@ -81,4 +81,4 @@ def restore(
             "a change by hand wrote it: put it back, remove that checkpoint, or use another folder"
         ) from error
     _LOGGER.info("continuing after step %d", step)
-    return step, TrainState.from_items(items), found.record
+    return step, abstract.from_items(items), found.record

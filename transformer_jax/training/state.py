@@ -5,14 +5,16 @@ from typing import Any
 
 from flax import struct
 
+from transformer_jax.models.paths import by_path, from_paths, overlaid
+
 
 @struct.dataclass
 class TrainState:
     """Attributes:
     step: int32 scalar, the number of batches seen.
     params: the parameters.
-    opt_state: Optax's.
-    ema: exponential moving average of the parameters, or an empty dict.
+    opt_state: Optax's, for the parameters that are trained.
+    ema: exponential moving average of the trained parameters, or an empty dict.
     skipped: int32 scalar, the number of steps left out because their loss was not finite.
     skipped_in_a_row: int32 scalar, how many steps up to the last one were left out.
 
@@ -28,11 +30,14 @@ class TrainState:
 
     @property
     def eval_params(self) -> Any:
-        """The parameters to translate with: the average if one is kept."""
-        return self.ema if self.ema else self.params
+        """The parameters to translate with: the average where one is kept."""
+        return overlaid(self.params, self.ema)
 
     def to_items(self) -> dict[str, Any]:
-        """The items of a checkpoint, by name; `from_items` is the inverse."""
+        """The items of a checkpoint, by name; `from_items` is the inverse.
+
+        Its averages are complete, so that whoever reads them needs nothing else.
+        """
         trainer = {
             "step": self.step,
             "opt": self.opt_state,
@@ -40,17 +45,17 @@ class TrainState:
             "skipped_in_a_row": self.skipped_in_a_row,
         }
         items = {"params": self.params, "trainer": trainer}
-        return items | {"ema": self.ema} if self.ema else items
+        return items | {"ema": self.eval_params} if self.ema else items
 
-    @staticmethod
-    def from_items(items: Mapping[str, Any]) -> "TrainState":
-        """The state of a checkpoint."""
+    def from_items(self, items: Mapping[str, Any]) -> "TrainState":
+        """The state of a checkpoint; `self` holds its shapes."""
         trainer = items["trainer"]
+        averages = by_path(items.get("ema", {}))
         return TrainState(
             step=trainer["step"],
             params=items["params"],
             opt_state=trainer["opt"],
-            ema=items.get("ema", {}),
+            ema=from_paths({path: averages[path] for path in by_path(self.ema)}),
             skipped=trainer["skipped"],
             skipped_in_a_row=trainer["skipped_in_a_row"],
         )

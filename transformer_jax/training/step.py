@@ -11,7 +11,9 @@ from jax.sharding import Mesh
 from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.paths import overlaid
 from transformer_jax.parallel.mesh import activations_on, batch_sharding, replicated
+from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
 
 Batch = dict[str, jax.Array]
@@ -23,18 +25,24 @@ def gradients(
 ) -> tuple[Any, Metrics]:
     """The gradient of the mean loss over the batch's target tokens, and the sums behind it.
 
+    It is with respect to the trained parameters, and has only their leaves.
+
     With `train.accumulate` = k the rows are cut into k parts. Their sums are added before the one
     division, so the result is the gradient of the whole batch.
     """
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
-        def objective(params: Any) -> tuple[jax.Array, Metrics]:
+        def objective(trained: Any) -> tuple[jax.Array, Metrics]:
             loss_sum, nll_sum, tokens = api.loss(
-                model, params, part, label_smoothing=train.label_smoothing, rng=key
+                model,
+                overlaid(params, trained),
+                part,
+                label_smoothing=train.label_smoothing,
+                rng=key,
             )
             return loss_sum, {"loss_sum": loss_sum, "nll_sum": nll_sum, "tokens": tokens}
 
-        return jax.grad(objective, has_aux=True)(params)
+        return jax.grad(objective, has_aux=True)(trained_part(train, params))
 
     if train.accumulate == 1:
         total = part_gradient(batch, rng)
@@ -87,20 +95,21 @@ def make_train_step(
         def unless_skipped(new: Any, old: Any) -> Any:
             return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = unless_skipped(optax.apply_updates(state.params, updates), state.params)
+        trained = trained_part(train, state.params)
+        updates, opt_state = optimizer.update(grads, state.opt_state, trained)
+        trained = unless_skipped(optax.apply_updates(trained, updates), trained)
         ema = state.ema
         if train.ema_decay is not None:
             # A smaller decay at first, so that the average forgets the initial parameters.
             decay = jnp.minimum(train.ema_decay, (1.0 + state.step) / (10.0 + state.step))
-            moved = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, params)
+            moved = jax.tree.map(lambda e, p: e + (1.0 - decay) * (p - e), ema, trained)
             ema = unless_skipped(moved, ema)
         skipped = state.skipped + jnp.where(finite, 0, 1)
         in_a_row = jnp.where(finite, 0, state.skipped_in_a_row + 1)
         metrics |= {"finite": finite, "skipped": skipped, "skipped_in_a_row": in_a_row}
         new_state = TrainState(
             step=state.step + 1,
-            params=params,
+            params=overlaid(state.params, trained),
             opt_state=unless_skipped(opt_state, state.opt_state),
             ema=ema,
             skipped=skipped,

@@ -7,9 +7,11 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
+from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import param_shardings, replicated, shapes_on
+from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import make_train_step
 
@@ -27,22 +29,31 @@ class Trainer:
         self._model, self._train = model, train
         self.schedule = train.schedule.build(model.d_model, train.steps)
         self._optimizer = make_optimizer(train.optimizer, self.schedule, train.clip_norm)
-        shapes: TrainState = jax.eval_shape(self._new_state)
+        shapes: TrainState = jax.eval_shape(self._new_state, {})
         self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
         self.step = make_train_step(model, train, self._optimizer, mesh, self._shardings)
 
-    def init(self) -> TrainState:
-        """The state before the first step, made on its devices."""
-        return jax.jit(self._new_state, out_shardings=self._shardings)()
+    def init(self, given: Params | None = None) -> TrainState:
+        """The state before the first step, made on its devices.
 
-    def _new_state(self) -> TrainState:
+        Args:
+            given: parameters to begin with, in place of random ones; an adapter's may be missing.
+                Their memory is used again: don't use them afterwards.
+        """
+        make = jax.jit(self._new_state, out_shardings=self._shardings, donate_argnums=0)
+        return make(given or {})
+
+    def _new_state(self, given: Params) -> TrainState:
         params = api.init(self._model, jax.random.key(self._train.seed))
+        replaced = {name: params[name] for name in given}
+        params |= jax.tree.map(lambda new, old: old.astype(new.dtype), replaced, given)
+        trained = trained_part(self._train, params)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
-            opt_state=self._optimizer.init(params),
-            ema={} if self._train.ema_decay is None else jax.tree.map(jnp.copy, params),
+            opt_state=self._optimizer.init(trained),
+            ema={} if self._train.ema_decay is None else jax.tree.map(jnp.copy, trained),
             skipped=jnp.zeros((), jnp.int32),
             skipped_in_a_row=jnp.zeros((), jnp.int32),
         )
@@ -50,15 +61,16 @@ class Trainer:
     def _state_shardings(self, shapes: TrainState, mesh: Mesh) -> TrainState:
         """A sharding for each array; optimizer state and average are split as the parameters."""
         params = param_shardings(api.logical_axes(self._model), shapes.params, mesh)
+        trained = trained_part(self._train, params)
         everywhere = replicated(mesh)
         opt_state = optax.tree.map_params(
             self._optimizer,
             # Adafactor's factored statistics have other shapes than parameters: not split.
             lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
             shapes.opt_state,
-            params,
-            shapes.params,
+            trained,
+            trained_part(self._train, shapes.params),
             transform_non_params=lambda _: everywhere,
         )
-        ema = params if shapes.ema else {}
+        ema = trained if shapes.ema else {}
         return TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
