@@ -32,6 +32,8 @@ class TrainConfig:
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
     #: decay of a moving average of the parameters, which evaluation uses; none = no average
+    init_from: str | None = None
+    #: a run folder: begin with the parameters of its best checkpoint; none = random ones
     frozen: Strings | None = None
     #: patterns of the paths of parameters that keep their values, such as encoder/*;
     #: none = none of them, or with model.adapter=lora all but the adapters

@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the flags, and trains or prints a plan."""
-    config = override(load_recipe(args.config), args.flags)
+    config = _config(args)
     if args.plan:
         return _print_plan(config, args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
@@ -74,6 +74,20 @@ def run(args: argparse.Namespace) -> int:
         _report(args.workdir)
     gather([])  # all processes end together
     return 0
+
+
+def _config(args: argparse.Namespace) -> Config:
+    """The recipe with the flags.
+
+    With `train.init_from` the flags change the model of that run.
+    """
+    config = load_recipe(args.config)
+    init_from = override(config, {k: v for k, v in args.flags.items() if k == "train.init_from"})
+    if init_from.train.init_from:
+        from transformer_jax.runs.pretrained import starting_from
+
+        config = starting_from(config, init_from.train.init_from, args.workdir)
+    return override(config, args.flags)
 
 
 def _print_plan(config: Config, args: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """Writes a trained model for another runtime: `export(run, "ctranslate2", "out")`."""
 
+import dataclasses
 import os
 
 from etils import epath
@@ -44,8 +45,9 @@ def export(
         raise UserError(f"output={folder}: give a folder on a disk")
     if folder.exists():
         raise UserError(f"output={folder} exists: nothing was written; choose another name")
-    exporter.check(run.config)
-    model = TrainedModel(run.config, run.params(checkpoint), run.tokenizers())
+    config = dataclasses.replace(run.config, model=run.model)
+    exporter.check(config)
+    model = TrainedModel(config, run.params(checkpoint), run.tokenizers())
     write(exporter, model, folder)
     return folder
 

@@ -74,4 +74,4 @@ class EnsembleRun(Run):
 
     @property
     def _model(self) -> Ensemble:
-        return Ensemble(tuple(run.config.model for run in self.runs), self.mean)
+        return Ensemble(tuple(run.model for run in self.runs), self.mean)

@@ -1,5 +1,6 @@
 """A run folder as an object: `open_run(workdir)`."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
@@ -80,6 +82,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({os.fspath(self.path)!r})"
+
+    @property
+    def model(self) -> ModelConfig:
+        """The model of `params`: that of the config, with its adapter merged."""
+        return dataclasses.replace(self.config.model, adapter=NoAdapter())
 
     def metrics(self) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, oldest first."""
@@ -166,7 +173,7 @@ class Run:
         return Selection(which, (int(which),), f"step-{int(which)}")
 
     def params(self, which: str | Selection = "best", mesh: Mesh | None = None) -> Params:
-        """Parameters to translate with: the moving average if the run keeps one.
+        """Parameters of `model` to translate with: the moving average if the run keeps one.
 
         Args:
             which: as in `select`, or what it returned.
@@ -210,7 +217,7 @@ class Run:
 
     @property
     def _model(self) -> ModelConfig | Ensemble:
-        return self.config.model
+        return self.model
 
     def _local_mesh(self) -> Mesh:
         return decoding_mesh(self.config.mesh, jax.local_devices())
@@ -260,7 +267,7 @@ class Run:
         raise UserError(f"{self.path}: no checkpoint here is whole ({listed})")
 
     def _read(self, step: int, chosen: Selection, mesh: Mesh) -> Params:
-        """The parameters of one checkpoint."""
+        """The parameters of one checkpoint, with its adapter merged."""
         folder = checkpoint_folder(self.path, step)
         if problem := find_damage(folder, self._item):
             raise UserError(
@@ -281,9 +288,10 @@ class Run:
         try:
             with ocp.Checkpointer(handler, multiprocessing_options=alone) as reader:
                 args = ocp.args.StandardRestore(target)
-                return reader.restore(absolute(folder / self._item), args=args)
+                params = reader.restore(absolute(folder / self._item), args=args)
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
                 f"checkpoint={chosen.which}: {folder} does not hold what config.json describes "
                 f"({first_line(error)})"
             ) from error
+        return model.adapter.merge(params)

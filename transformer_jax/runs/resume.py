@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from operator import attrgetter
+from typing import TypeVar
 
 from etils import epath
 
@@ -20,6 +21,7 @@ from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import open_run
 from transformer_jax.variants import kind_of
 
+P = TypeVar("P")
 _LOGGER = logging.getLogger(__name__)
 
 #: Fields that the first start of a run fills in, and that keep their value afterwards.
@@ -80,10 +82,12 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
     if not has_config and (workdir / "checkpoints").exists():
         raise UserError(f"{workdir}: holds checkpoints but no config.json; use another folder")
     config = validated(config)
-    models = {key: getattr(config.tokenizer, key) for key in ("source_model", "target_model")}
-    models = {key: absolute_name(path) for key, path in models.items() if path}
-    tokenizer = dataclasses.replace(config.tokenizer, **models)
-    given = dataclasses.replace(config, data=text.resolve(config.data), tokenizer=tokenizer)
+    given = dataclasses.replace(
+        config,
+        data=text.resolve(config.data),
+        tokenizer=_absolute(config.tokenizer, "source_model", "target_model"),
+        train=_absolute(config.train, "init_from"),
+    )
     if not has_config:
         return Start(_filled_in(given), is_new=True, has_folder=False)
     old = open_run(workdir).config
@@ -131,6 +135,13 @@ def check_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
                     "continued exactly: restore what it was, or use another folder"
                 )
         return
+
+
+def _absolute(part: P, *keys: str) -> P:
+    """The part of a config with absolute names in these keys."""
+    names = {key: getattr(part, key) for key in keys}
+    made = {key: absolute_name(name) for key, name in names.items() if name}
+    return dataclasses.replace(part, **made)  # type: ignore[type-var]
 
 
 def _may_change(key: str, config: Config) -> bool:

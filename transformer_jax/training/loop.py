@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
+from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
     MeshConfig,
@@ -52,6 +53,7 @@ def fit(
     mesh: Mesh | None = None,
     evaluate: Evaluate | None = None,
     origin: Origin | None = None,
+    initial: Callable[[], Params] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
 ) -> TrainState:
@@ -72,6 +74,8 @@ def fit(
         evaluate: called with (params, step) every `train.evaluate_every` steps.
         origin: what determines the run besides its config, such as hashes of the text. It is
             stored in each checkpoint, and a run is continued only if the hashes are the same.
+        initial: gives a new run the parameters to begin with, on the mesh; they are evaluated as
+            step 0, and their memory is used again. None: random ones.
         should_stop: asked once after each step; True saves and returns. Several processes must
             be given the same answers.
         progress: draw a progress bar on standard error.
@@ -102,7 +106,7 @@ def fit(
             checkpoints = Checkpoints(path, train.keep_checkpoints, origin.files)
             stack.enter_context(checkpoints)
             start, saved, record = restore(checkpoints, trainer.abstract, origin)
-        state = saved or trainer.init()
+        state = saved or trainer.init(initial() if initial else None)
         report = Reporter(
             train,
             trainer.schedule,
@@ -123,6 +127,10 @@ def fit(
                     about = meta(step, origin, record)
                     checkpoints.save(step, state.to_items(), about, best=best)
 
+        if evaluate and initial and start == 0:
+            with report.pause():
+                scores = evaluate(state.eval_params, 0)
+            report.write(0, {f"validation.{k}": v for k, v in scores.items()})
         for step in range(start + 1, train.steps + 1):
             if _stopped_early(train, record):
                 break

@@ -1,6 +1,7 @@
 """Trains what a config says in a run folder: from text to a trained model."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import logging
@@ -23,14 +24,18 @@ from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
+from transformer_jax.models.api import Params
 from transformer_jax.models.config import check_model_config
+from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import batch_devices, make_mesh, process_share
 from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
+from transformer_jax.runs.pretrained import check_init_from, initial_params
 from transformer_jax.runs.resume import Start, check_identity, resolve
+from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.loop import BatchesFrom, Evaluate, fit
 from transformer_jax.training.record import Origin
 from transformer_jax.translation.scores import corpus_scores, make_metrics
@@ -69,6 +74,7 @@ def run(
     # 1. `_resolve`: by config.json this is a new run, a continued run, or refused. A run that
     #    exists is locked: a second process that trains here is refused.
     # 2. `_prepare`: a continued run uses its own tokenizers; a new one learns them.
+    #    Parameters of another run that do not fit this one are refused.
     # 3. `_begin`: a text or tokenizer other than the newest checkpoint's is refused.
     # 4. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
     #    all are damaged the run is refused.
@@ -86,6 +92,7 @@ def run(
             mesh=mesh,
             evaluate=_evaluator(data, mesh),
             origin=data.origin(),
+            initial=_initial(start.config, mesh),
             should_stop=should_stop,
             progress=progress,
         )
@@ -134,6 +141,9 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
         validation = _validation(start.config, text)
         tokenizers = _tokenizers(start, text, workdir)
         alpha = start.config.tokenizer.sampling_alpha
+        if start.is_new and start.config.train.init_from:
+            check_init_from(start.config, tokenizers)
+        trained_part(start.config.train, api.abstract_params(start.config.model))
         corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
     plan = BatchPlan(
         corpus.source.lengths,
@@ -226,6 +236,13 @@ def _describe(data: _Data) -> None:
         _LOGGER.info("no validation set: no BLEU while training, and `best` will mean the newest")
 
 
+def _initial(config: Config, mesh: Mesh) -> Callable[[], Params] | None:
+    """Reads the parameters that a new run begins with; None for random ones."""
+    if config.train.init_from is None:
+        return None
+    return functools.partial(initial_params, config.train.init_from, mesh)
+
+
 def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
     config, alpha = data.config, data.config.tokenizer.sampling_alpha
@@ -245,11 +262,13 @@ def _evaluator(data: _Data, mesh: Mesh) -> Evaluate | None:
     config = data.config
     sources, references = ([pair[side] for pair in data.validation] for side in (0, 1))
     decode = while_training(config.decode)
-    translator = Translator(config.model, None, data.tokenizers, decode, mesh=mesh)
+    model = dataclasses.replace(config.model, adapter=NoAdapter())
+    translator = Translator(model, None, data.tokenizers, decode, mesh=mesh)
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
-        hypotheses = translator.with_params(params).translate(sources)
+        _, merged = api.merge_adapter(config.model, params)
+        hypotheses = translator.with_params(merged).translate(sources)
         scores = corpus_scores(hypotheses, references, target_language=config.data.languages[1])
         return {"bleu": scores["bleu"].score}
 

@@ -55,7 +55,7 @@ def _draw_cross_attention(
         ids = [*tokenizers.source.encode(source), EOS_ID]
         if not 1 < len(ids) <= 25 or len(best.tokens) > 24:
             continue
-        weights = attention_weights(run.config.model, translator.params, ids, list(best.tokens))
+        weights = attention_weights(run.model, translator.params, ids, list(best.tokens))
         cross = {
             f"{name}, mean of {len(w_HTS)} heads": w_HTS.mean(axis=0)
             for name, w_HTS in weights.items()

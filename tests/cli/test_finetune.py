@@ -1,0 +1,199 @@
+"""A trained run is fine-tuned on other text, by the commands of docs/usage.md."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from tests.cli.test_train_cli import RECIPE
+from tests.pages import commands
+from tests.train_command import train_command
+from transformer_jax.cli.main import main
+from transformer_jax.config import Config, TrainConfig, differences
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.models.lora import Lora, NoAdapter
+from transformer_jax.models.paths import by_path
+from transformer_jax.runs.folder import open_run
+from transformer_jax.runs.pretrained import starting_from
+
+SESSION = [one for one in commands("docs/usage.md") if any("runs/medical" in word for word in one)]
+SMALL = [
+    "--no_progress",
+    "--config.batch.tokens=512",
+    "--config.batch.num_buckets=1",
+    "--config.data.cache_dir=cache",
+    "--config.train.log_every=1",
+    "--config.train.evaluate_sentences=4",
+]
+
+
+@pytest.fixture(scope="module")
+def place(texts):
+    """A folder with a trained run in runs/mine and other text: medical.en and medical.de."""
+    (texts / "recipe.py").write_text(RECIPE)
+    assert main(train_command(texts, texts / "runs" / "mine")) == 0
+    for language, lines in zip(("en", "de"), zip(*generate(6, 540), strict=True), strict=True):
+        (texts / f"medical.{language}").write_text("".join(f"{line}\n" for line in lines))
+    (texts / "in.en").write_text("The dog sleeps.\n")
+    return texts
+
+
+@pytest.fixture
+def here(place, monkeypatch):
+    monkeypatch.chdir(place)
+    return place
+
+
+def tune(workdir, *flags, steps):
+    return main(
+        [
+            "train",
+            "--config=finetune",
+            f"--workdir={workdir}",
+            "--config.train.init_from=runs/mine",
+            "--config.data.source.train_source=medical.en",
+            "--config.data.source.train_target=medical.de",
+            *SMALL,
+            f"--config.train.steps={steps}",
+            *flags,
+        ]
+    )
+
+
+def test_the_session_of_the_page(here, monkeypatch, capsys):
+    assert [one[0] for one in SESSION] == ["train", "eval", "train", "translate"]
+    for arguments in SESSION:
+        with open("in.en", encoding="utf-8") as lines:
+            monkeypatch.setattr("sys.stdin", lines)
+            small = [*SMALL, "--config.train.steps=3"] if arguments[0] == "train" else []
+            assert main([*arguments, *small]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 1
+
+    mine, tuned, adapted = (
+        open_run(f"runs/{name}") for name in ("mine", "medical", "medical-lora")
+    )
+    # It begins with that run's model, tokenizers and languages, and with its BLEU.
+    assert tuned.config.model == mine.config.model
+    assert tuned.config.decode == mine.config.decode
+    assert tuned.tokenizers().files() == mine.tokenizers().files()
+    assert tuned.config.data.languages == ("en", "de")
+    assert tuned.config.batch.max_length == mine.config.model.max_length == 64
+    assert tuned.config.train.init_from == str(here / "runs" / "mine")
+    first = tuned.metrics()[0]
+    assert first["step"] == 0 and "validation.bleu" in first
+
+    assert adapted.config.model.adapter == Lora(rank=8)
+    changed = by_path(jax.tree.map(lambda a, b: abs(a - b).max(), mine.params(), adapted.params()))
+    assert {path for path, most in changed.items() if most} == {
+        path for path in changed if path.endswith("/kernel")
+    }
+    assert max(changed.values()) < 0.1  # a start elsewhere would be further away
+    # What other commands and exporters read is an ordinary model.
+    assert adapted.model == mine.model and adapted.model.adapter == NoAdapter()
+
+
+def test_what_is_frozen_is_the_other_runs_to_the_bit_and_a_stop_changes_nothing(here):
+    frozen = ("--config.train.frozen=encoder/*", "--config.train.ema_decay=0.9")
+    assert tune("whole", *frozen, steps=4) == 0
+    assert tune("parts", *frozen, steps=2) == 0
+    shutil.move("runs/mine", "runs/away")  # a run that is continued needs its own folder alone
+    try:
+        assert tune("parts", *frozen, steps=4) == 0
+    finally:
+        shutil.move("runs/away", "runs/mine")
+    whole, parts = (by_path(open_run(name).params("latest")) for name in ("whole", "parts"))
+    best = by_path(open_run("runs/mine").params("best"))
+    for path in whole:
+        np.testing.assert_array_equal(whole[path], parts[path])
+        assert (whole[path] == best[path]).all() == path.startswith("encoder/"), path
+    losses = [
+        [record["loss"] for record in open_run(name).metrics() if "loss" in record]
+        for name in ("whole", "parts")
+    ]
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+
+
+def test_flags_change_the_model_that_was_taken(here, capsys):
+    adapter = "--config.model.adapter=lora(rank=2, targets='*/query/kernel')"
+    assert tune("changed", "--config.model.dropout_rate=0.3", adapter, steps=1) == 0
+    taken, config = open_run("runs/mine").config.model, open_run("changed").config.model
+    assert differences(taken, config) == [
+        "adapter: NoAdapter() -> Lora(rank=2, alpha=16.0, targets=('*/query/kernel',))",
+        "dropout_rate: 0.1 -> 0.3",
+    ]
+    messages = capsys.readouterr().err
+    assert f"starting with the parameters of {here / 'runs' / 'mine'}, best-step-" in messages
+    assert "the model differs from that one's in model.dropout_rate: 0.1 -> 0.3" in messages
+
+
+def test_a_run_with_adapters_can_be_tuned_again(here):
+    adapter = "--config.model.adapter=lora(rank=2)"
+    assert tune("first", adapter, steps=1) == 0
+    second = ("--config.train.init_from=first", "--config.train.frozen=*/kernel,*/table")
+    assert tune("second", *second, steps=1) == 0
+    assert open_run("second").config.model.adapter == NoAdapter()
+    first, second = (by_path(open_run(name).params()) for name in ("first", "second"))
+    for path in first:
+        if path.endswith(("/kernel", "/table")):
+            np.testing.assert_array_equal(first[path], second[path])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--config.train.init_from=runs/none"],
+            "train.init_from={here}/runs/none: {here}/runs/none: no run here "
+            "(config.json is missing)",
+        ),
+        (
+            ["--config.tokenizer.source_model=none", "--config.tokenizer.vocab_size=320"],
+            "train.init_from={here}/runs/mine: the source tokenizer of this run is not the one of "
+            "that run: leave the keys of the tokenizer as they are there",
+        ),
+        (
+            ["--config.model.d_ff=48"],
+            "train.init_from={here}/runs/mine: the shape of decoder/blocks_0/feed_forward/down/"
+            "kernel is (32, 16) there and (48, 16) here: leave these keys as they are there "
+            "(model.d_ff: 32 -> 48)",
+        ),
+        (
+            ["--config.train.frozen=encodr/*"],
+            "train.frozen: 'encodr/*' matches no parameter; the nearest are ",
+        ),
+        (
+            ["--config.model.adapter=lora(targets='*/qeury/*')"],
+            "model.adapter.targets: '*/qeury/*' matches no parameter; the nearest are ",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(here, capsys, flags, message):
+    if "source_model" in flags[0]:  # a tokenizer is trained
+        flags = [
+            *flags,
+            "--config.tokenizer.target_model=none",
+            "--config.model.source_vocab_size=none",
+            "--config.model.target_vocab_size=none",
+        ]
+    assert tune("refused", *flags, steps=1) == 2
+    (line,) = [e for e in capsys.readouterr().err.splitlines() if e.startswith("error: ")]
+    assert line.startswith("error: " + message.format(here=here))
+    assert not (here / "refused").exists()
+
+
+def test_the_recipe_alone_asks_for_a_run(here, capsys):
+    assert main(["train", "--config=finetune", "--workdir=refused"]) == 2
+    assert "error: train.init_from=" in capsys.readouterr().err
+
+
+def test_the_function_behind_the_flag(here):
+    """It takes a config and gives a config, without command line."""
+    recipe = Config(train=TrainConfig(steps=7, init_from=None))
+    config = starting_from(recipe, "runs/mine")
+    assert config.train.steps == 7
+    assert config.model == open_run("runs/mine").config.model
+    assert (
+        json.loads((here / "runs" / "mine" / "config.json").read_text())["model"]["d_model"] == 16
+    )

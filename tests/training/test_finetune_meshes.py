@@ -1,0 +1,85 @@
+"""A run on one mesh goes on from a run on another, with adapters; one device equals eight."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+HERE = """
+import json, sys
+from dataclasses import replace
+import jax, numpy as np
+from tests.training import toy
+from transformer_jax.config import Config, to_json
+from transformer_jax.models.lora import Lora
+from transformer_jax.models.paths import by_path
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.paths import as_path
+from transformer_jax.runs.pretrained import initial_params
+from transformer_jax.training.loop import fit
+from transformer_jax.training.trainer import Trainer
+
+MESHES = {"one": MeshConfig(data=1), "fsdp8": MeshConfig(data=1, fsdp=8),
+          "all": MeshConfig(data=2, fsdp=2, tensor=2)}
+model = replace(toy.MODEL, source_vocab_size=16, target_vocab_size=16, num_heads=4)
+adapted = replace(model, adapter=Lora(rank=2, targets=("*/kernel", "*/table")))
+train = replace(toy.TRAIN, steps=3, log_every=1)
+folder = as_path(sys.argv[1])
+
+def mesh(name):
+    return make_mesh(MESHES[name], jax.devices()[:1] if name == "one" else None)
+
+before = fit(model, train, toy.batches_from, workdir=folder / "base", mesh=mesh("fsdp8"))
+before = by_path(jax.device_get(before.params))
+(folder / "base" / "config.json").write_text(to_json(Config(model=model, train=train)))
+seen = {}
+for name in MESHES:
+    given = initial_params(str(folder / "base"), mesh(name))
+    on = max(len(leaf.sharding.device_set) for leaf in jax.tree.leaves(given))
+    for path, leaf in by_path(given).items():
+        np.testing.assert_array_equal(leaf, before[path])
+    state = fit(adapted, train, toy.batches_from, mesh=mesh(name), initial=lambda: given,
+                workdir=folder / name)
+    after = by_path(state.params)
+    for path in before:
+        np.testing.assert_array_equal(after[path], before[path])
+    records = (folder / name / "metrics.jsonl").read_text().splitlines()
+    up = after["lora/encoder/blocks_0/feed_forward/up/kernel/b"]
+    seen[name] = {
+        "losses": [json.loads(line)["loss"] for line in records if "loss" in line],
+        "devices": on,
+        "b": np.asarray(up).tolist(),
+        "columns": up.addressable_shards[0].data.shape[1],
+    }
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", HERE, str(tmp_path_factory.mktemp("runs"))],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", ["fsdp8", "all"])
+def test_eight_devices_train_as_one_does(seen, name):
+    assert seen["one"]["devices"] == 1 and seen[name]["devices"] == 8
+    assert len(seen[name]["losses"]) == 3
+    np.testing.assert_allclose(seen[name]["losses"], seen["one"]["losses"], rtol=1e-5)
+    np.testing.assert_allclose(seen[name]["b"], seen["one"]["b"], atol=1e-4)
+    assert np.abs(seen["one"]["b"]).max() > 1e-3
+
+
+def test_adapters_are_split_as_their_matrix(seen):
+    assert [seen[name]["columns"] for name in ("one", "fsdp8", "all")] == [32, 32, 16]

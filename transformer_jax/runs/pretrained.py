@@ -1,0 +1,125 @@
+"""Runs that begin with the parameters of another run: `train.init_from`."""
+
+import dataclasses
+import logging
+import os
+
+from jax.sharding import Mesh
+
+from transformer_jax.config import Config, differences
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.sources.base import absolute_name
+from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.errors import UserError
+from transformer_jax.models.api import Params, abstract_params
+from transformer_jax.models.lora import NoAdapter
+from transformer_jax.models.paths import by_path
+from transformer_jax.paths import as_path
+from transformer_jax.runs.checkpoints import has_trained
+from transformer_jax.runs.folder import Run, open_run
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def starting_from(
+    config: Config,
+    init_from: str | os.PathLike[str],
+    workdir: str | os.PathLike[str] | None = None,
+) -> Config:
+    """The recipe of a run that begins with the parameters of another.
+
+    The model, the tokenizers, the languages and the decoding are those of that run, in place of
+    the recipe's. `batch.max_length` is lowered to what the model can read.
+
+    Args:
+        config: says how to train.
+        init_from: the folder of the other run.
+        workdir: the folder of this run. If it was trained there before, what is taken from
+            `init_from` is taken from there, and `init_from` need not exist any more.
+
+    Raises:
+        UserError: there is no run in `init_from`.
+    """
+    place = absolute_name(os.fspath(init_from))
+    own = _own(place, workdir)
+    run = own or _open(place)
+    taken, tokenizer = run.config, run.config.tokenizer if own else _given(run)
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(
+            config.data,
+            source_language=taken.data.source_language,
+            target_language=taken.data.target_language,
+        ),
+        tokenizer=dataclasses.replace(tokenizer, sampling_alpha=config.tokenizer.sampling_alpha),
+        batch=dataclasses.replace(
+            config.batch, max_length=min(config.batch.max_length, taken.model.max_length)
+        ),
+        model=run.model,
+        train=dataclasses.replace(config.train, init_from=place),
+        decode=taken.decode,
+    )
+
+
+def _own(place: str, workdir: str | os.PathLike[str] | None) -> Run | None:
+    """The run in `workdir`, if it began with `place` and has a checkpoint."""
+    if workdir is None or not has_trained(as_path(workdir)):
+        return None
+    own = open_run(workdir)
+    return own if own.config.train.init_from == place else None
+
+
+def _open(init_from: str) -> Run:
+    try:
+        return open_run(init_from)
+    except UserError as error:
+        raise UserError(f"train.init_from={init_from}: {error}") from error
+
+
+def _given(run: Run) -> TokenizerConfig:
+    """The run's tokenizers as given models."""
+    names = list(run.tokenizers().files())
+    source, target = (os.fspath(run.path / "tokenizer" / name) for name in (names[0], names[-1]))
+    return TokenizerConfig(joint=len(names) == 1, source_model=source, target_model=target)
+
+
+def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
+    """Checks that the parameters in `train.init_from` fit a new run; logs what is different.
+
+    Raises:
+        UserError: they don't; or there is no run, or no checkpoint in it.
+    """
+    key = f"train.init_from={config.train.init_from}"
+    run = _open(str(config.train.init_from))
+    for side in ("source", "target"):
+        if getattr(run.tokenizers(), side).model != getattr(tokenizers, side).model:
+            raise UserError(
+                f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
+                "keys of the tokenizer as they are there"
+            )
+    model = dataclasses.replace(config.model, adapter=NoAdapter())
+    theirs, ours = (
+        {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}
+        for each in (run.model, model)
+    )
+    changed = differences(run.model, model)
+    for path in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(path) != ours.get(path):
+            there, here = (shapes.get(path, "none") for shapes in (theirs, ours))
+            raise UserError(
+                f"{key}: the shape of {path} is {there} there and {here} here: leave these keys as "
+                f"they are there (model.{', model.'.join(changed)})"
+            )
+    selection = run.select("best")
+    _LOGGER.info("starting with the parameters of %s, %s", run.path, selection.name)
+    if changed:
+        _LOGGER.info("the model differs from that one's in model.%s", ", model.".join(changed))
+
+
+def initial_params(init_from: str, mesh: Mesh) -> Params:
+    """The parameters of the best checkpoint of a run, each part read straight onto its devices.
+
+    Raises:
+        UserError: there is no run, or the checkpoint is damaged.
+    """
+    return _open(init_from).params("best", mesh)
