@@ -176,6 +176,118 @@ def marian(
     return model, transformers.MarianTokenizer.from_pretrained(path)
 
 
+def let_sentences_end(model: Any, eos: int, more: float) -> None:
+    """Raises the logits of EOS where the last norm has a bias and the projection is the table."""
+    torch = need("torch")
+    with torch.no_grad():
+        bias = model.model.decoder.layer_norm.bias
+        model.model.shared.weight[eos] += more * bias / (bias @ bias)
+
+
+def m2m100(path: Path) -> tuple[Any, Any]:
+    transformers = need("transformers")
+    spm = sentencepiece_model("bpe")
+    (path / "sentencepiece.bpe.model").write_bytes(spm)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *reversed(pieces_of(spm)[8:])]
+    write_json(path / "vocab.json", {piece: i for i, piece in enumerate(pieces)})
+    write_json(path / "tokenizer_config.json", {"tokenizer_class": "M2M100Tokenizer"})
+    return fairseq(path, len(pieces) + 100 + 8), transformers.M2M100Tokenizer.from_pretrained(
+        path, src_lang="en", tgt_lang="de"
+    )
+
+
+def nllb(path: Path) -> tuple[Any, Any]:
+    transformers = need("transformers")
+    (path / "sentencepiece.bpe.model").write_bytes(sentencepiece_model("bpe"))
+    tokenizer = transformers.NllbTokenizer.from_pretrained(
+        path,
+        src_lang="eng_Latn",
+        tgt_lang="deu_Latn",
+        additional_special_tokens=["eng_Latn", "deu_Latn", "fra_Latn"],
+    )
+    tokenizer.save_pretrained(path)
+    return fairseq(path, len(tokenizer) + 2), tokenizer
+
+
+def fairseq(path: Path, size: int) -> Any:
+    """A model of M2M100's family."""
+    transformers = need("transformers")
+    config = transformers.M2M100Config(**SIZES, vocab_size=size, decoder_start_token_id=2)
+    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    randomize(model, seed=0)
+    let_sentences_end(model, 2, 4.0)
+    model.save_pretrained(path)
+    return model
+
+
+def mbart(path: Path) -> tuple[Any, Any]:
+    transformers = need("transformers")
+    (path / "sentencepiece.bpe.model").write_bytes(sentencepiece_model("unigram"))
+    tokenizer = transformers.MBart50Tokenizer.from_pretrained(
+        path, src_lang="en_XX", tgt_lang="de_DE"
+    )
+    tokenizer.save_pretrained(path)
+    config = transformers.MBartConfig(
+        **SIZES,
+        vocab_size=len(tokenizer),
+        decoder_start_token_id=2,
+        scale_embedding=True,
+        forced_eos_token_id=None,
+    )
+    model = transformers.MBartForConditionalGeneration(config).eval()
+    randomize(model, seed=0)
+    model.final_logits_bias[0, 2] = 5.0
+    model.save_pretrained(path)
+    return model, tokenizer
+
+
+def t5(
+    path: Path,
+    *,
+    kind: str = "T5",
+    feed_forward: str = "relu",
+    tied: bool = True,
+    names: tuple[str, ...] = ("shared.weight",),
+) -> tuple[Any, Any]:
+    transformers, torch = need("transformers"), need("torch")
+    spm = sentencepiece_model("unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    (path / "spiece.model").write_bytes(spm)
+    write_json(path / "tokenizer_config.json", {"extra_ids": 4})
+    tokenizer = transformers.T5Tokenizer.from_pretrained(path, extra_ids=4)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=len(tokenizer) + 3,
+        d_model=16,
+        d_kv=6,
+        d_ff=32,
+        num_layers=2,
+        num_decoder_layers=1,
+        num_heads=2,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=12,
+        feed_forward_proj=feed_forward,
+        tie_word_embeddings=tied,
+        decoder_start_token_id=0,
+    )
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    if not tied:
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
+    randomize(model, seed=0)
+    with torch.no_grad():  # a feature that all tokens share, so that sentences end
+        model.shared.weight[:, 0] += 2.0
+        model.lm_head.weight[1, 0] += 8.0 if tied else 2.0
+    config.save_pretrained(path)
+    written = json.loads((path / "config.json").read_text())
+    written.pop("scale_decoder_outputs", None)  # of Transformers 5 alone
+    write_json(path / "config.json", written | {"tie_word_embeddings": tied})
+    tensors = dict(model.state_dict())
+    aliases = {"shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
+    if tied:
+        aliases.add("lm_head.weight")
+    left = {name: x for name, x in tensors.items() if name not in aliases or name in names}
+    torch.save(left, path / "pytorch_model.bin")
+    return model, tokenizer
+
+
 def case(family: str, *arguments: Any, **options: Any) -> Case:
     """A case of a builder with options."""
     names = ("languages", "tag", "forced")
@@ -184,12 +296,40 @@ def case(family: str, *arguments: Any, **options: Any) -> Case:
     return Case(family, lambda path: builder(path, *arguments, **options), **of_case)
 
 
-BUILDERS: dict[str, Callable[..., tuple[Any, Any]]] = {"marian": marian}
+BUILDERS: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "marian": marian,
+    "m2m_100": m2m100,
+    "mbart": mbart,
+    "t5": t5,
+    "mt5": t5,
+}
+
+
+def first_token(language: str) -> Callable[[Any], int]:
+    """Transformers' id of a language token."""
+
+    def token(tokenizer: Any) -> int:
+        if hasattr(tokenizer, "get_lang_id"):
+            return tokenizer.get_lang_id(language)
+        return tokenizer.convert_tokens_to_ids(language)
+
+    return token
+
 
 CASES = {
     "marian": case("marian"),
     "marian, two vocabularies": case("marian", separate=True),
     "marian, many targets": case(
         "marian", tags=(">>deu<<", ">>fra<<"), tag=">>fra<< ", activation="relu"
+    ),
+    "m2m100": case("m2m_100", languages=Languages("en", "de"), forced=first_token("de")),
+    "nllb": Case(
+        "m2m_100", nllb, Languages("eng_Latn", "deu_Latn"), forced=first_token("deu_Latn")
+    ),
+    "mbart-50": case("mbart", languages=Languages("en_XX", "de_DE"), forced=first_token("de_DE")),
+    "t5": case("t5"),
+    "t5 1.1": case("mt5", kind="MT5", feed_forward="gated-gelu", tied=False),
+    "madlad": case(
+        "t5", feed_forward="gated-gelu", tied=False, names=("decoder.embed_tokens.weight",)
     ),
 }

@@ -42,6 +42,7 @@ class Both:
         """Their id of each of our target ids."""
         pieces = self.run.tokenizers().target.pieces(range(self.run.config.model.target_vocab_size))
         theirs = self.tokenizer.target_encoder if self.separate else self.tokenizer.get_vocab()
+        theirs = theirs | getattr(self.tokenizer, "lang_token_to_id", {})
         unused = {i: int(p[8:-1]) for i, p in enumerate(pieces) if p.startswith("<unused:")}
         return np.array([unused.get(i, theirs.get(p, -1)) for i, p in enumerate(pieces)])
 

@@ -57,6 +57,20 @@ def rows(order: np.ndarray) -> Change:
 AS_ROW = Change(lambda x: x[0], lambda x: x[None], lambda shape: (1, *shape))
 
 
+def scaled(factor: float) -> Change:
+    """Ours is theirs times a factor."""
+    return Change(lambda x: x * np.float32(factor), lambda x: x / np.float32(factor), _same)
+
+
+def after_first_rows(count: int) -> Change:
+    """Ours is theirs without the first rows, which are never read."""
+    return Change(
+        lambda x: x[count:],
+        lambda x: np.concatenate([np.zeros((count, *x.shape[1:]), x.dtype), x]),
+        lambda shape: (shape[0] + count, *shape[1:]),
+    )
+
+
 def chain(first: Change, then: Change) -> Change:
     """`then` after `first`, on the way to ours."""
     return Change(

@@ -4,8 +4,15 @@ Adding one is a file that defines it and a line here.
 """
 
 from transformer_jax.interop.families.base import Family
+from transformer_jax.interop.families.m2m100 import m2m100
 from transformer_jax.interop.families.marian import marian
+from transformer_jax.interop.families.mbart import mbart
+from transformer_jax.interop.families.t5 import t5
 
 FAMILIES: dict[str, Family] = {
     "marian": marian,
+    "m2m_100": m2m100,  # and NLLB
+    "mbart": mbart,
+    "mt5": t5,
+    "t5": t5,
 }

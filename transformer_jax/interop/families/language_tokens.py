@@ -1,0 +1,120 @@
+"""Tokenizers of fairseq's multilingual models: a language token before the source and the target.
+
+A source is `[source language] pieces EOS`, a target `[target language] pieces EOS`, and the decoder
+starts with EOS. The target's language token is given and not predicted.
+"""
+
+import re
+from collections.abc import Mapping
+
+from transformer_jax.data.tokenizer import Tokenizers, load_processor
+from transformer_jax.errors import UserError
+from transformer_jax.interop.families.base import Languages, ModelFolder, make_tokenizers
+from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
+
+#: Names of the SentencePiece model.
+SENTENCEPIECE = ("sentencepiece.bpe.model", "sentence.bpe.model", "sentencepiece.model")
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+")
+
+
+def fairseq_ids(folder: ModelFolder) -> dict[str, int]:
+    """Ids of NLLB and mBART: four special ones, SentencePiece's plus 1, then language tokens.
+
+    Raises:
+        UserError: no file of the folder lists the language tokens.
+    """
+    model = load_processor(folder.content(*SENTENCEPIECE), str(folder.path / SENTENCEPIECE[0]))
+    size = model.vocab_size()
+    ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    ids |= {model.id_to_piece(i): i + 1 for i in range(3, size)}
+    listed = _listed(folder, first=size + 1)
+    found = {piece: i for piece, i in listed.items() if _LANGUAGE.fullmatch(piece)}
+    if not found:
+        raise UserError(
+            f"{folder.path}: no file lists the language tokens; expected tokenizer.json or "
+            "special_tokens_map.json"
+        )
+    return ids | found | {piece: i for piece, i in listed.items() if piece == "<mask>"}
+
+
+def is_language(piece: str) -> bool:
+    """Whether a piece is a language token of NLLB or mBART."""
+    return bool(_LANGUAGE.fullmatch(piece))
+
+
+def _listed(folder: ModelFolder, first: int) -> dict[str, int]:
+    """Pieces that are not SentencePiece's; a list without ids counts from `first`."""
+    whole = folder.json("tokenizer.json").get("added_tokens")
+    if isinstance(whole, list):
+        pairs = [(token.get("content"), token.get("id")) for token in whole]
+    else:
+        named = folder.json("tokenizer_config.json")
+        numbered = named.get("added_tokens_decoder") or {}
+        pairs = [(token.get("content"), int(i)) for i, token in numbered.items()]
+        if not any(_LANGUAGE.fullmatch(str(piece)) for piece, _ in pairs):
+            named = folder.json("special_tokens_map.json", "tokenizer_config.json")
+            key = "additional_special_tokens"
+            tokens = named.get(key) or named.get("extra_special_tokens") or []
+            names = [t["content"] if isinstance(t, dict) else t for t in tokens]
+            pairs = [(piece, first + i) for i, piece in enumerate(names)]
+    if not all(isinstance(piece, str) and type(i) is int for piece, i in pairs):
+        raise UserError(f"{folder.path}: the added tokens are not pieces with ids")
+    return dict(pairs)
+
+
+def with_language_tokens(
+    folder: ModelFolder,
+    languages: Languages,
+    ids: Mapping[str, int],
+    tags: Mapping[str, str],
+    size: int,
+) -> tuple[Arrangement, Tokenizers, Languages]:
+    """(arrangement, tokenizers, the languages in the folder's spelling).
+
+    Args:
+        folder: of the model.
+        languages: those asked for; else those in `tokenizer_config.json`.
+        ids: of all pieces, language tokens included.
+        tags: language code -> its token.
+        size: of the model's vocabulary.
+
+    Raises:
+        UserError: a language is not given or not known, or the ids do not fit the model.
+    """
+    path = folder.path / "tokenizer_config.json"
+    settings = Settings(str(path), folder.json(path.name))
+    settings.need("legacy_behaviour", False)
+    codes = Languages(
+        languages.source or settings.get("src_lang", str, None),
+        languages.target or settings.get("tgt_lang", str, None),
+    )
+    for side, code in zip(("source", "target"), codes, strict=True):
+        if code not in tags:
+            what = f"{code!r} is not a language of the model" if code else "needed by this model"
+            raise UserError(
+                f"--{side}_language: {what}; one of {', '.join(sorted(tags)[:6])} ... "
+                f"({len(tags)} languages)"
+            )
+    if max(ids.values()) >= size:
+        raise UserError(
+            f"{folder.config.origin}: vocab_size={size}, but the tokenizer has ids up to "
+            f"{max(ids.values())}"
+        )
+    config = folder.config
+    arrangement = arrange(
+        size,
+        pad=config.get("pad_token_id", int),
+        bos=config.get("bos_token_id", int),
+        eos=config.get("eos_token_id", int),
+        unk=ids["<unk>"],
+        origin=config.origin,
+    )
+    model = folder.content(*SENTENCEPIECE)
+    hidden = [*tags.values(), *(["<mask>"] if "<mask>" in ids else [])]
+    source, target = (
+        vocabulary(arrangement, ids, tags=tags.values(), hidden=hidden, prefix=[tags[code or ""]])
+        for code in codes
+    )
+    return arrangement, make_tokenizers((model, source), (model, target)), codes

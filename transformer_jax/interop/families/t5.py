@@ -1,0 +1,165 @@
+"""T5 (Raffel et al. 2020, arXiv:1910.10683), mT5, Flan-T5 and MADLAD-400.
+
+Pre-norm models with RMSNorm, no biases, unscaled scores with T5's relative bias, and embeddings
+that are read without a scale. In the first T5 the projection to logits is the embedding, times
+1 / sqrt(D); later ones have a projection of their own and gated feed-forward networks.
+"""
+
+from transformer_jax.data.tokenizer import load_processor
+from transformer_jax.interop.families.base import (
+    Languages,
+    ModelFolder,
+    Published,
+    embeddings,
+    make_tokenizers,
+    never_predicted,
+)
+from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor
+from transformer_jax.interop.vocabularies import arrange, unused, vocabulary
+from transformer_jax.layers.feed_forward import FeedForwardConfig, Glu, Mlp
+from transformer_jax.layers.norms import RMSNorm
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.t5 import T5
+
+SENTENCEPIECE = ("spiece.model", "sentencepiece.model")
+
+_HEADS = {"query": "q", "key": "k", "value": "v", "out": "o"}
+
+
+def t5(folder: ModelFolder, languages: Languages) -> Published:
+    """A folder of `T5ForConditionalGeneration` or `MT5ForConditionalGeneration`."""
+    config = folder.config
+    size = config.number("vocab_size")
+    ids, extra = _pieces(folder, size)
+    arrangement = arrange(
+        size,
+        pad=config.get("pad_token_id", int),
+        bos=None,
+        eos=config.get("eos_token_id", int),
+        unk=ids["<unk>"],
+        origin=config.origin,
+    )
+    shared, output = "shared.weight", "lm_head.weight"
+    tie, tensors = embeddings(
+        folder.weights,
+        (arrangement, (shared, "encoder.embed_tokens.weight")),
+        (arrangement, (shared, "decoder.embed_tokens.weight")),
+        (output,),
+    )
+    tied = tie in ("all", "decoder")
+    if tied and output not in folder.weights and not config.get("tie_word_embeddings", bool, True):
+        folder.weights.take(output)  # missing, says the config
+    model = _model(
+        config,
+        source_vocab_size=len(arrangement.order),
+        target_vocab_size=len(arrangement.order),
+        tie_embeddings=tie,
+        scaled_logits=config.get("scale_decoder_outputs", bool, tied),
+        start_id=arrangement.ours(config.get("decoder_start_token_id", int, 0)),
+        unused_ids=unused(arrangement, ids, never_predicted(folder.generation)),
+    )
+    named = vocabulary(arrangement, ids, hidden=extra)
+    content = folder.content(*SENTENCEPIECE)
+    return Published(
+        model,
+        # A bias of the distances in cross-attention is in the first files and never read.
+        Table(
+            [*tensors, *_layers(model)],
+            zeros={},
+            ignored=["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"],
+        ),
+        make_tokenizers((content, named), (content, named)),
+        languages,
+    )
+
+
+def _pieces(folder: ModelFolder, size: int) -> tuple[dict[str, int], list[str]]:
+    """(id of each piece; the sentinels `<extra_id_0>` ..., which have the highest ids)."""
+    model = load_processor(folder.content(*SENTENCEPIECE), str(folder.path / SENTENCEPIECE[0]))
+    own = model.vocab_size()
+    ids = {model.id_to_piece(i): i for i in range(own)}
+    ids["<unk>"] = model.unk_id()
+    path = folder.path / "tokenizer_config.json"
+    count = Settings(str(path), folder.json(path.name)).get("extra_ids", int, min(100, size - own))
+    extra = [f"<extra_id_{i}>" for i in range(count) if f"<extra_id_{i}>" not in ids]
+    ids |= {piece: own + len(extra) - 1 - i for i, piece in enumerate(extra)}
+    return ids, extra
+
+
+def _feed_forward(config: Settings) -> FeedForwardConfig:
+    rate = config.get("dropout_rate", float, 0.1)
+    return config.choose(
+        "feed_forward_proj",
+        {
+            "relu": Mlp(activation="relu", use_bias=False, dropout_rate=rate),
+            "gated-gelu": Glu(activation="gelu_tanh", dropout_rate=rate),
+            "gated-silu": Glu(activation="silu", dropout_rate=rate),
+            "gated-relu": Glu(activation="relu", dropout_rate=rate),
+        },
+        "relu",
+    )
+
+
+def _model(config: Settings, *, scaled_logits: bool, **more: object) -> ModelConfig:
+    d_model, rate = config.number("d_model"), config.get("dropout_rate", float, 0.1)
+    attention = {"use_bias": False, "score_scale": 1.0, "dropout_rate": rate}
+    mixer = Full(**attention)  # type: ignore[arg-type]
+    position = T5(
+        num_buckets=config.number("relative_attention_num_buckets", 32),
+        max_distance=config.number("relative_attention_max_distance", 128),
+    )
+    layers = config.number("num_layers")
+
+    def stack(num_layers: int) -> StackConfig:
+        return StackConfig(num_layers=num_layers, mixers=(mixer,), position=position)
+
+    return ModelConfig(
+        d_model=d_model,
+        d_ff=config.number("d_ff"),
+        num_heads=config.number("num_heads"),
+        head_dim=config.number("d_kv"),
+        encoder=stack(layers),
+        decoder=stack(config.number("num_decoder_layers", layers)),
+        cross=FullCross(**attention),  # type: ignore[arg-type]
+        norm=RMSNorm(epsilon=config.get("layer_norm_epsilon", float, 1e-6)),
+        norm_placement="pre",
+        feed_forward=_feed_forward(config),
+        embedding_scale=1.0,
+        logit_scale=d_model**-0.5 if scaled_logits else 1.0,
+        dropout_rate=rate,
+        max_length=config.number("n_positions", 512),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _layers(model: ModelConfig) -> list[Tensor]:
+    """The tensors of both stacks."""
+    tensors = []
+    gated = isinstance(model.feed_forward, Glu)
+    dense = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i in range(stack.num_layers):
+            block, layer = f"{side}/blocks_{i}", f"{side}.block.{i}.layer"
+            sublayers = [("mixer", "SelfAttention")]
+            if side == "decoder":
+                sublayers.append(("cross", "EncDecAttention"))
+            for number, (ours, theirs) in enumerate(sublayers):
+                for part, name in _HEADS.items():
+                    path = f"{block}/{ours}/heads/{part}/kernel"
+                    name = f"{layer}.{number}.{theirs}.{name}.weight"
+                    tensors.append(Tensor(path, (name,), TRANSPOSED))
+                norm = f"{layer}.{number}.layer_norm.weight"
+                tensors.append(Tensor(f"{block}/{ours}_residual/norm/scale", (norm,)))
+            last = f"{layer}.{len(sublayers)}"
+            for part, name in (dense | {"down": "wo"}).items():
+                path = f"{block}/feed_forward/{part}/kernel"
+                name = f"{last}.DenseReluDense.{name}.weight"
+                tensors.append(Tensor(path, (name,), TRANSPOSED))
+            norm = f"{last}.layer_norm.weight"
+            tensors.append(Tensor(f"{block}/feed_forward_residual/norm/scale", (norm,)))
+        table = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        tensors.append(Tensor(f"{side}/position/table", (table,)))
+        tensors.append(Tensor(f"{side}/last_norm/scale", (f"{side}.final_layer_norm.weight",)))
+    return tensors
