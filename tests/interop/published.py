@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import sentencepiece
 
 from tests.oracles import need
@@ -176,6 +177,78 @@ def marian(
     return model, transformers.MarianTokenizer.from_pretrained(path)
 
 
+def marian_npz(path: Path, *, separate: bool = False) -> tuple[Any, Any]:
+    """The files that Marian itself writes."""
+    theirs = path / "transformers"
+    theirs.mkdir()
+    model, tokenizer = marian(theirs, separate=separate)
+    for name in ("source.spm", "target.spm"):
+        (theirs / name).rename(path / name)
+    parts = {
+        short.format(kind): f"{name}.{rest}"
+        for short, name in (
+            ("self_{}q", "self_attn.q_proj"),
+            ("self_{}k", "self_attn.k_proj"),
+            ("self_{}v", "self_attn.v_proj"),
+            ("self_{}o", "self_attn.out_proj"),
+            ("context_{}q", "encoder_attn.q_proj"),
+            ("context_{}k", "encoder_attn.k_proj"),
+            ("context_{}v", "encoder_attn.v_proj"),
+            ("context_{}o", "encoder_attn.out_proj"),
+            ("ffn_{}1", "fc1"),
+            ("ffn_{}2", "fc2"),
+        )
+        for kind, rest in (("W", "weight"), ("b", "bias"))
+    }
+    by_theirs = {name: short for short, name in parts.items()}
+    for short, name in (
+        ("self_Wo_ln", "self_attn_layer_norm"),
+        ("context_Wo_ln", "encoder_attn_layer_norm"),
+        ("ffn_ffn_ln", "final_layer_norm"),
+    ):
+        by_theirs |= {f"{name}.weight": f"{short}_scale", f"{name}.bias": f"{short}_bias"}
+    state = {name: x.numpy() for name, x in model.state_dict().items()}
+    arrays = {"decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1]}
+    if separate:
+        for side in ("encoder", "decoder"):
+            arrays[f"{side}_Wemb"] = state[f"model.{side}.embed_tokens.weight"][:-1]
+    else:
+        arrays["Wemb"] = state["model.shared.weight"][:-1]
+    for name, x in state.items():
+        if ".layers." in name:
+            _, side, _, layer, rest = name.split(".", 4)
+            marian_name = f"{side}_l{int(layer) + 1}_{by_theirs[rest]}"
+            arrays[marian_name] = x.T if x.ndim == 2 else x[None]
+    options = {
+        "type": "transformer",
+        "dim-emb": 16,
+        "enc-depth": 2,
+        "dec-depth": 2,
+        "transformer-heads": 2,
+        "transformer-dim-ffn": 32,
+        "transformer-ffn-activation": "swish",
+        "transformer-preprocess": "",
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-emb": "d",
+        "transformer-train-position-embeddings": False,
+        "transformer-decoder-autoreg": "self-attention",
+        "tied-embeddings-all": not separate,
+        "tied-embeddings": separate,
+    }
+    text = json.dumps(options).encode() + b"\0"  # JSON is YAML
+    arrays["special:model.yml"] = np.frombuffer(text, np.int8)
+    np.savez(path / "model.npz", **arrays)
+    ids = {"source": tokenizer.encoder, "target": tokenizer.encoder}
+    if separate:
+        ids["target"] = tokenizer.target_encoder
+    names = {"source": "src.", "target": "trg."} if separate else {"source": ""}
+    for side, part in names.items():
+        pieces = {piece: i for piece, i in ids[side].items() if piece != "<pad>"}
+        write_json(path / f"opus.{part}vocab.yml", pieces)
+    (path / "decoder.yml").write_text("beam-size: 6\nnormalize: 1\n")
+    return model, tokenizer
+
+
 def let_sentences_end(model: Any, eos: int, more: float) -> None:
     """Raises the logits of EOS where the last norm has a bias and the projection is the table."""
     torch = need("torch")
@@ -236,6 +309,8 @@ def mbart(path: Path) -> tuple[Any, Any]:
     )
     model = transformers.MBartForConditionalGeneration(config).eval()
     randomize(model, seed=0)
+    for stack in (model.model.encoder, model.model.decoder):
+        stack.embed_positions.weight.data[:2] = 0  # never read, and not kept
     model.final_logits_bias[0, 2] = 5.0
     model.save_pretrained(path)
     return model, tokenizer
@@ -271,10 +346,10 @@ def t5(
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     if not tied:
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
-    randomize(model, seed=0)
+    randomize(model, seed=6)
     with torch.no_grad():  # a feature that all tokens share, so that sentences end
         model.shared.weight[:, 0] += 2.0
-        model.lm_head.weight[1, 0] += 8.0 if tied else 2.0
+        model.lm_head.weight[1, 0] += 24.0 if tied else 5.0
     config.save_pretrained(path)
     written = json.loads((path / "config.json").read_text())
     written.pop("scale_decoder_outputs", None)  # of Transformers 5 alone
@@ -322,6 +397,8 @@ CASES = {
     "marian, many targets": case(
         "marian", tags=(">>deu<<", ">>fra<<"), tag=">>fra<< ", activation="relu"
     ),
+    "marian, npz": Case("marian", marian_npz),
+    "marian, npz, two vocabularies": Case("marian", lambda path: marian_npz(path, separate=True)),
     "m2m100": case("m2m_100", languages=Languages("en", "de"), forced=first_token("de")),
     "nllb": Case(
         "m2m_100", nllb, Languages("eng_Latn", "deu_Latn"), forced=first_token("deu_Latn")

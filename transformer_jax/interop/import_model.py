@@ -11,6 +11,7 @@ from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.families.base import Languages, ModelFolder, Published, search
 from transformer_jax.interop.families.registry import FAMILIES
+from transformer_jax.interop.marian_npz import find_npz, open_npz
 from transformer_jax.interop.run_folder import check_no_run, write_run
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.weights import read_json, read_weights
@@ -59,6 +60,8 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
         UserError: there is no `config.json`, or there are no weights that can be read.
     """
     path = Path(folder)
+    if npz := find_npz(path):
+        return open_npz(npz)
     config = read_json(path / "config.json")
     generation = path / "generation_config.json"
     if generation.is_file():

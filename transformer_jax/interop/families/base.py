@@ -1,7 +1,7 @@
 """What a family of published models gives: a config, a table of its tensors, tokenizers."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,14 @@ class ModelFolder:
     config: Settings  #: `config.json`
     generation: Settings  #: `generation_config.json`; in older folders `config.json` has its keys
     weights: Weights
+    made: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    #: JSON files that other files of the folder stand for
 
     def json(self, *names: str) -> dict[str, Any]:
         """The first of these JSON files that is there; {} if none is."""
+        for name in names:
+            if name in self.made:
+                return self.made[name]
         there = [self.path / name for name in names if (self.path / name).is_file()]
         return read_json(there[0]) if there else {}
 

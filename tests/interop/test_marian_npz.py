@@ -1,0 +1,114 @@
+"""Marian's own files: what is missing, damaged or cannot be expressed."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.interop.published import marian_npz
+from tests.oracles import need
+from transformer_jax.errors import UserError
+from transformer_jax.interop.families.base import Languages
+from transformer_jax.interop.import_model import import_model, open_folder, read_model
+
+need("torch")
+need("transformers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("npz")
+    marian_npz(path)
+    return path
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def change_option(path, key, value):
+    with np.load(path / "model.npz") as old:
+        arrays = dict(old)
+    text = arrays["special:model.yml"].tobytes().rstrip(b"\0").decode()
+    arrays["special:model.yml"] = np.frombuffer(
+        f"{text[:-1]}, '{key}': {value}}}".encode(), np.int8
+    )
+    np.savez(path / "model.npz", **arrays)
+
+
+def change_array(path, name, value):
+    with np.load(path / "model.npz") as old:
+        arrays = {key: array for key, array in old.items() if key != name}
+    np.savez(path / "model.npz", **arrays, **({} if value is None else {name: value}))
+
+
+def test_the_search_of_decoder_yml_is_used(folder, tmp_path):
+    method = import_model(folder, tmp_path / "run").config.decode.method
+    assert (method.beam_size, method.length_penalty, method.length_penalty_form) == (6, 1, "power")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("transformer-decoder-autoreg", "rnn", "transformer-decoder-autoreg='rnn' cannot be exp"),
+        ("transformer-preprocess", "n", "transformer-preprocess='n' cannot be expressed"),
+        ("transformer-train-position-embeddings", "true", "position-embeddings=True cannot"),
+        ("type", "s2s", "type='s2s' cannot be expressed; only 'transformer'"),
+        ("transformer-ffn-activation", "tanh", "activation_function='tanh' cannot be expressed"),
+        ("enc-depth", "3", "model.encoder.layers.2.self_attn.q_proj.weight is missing"),
+        ("dim-emb", "8", "has the shape .* follows from"),
+        ("tied-embeddings-all", "false", "tied-embeddings=False cannot be expressed"),
+    ],
+)
+def test_options_that_cannot_be_expressed_are_refused(copy, key, value, message):
+    change_option(copy, key, value)
+    with pytest.raises(UserError, match=message):
+        import_model(copy, copy / "run")
+    assert not (copy / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("special:model.yml", None, "has no special:model.yml, so it is not a model of Marian"),
+        ("special:model.yml", np.frombuffer(b"[1", np.int8), "not valid YAML"),
+        ("special:model.yml", np.frombuffer(b"!!python/object:os.x {}", np.int8), "not valid YAML"),
+        ("special:model.yml", np.frombuffer(b"[1]", np.int8), "not a mapping in YAML"),
+        ("Wemb", None, "the tensor Wemb is missing"),
+        ("encoder_l1_self_Wq", None, "encoder.layers.0.self_attn.q_proj.weight is missing"),
+        ("encoder_l1_more", np.zeros((1, 2)), "reads the tensors encoder_l1_more"),
+        ("decoder_ff_logit_out_W", np.zeros((2, 2)), "reads the tensors decoder_ff_logit_out_W"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(copy, name, value, message):
+    change_array(copy, name, value)
+    with pytest.raises(UserError, match=message):
+        found = open_folder(copy)
+        read = read_model(found, Languages())
+        read.table.to_params(read.model, found.weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.npz", b"abc", "not a NumPy archive"),
+        ("opus.vocab.yml", None, "expected one vocabulary, such as .*; found 0"),
+        ("opus.vocab.yml", b"a: 0\nb: 2\n", "does not number its pieces from 0 without a gap"),
+        ("second.npz", b"abc", "holds several models"),
+        ("decoder.yml", b"beam-size: many\n", "beam-size='many' is not of type int"),
+    ],
+)
+def test_damaged_folders_are_refused(copy, name, content, message):
+    (copy / name).unlink(missing_ok=True)
+    if content is not None:
+        (copy / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        import_model(copy, copy / "run")
+
+
+def test_arrays_of_objects_are_not_unpickled(copy):
+    change_array(copy, "Wemb", np.array([object()], dtype=object))
+    with pytest.raises(UserError, match="not a NumPy archive .*allow_pickle"):
+        open_folder(copy)
