@@ -50,6 +50,7 @@ def test_training_pairs_are_annotated_with_what_the_target_has():
         ("das Auto hält", "the car ⟦ Auto ⟧ stops"),
         ("der Wagen und das Auto", "the car ⟦ Wagen ⟧ stops"),
         ("die Wagenburg", "the car stops"),
+        ("der KleinWagen", "the car stops"),
     ]:
         pair = terminology.annotate_training(("the car stops", target), share=1.0)
         assert pair == (annotated, target)

@@ -1,0 +1,74 @@
+"""BLEU, chrF++ and seconds of the decoding options on a run's test set, as a table.
+
+    python benchmarks/decoding_options.py --workdir=runs/multi30k [--other=runs/multi30k_seed1 ...]
+
+Each row is the run's own decoding with the options named. --other adds rows for ensembles with
+these runs. --terminology counts the terms that are honoured and adds a row that asks for them; it
+needs a run that was trained with data.terminology (benchmarks/find_terms.py finds terms). The
+seconds are those of a second pass, without compilation.
+"""
+
+import argparse
+from typing import Any
+
+import transformer_jax as tj
+from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.data.terminology import Terminology
+from transformer_jax.data.text import read_pairs
+from transformer_jax.translation.scores import corpus_scores
+
+SAMPLES = "sample(num_samples=64, epsilon=0.02)"
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"method": tj.Greedy()},
+    "beam 5": {"method": tj.Beam(5)},
+    "beam 5, length^0.6": {"method": tj.Beam(5, 0.6, "power")},
+    "beam 5, length^1": {"method": tj.Beam(5, 1.0, "power")},
+    "beam 5, no 3-gram twice": {"method": tj.Beam(5), "no_repeat_ngram": 3},
+    "beam 5, repetition penalty 1.1": {"method": tj.Beam(5), "repetition_penalty": 1.1},
+    "one sample": {"method": tj.Sample()},
+    "one sample, epsilon 0.02": {"method": tj.Sample(epsilon=0.02)},
+    "64 samples, MBR pairwise": {"method": SAMPLES, "mbr": "pairwise"},
+    "64 samples, MBR aggregate": {"method": SAMPLES, "mbr": "aggregate"},
+    "beam 5, MBR pairwise": {"method": tj.Beam(5), "mbr": "pairwise"},
+}
+
+
+def main() -> None:
+    """Translates with each option and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", required=True)
+    parser.add_argument("--other", action="append", default=[], help="a run to ensemble with")
+    parser.add_argument("--terminology", help="lines of source TAB target term")
+    arguments = parser.parse_args()
+    keep_freed_memory()
+    run = tj.open_run(arguments.workdir)
+    sources, references = zip(*read_pairs(run.config.data, "test"), strict=True)
+    terms = Terminology.from_file(arguments.terminology) if arguments.terminology else None
+
+    def row(name: str, translator: tj.Translator, **overrides: Any) -> None:
+        translator.decode(sources, **overrides)
+        decoded = translator.decode(sources, **overrides)
+        texts = [found[0].text for found in decoded.translations]
+        scores = corpus_scores(texts, references, lowercase=True)
+        cells = [f"{score.score:.2f}" for score in scores.values()]
+        if terms:
+            counts = [terms.honoured(*pair) for pair in zip(sources, texts, strict=True)]
+            used, total = map(sum, zip(*counts, strict=True))
+            cells.append(f"{used} of {total}")
+        print(f"| {name} | {' | '.join(cells)} | {decoded.seconds:.1f} |", flush=True)
+
+    heads = ["options", "BLEU", "BLEU-lc", "chrF++", *["terms"] * bool(terms), "s"]
+    print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")
+    translator = run.translator()
+    for name, overrides in OPTIONS.items():
+        row(name, translator, **overrides)
+    if terms:
+        row("beam 5, terms", translator, method=tj.Beam(5), terminology=arguments.terminology)
+    for mean in ("log_probs", "probs") if arguments.other else ():
+        together = tj.open_ensemble([arguments.workdir, *arguments.other], mean=mean)
+        row(f"beam 5, ensemble of {mean}", together.translator(), method=tj.Beam(5))
+
+
+if __name__ == "__main__":
+    main()
