@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from transformer_jax.cli.main import main
-from transformer_jax.config import Config, TrainConfig
+from transformer_jax.config import Config, TrainConfig, override
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.beam import Beam
@@ -60,6 +60,18 @@ def test_a_plan_for_this_machine(made):
     assert made.time is None and made.largest_rows is None  # unknown for a CPU
     if devices == 1:
         assert made.collectives == {}
+
+
+def test_adapters_save_the_optimizers_memory_and_are_merged_for_decoding(made):
+    config = override(CONFIG, {"model.adapter": "lora(rank=1)"})
+    target = Target(jax.devices()[:1], (), None)
+    compilers = [Compiler(each, target) for each in (CONFIG, config)]
+    plain, adapted = (bytes_per_device(compiler.state) for compiler in compilers)
+    assert plain == made.state_bytes
+    more = bytes_per_device(compilers[1].state.params) - bytes_per_device(compilers[0].state.params)
+    assert adapted < 3 * more + made.param_bytes + 64
+    decodings = [compiler.decode(CONFIG.decode, 16) for compiler in compilers]
+    assert decodings[0].accessed == decodings[1].accessed
 
 
 def test_a_given_tokenizer_determines_the_vocabulary_size(tmp_path):

@@ -4,6 +4,7 @@ Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.079
 """
 
 import io
+import logging
 import re
 from collections.abc import Iterable
 from itertools import chain
@@ -14,6 +15,8 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+_LOGGER = logging.getLogger(__name__)
 
 # Unigram training sums expected counts per thread, so the pieces depend on the number of
 # threads (not on timing). A fixed number gives the same model on every machine.
@@ -108,6 +111,7 @@ def train_tokenizer(
     Raises:
         UserError: no text, or a vocabulary the text cannot support (names the limit).
     """
+    _LOGGER.info("tokenizer: learning the vocabulary from the training text (%s)", side)
     import sentencepiece
 
     sample = _sample(sentences, config.max_training_sentences)

@@ -16,6 +16,8 @@ from jax.sharding import Mesh
 from transformer_jax.config import Config
 from transformer_jax.data.tokenizer_training import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig, while_training
+from transformer_jax.models import api
+from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import (
     batch_devices,
     batch_sharding,
@@ -101,7 +103,9 @@ class Compiler:
 
         All devices share its rows, as in `eval` and in evaluations during training.
         """
-        model, params = self.config.model, self.state.eval_params
+        # Decoding reads the weights with the adapter merged.
+        model = dataclasses.replace(self.config.model, adapter=NoAdapter())
+        params = {name: self.state.eval_params[name] for name in api.abstract_params(model)}
         rows = decoding_rows(config.batch_size, self.mesh)
         key = jax.eval_shape(lambda: jax.random.key(0))
         lowered = decode_batch.lower(

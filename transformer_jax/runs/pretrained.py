@@ -48,8 +48,8 @@ def starting_from(
         config,
         data=dataclasses.replace(
             config.data,
-            source_language=taken.data.source_language,
-            target_language=taken.data.target_language,
+            source_language=taken.data.source_language or config.data.source_language,
+            target_language=taken.data.target_language or config.data.target_language,
         ),
         tokenizer=dataclasses.replace(tokenizer, sampling_alpha=config.tokenizer.sampling_alpha),
         batch=dataclasses.replace(

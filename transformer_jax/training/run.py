@@ -182,11 +182,8 @@ def _tokenizers(start: Start, text: TrainingText, workdir: epath.Path) -> Tokeni
     """The tokenizers, read or learned by the first process."""
 
     def models() -> list[str]:
-        if start.is_new:  # any tokenizer here is of a start that failed
-            _LOGGER.info("tokenizer: learning the vocabulary from the training text")
-            made = text.tokenizers()
-        else:
-            made = Run(workdir, start.config).tokenizers()
+        # In a new run, any tokenizer here is of a start that failed.
+        made = text.tokenizers() if start.is_new else Run(workdir, start.config).tokenizers()
         return [model.hex() for model in made.files().values()]
 
     made = [read_tokenizer(bytes.fromhex(model)) for model in from_first(models)]
