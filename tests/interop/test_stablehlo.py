@@ -98,6 +98,13 @@ def test_fixed_sizes_where_a_mixer_needs_them(model, tmp_path):
     suite.check_log_probs(model, programs)
 
 
+def test_bfloat16_products(model, tmp_path):
+    config = suite.small(matmul_dtype="bfloat16")
+    model = suite.random_model(config, model.tokenizers)
+    write(StableHLO(), model, as_path(tmp_path / "out"))
+    suite.check_log_probs(model, jax_alone.Programs(tmp_path / "out"), tolerance=0.3)
+
+
 def test_unknown_platform(model):
     with pytest.raises(UserError, match="platforms=gpu.*use some of cpu, cuda, rocm, tpu"):
         StableHLO(platforms=("gpu",)).check(model.config)
