@@ -10,7 +10,9 @@ import pytest
 from tests.interop.published import CASES
 from tests.malformed.harness import command, contents
 from tests.oracles import need
+from tests.pages import ROOT
 from transformer_jax.cli.main import main
+from transformer_jax.interop.import_model import import_model
 from transformer_jax.runs.folder import open_run
 
 need("torch")
@@ -45,6 +47,37 @@ def test_an_imported_model_translates_and_scores(folder, tmp_path, capsys, monke
     assert main(["eval", f"--workdir={run}", *files]) == 0
     assert "BLEU" in capsys.readouterr().out
     np.testing.assert_allclose(score, opened.translator().score(["the dog"], ["the dog"])[0], 1e-4)
+
+
+@pytest.mark.parametrize("name", ["marian", "nllb"])
+def test_an_imported_model_is_trained_further(tmp_path, name, capsys):
+    case = CASES[name]
+    case.build(tmp_path)
+    run = tmp_path / "run"
+    source, target = case.languages
+    import_model(tmp_path, run, source_language=source, target_language=target)
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+    command = [
+        "train",
+        f"--config={ROOT / 'configs' / 'finetune.py'}",
+        f"--workdir={tmp_path / 'tuned'}",
+        f"--config.train.init_from={run}",
+        f"--config.data.source.train_source={tmp_path / 'train.en'}",
+        f"--config.data.source.train_target={tmp_path / 'train.de'}",
+        f"--config.data.cache_dir={tmp_path / 'cache'}",
+        "--config.data.validation_from_train=2",
+        "--config.batch.tokens=256",
+        "--config.batch.num_buckets=1",
+        "--config.train.steps=8",
+        "--config.train.schedule='constant(learning_rate=0.01,warmup_steps=1)'".replace("'", ""),
+        "--config.train.evaluate_every=8",
+        "--config.decode.max_length_offset=4",
+    ]
+    assert main(command) == 0
+    before, after = (open_run(path).translator() for path in (run, tmp_path / "tuned"))
+    pair = ["the dog sees a cat"], ["the dog sees a cat"]
+    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
 
 
 def test_a_run_is_not_overwritten(folder, tmp_path):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 from transformer_jax.errors import UserError
 from transformer_jax.interop.weights import Weights
 from transformer_jax.models.api import Params, abstract_params
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.paths import by_path, from_paths
 
 Shape = tuple[int, ...]
 
@@ -105,7 +105,7 @@ class Table:
             UserError: a tensor is missing, has another shape, differs from one that it should
                 equal, or is not in the table.
         """
-        shapes = {path: leaf.shape for path, leaf in _flat(abstract_params(config)).items()}
+        shapes = {path: leaf.shape for path, leaf in by_path(abstract_params(config)).items()}
         self._check_complete(shapes)
         params = {}
         for path, names, change in self.tensors:
@@ -119,11 +119,11 @@ class Table:
             if name in weights:
                 weights.take(name, shape)
         weights.check_all_taken(self.ignored)
-        return dict(unflatten_dict(params, sep="/"))
+        return from_paths(params)
 
     def to_tensors(self, params: Params) -> dict[str, np.ndarray]:
         """The tensors of a file, in float32."""
-        flat = _flat(params)
+        flat = by_path(params)
         self._check_complete(flat)
         tensors = {name: np.zeros(shape, np.float32) for name, shape in self.zeros.items()}
         for path, names, change in self.tensors:
@@ -134,7 +134,3 @@ class Table:
     def _check_complete(self, paths: Mapping[str, Any]) -> None:
         listed = [tensor.path for tensor in self.tensors]
         assert sorted(listed) == sorted(paths), set(listed) ^ set(paths)
-
-
-def _flat(tree: Params) -> dict[str, Any]:
-    return dict(flatten_dict(tree, sep="/"))
