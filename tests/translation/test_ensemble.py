@@ -20,6 +20,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
 from transformer_jax.translation.ensemble import Ensemble
 from transformer_jax.translation.translator import Translator
+from transformer_jax.viewing.attention import draw
 from transformer_jax.vocabulary import EOS_ID
 
 LETTERS = "abc"
@@ -144,3 +145,8 @@ def test_the_shortest_limit_is_that_of_all(members):
 def test_vocabularies_must_be_of_one_size():
     with pytest.raises(UserError, match=r"vocabularies of \[\(7, 7\), \(7, 9\)\] pieces"):
         Ensemble((model(), model(target_vocab_size=9, tie_embeddings="none")))
+
+
+def test_the_attention_of_an_ensemble_is_not_drawn(members, tmp_path):
+    with pytest.raises(UserError, match="attention is drawn of one model"):
+        draw(translator(*members), "abc", None, tmp_path / "heat.png")

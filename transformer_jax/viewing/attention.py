@@ -39,6 +39,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.api import shift_right
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.translation.ensemble import Ensemble
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.plots import plot_attention
@@ -153,9 +154,11 @@ def draw(
         The path.
 
     Raises:
-        UserError: a sentence is longer than the model takes.
+        UserError: a sentence is longer than the model takes, or there are several models.
     """
     tokenizers, config = translator.tokenizers, translator.model_config
+    if isinstance(config, Ensemble):
+        raise UserError("attention is drawn of one model, and this is an ensemble")
     source_ids = [*tokenizers.source.encode(source), EOS_ID]
     if target is None:
         target_ids = list(translator.n_best([source], 1)[0][0].tokens)
