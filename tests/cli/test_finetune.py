@@ -126,6 +126,7 @@ def test_flags_change_the_model_that_was_taken(here, capsys):
     messages = capsys.readouterr().err
     assert f"starting with the parameters of {here / 'runs' / 'mine'}, best-step-" in messages
     assert "the model differs from that one's in model.dropout_rate: 0.1 -> 0.3" in messages
+    assert f" parameters ({3 * 2 * (16 + 16)} trained) on 1 " in messages  # three queries, rank 2
 
 
 def test_a_run_with_adapters_can_be_tuned_again(here):

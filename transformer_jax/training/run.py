@@ -214,14 +214,17 @@ def _begin(
 def _describe(data: _Data) -> None:
     """Logs the size of the text and of the model, and what is unusual about the run."""
     config, plan = data.config, data.plan
+    params = api.abstract_params(config.model)
+    trained = sum(leaf.size for leaf in jax.tree.leaves(trained_part(config.train, params)))
+    total = api.num_params(config.model)
+    count = f"{total:,} parameters{f' ({trained:,} trained)' if trained < total else ''}"
     skipped = f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
     _LOGGER.info(
         f"{config.data.source_language} -> {config.data.target_language}: "
         f"{plan.num_pairs:,} training pairs{skipped if plan.num_skipped else ''}, "
         f"{plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
         f"{100 * plan.padding_fraction():.1f} % padding; "
-        f"{api.num_params(config.model):,} parameters on {jax.device_count()} "
-        f"{jax.devices()[0].platform} device(s)"
+        f"{count} on {jax.device_count()} {jax.devices()[0].platform} device(s)"
     )
     warmup = config.train.schedule.warmup_steps
     if config.train.steps <= warmup:
