@@ -49,7 +49,7 @@ def test_an_imported_model_translates_and_scores(folder, tmp_path, capsys, monke
     np.testing.assert_allclose(score, opened.translator().score(["the dog"], ["the dog"])[0], 1e-4)
 
 
-@pytest.mark.parametrize("name", ["marian", "nllb"])
+@pytest.mark.parametrize("name", ["marian", "marian, two vocabularies", "nllb"])
 def test_an_imported_model_is_trained_further(tmp_path, name, capsys):
     case = CASES[name]
     case.build(tmp_path)
