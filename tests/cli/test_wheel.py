@@ -44,6 +44,13 @@ def test_the_recipes_are_in_the_wheel(site, tmp_path):
     assert not list(site.glob("configs"))
 
 
+def test_the_page_is_in_the_wheel(site):
+    from transformer_jax.serving.page import FILES
+
+    for name, _ in FILES.values():
+        assert (site / "transformer_jax" / "serving" / "static" / name).is_file()
+
+
 def test_a_recipe_loads_by_name_in_an_empty_folder(site, tmp_path):
     out = command(site, tmp_path, "train", "--config=quickstart", status=2)
     assert out.startswith("error: --workdir is missing")

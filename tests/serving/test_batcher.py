@@ -87,17 +87,38 @@ def test_sentences_within_the_window_share_a_batch():
     assert [sorted(call) for call in engine.calls] == [["a", "b", "c", "d"]]
 
 
-def test_the_group_that_waited_longest_goes_first():
+def test_many_go_before_one_that_has_waited_no_longer():
     engine = Upper(0.02)
 
     async def main(batcher):
         calls = [one(batcher, engine, "first")]
         calls += [one(batcher, engine, "lone sentence")]
-        calls += [one(batcher, engine, "many") for _ in range(12)]
+        calls += [one(batcher, engine, "many") for _ in range(8)]
         await asyncio.gather(*calls)
 
     run(main, window=0.0)
-    assert [len(call[0]) for call in engine.calls] == [5, 13, 4, 4, 4]
+    assert sorted(len(call) for call in engine.calls) == [1, 1, 4, 4]
+    assert engine.calls.index(["lone sentence"]) > 0
+
+
+def test_a_lone_sentence_is_not_passed_over_for_ever():
+    """While other callers always fill the next batch."""
+    engine = Upper(0.005)
+
+    async def main(batcher):
+        async def stream():
+            while True:
+                await one(batcher, engine, "many")
+
+        streams = [asyncio.create_task(stream()) for _ in range(12)]
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(one(batcher, engine, "lone sentence"), 30)
+        for each in streams:
+            each.cancel()
+
+    run(main, window=0.0)
+    after = engine.calls[engine.calls.index(["lone sentence"]) - 1]
+    assert len(after) == 4
 
 
 def test_a_full_queue_refuses_and_loses_nothing():

@@ -123,10 +123,10 @@ def test_any_text_is_translated(url, text):
     assert answer.status_code == 200 and isinstance(answer.json()["translatedText"], str)
 
 
-@pytest.mark.parametrize("tokens", [[10**9], [-1], [0], [2], [10] * 23, [10] * 10_001, ["x"], 5])
+@pytest.mark.parametrize("tokens", [[10**9], [-1], [0], [2], [10] * 24, [10] * 10_001, ["x"], 5])
 def test_tokens_that_are_none(url, tokens):
-    answer = httpx.post(f"{url}/page/explain", json=GOOD | {"tokens": tokens})
-    is_refusal(answer, "/page/explain", 400)
+    for path in ("/page/explain", "/page/choices"):
+        is_refusal(httpx.post(url + path, json=GOOD | {"tokens": tokens}), path, 400)
 
 
 def test_oversized_bodies(url):

@@ -17,6 +17,12 @@ from transformer_jax.errors import UserError
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax serve`."""
     add_run_arguments(parser)
+    parser.add_argument(
+        "--engine",
+        default="jax",
+        metavar="KIND",
+        help="jax (default), ctranslate2, or 'ctranslate2(quantization=int8)'",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=5000, help="0: a free one (%(default)s)")
     parser.add_argument(
@@ -65,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     keys = _keys(args.api_keys) if args.api_keys else []
     runs = chosen_runs(args)
     sock = server.listen(args.host, args.port)
-    engines = [open_engine(run, args.checkpoint, **decoding) for run, decoding in runs]
+    engines = [open_engine(args.engine, run, args.checkpoint, **decoding) for run, decoding in runs]
     app = server.make_app(
         engines,
         limits=Limits(args.char_limit, args.batch_limit),

@@ -2,10 +2,12 @@
 
 All state belongs to the event loop, so there are no locks. A sentence waits in the group of those
 that share its compiled program, for at most `window` seconds while the device is idle. The device
-takes the group whose first sentence has waited longest.
+takes the group whose sentences have waited longest together: usually one that fills its batch,
+but also a lone sentence, once it has waited longer than all the others.
 """
 
 import asyncio
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -135,28 +137,30 @@ class Batcher:
                     job.result.set_result(result)
 
     async def _next_batch(self) -> list[_Job]:
-        """Takes the oldest group's first sentences, once they have waited or fill a batch."""
+        """The next batch, once a sentence has waited for the window or a batch is full."""
         while True:
             self._arrived.clear()
-            heads = [next(iter(group)) for group in self._groups.values()]
-            now = time.monotonic()
-            # A full group goes ahead only of those that still wait for company.
-            ready = [h for h in heads if h.arrival + self._window <= now or self._is_full(h)]
-            oldest = min(ready or heads, key=lambda head: head.arrival, default=None)
-            if oldest is None:
+            firsts = [self._first(group) for group in self._groups.values()]
+            if not firsts:
                 await self._arrived.wait()
                 continue
-            if ready:
-                group = self._groups[oldest.group]
-                batch = list(group)[: oldest.engine.batch_size]
+            now = time.monotonic()
+            oldest = min(batch[0].arrival for batch in firsts)
+            if oldest + self._window <= now or any(map(_is_full, firsts)):
+                batch = max(firsts, key=lambda batch: sum(now - job.arrival for job in batch))
                 for job in batch:
                     self._leave(job)
                 return batch
             try:
-                async with asyncio.timeout(oldest.arrival + self._window - now):
+                async with asyncio.timeout(oldest + self._window - now):
                     await self._arrived.wait()
             except TimeoutError:
                 pass
 
-    def _is_full(self, head: _Job) -> bool:
-        return len(self._groups[head.group]) >= head.engine.batch_size
+    def _first(self, group: dict[_Job, None]) -> list[_Job]:
+        """As many of a group as a batch takes."""
+        return list(itertools.islice(group, next(iter(group)).engine.batch_size))
+
+
+def _is_full(batch: list[_Job]) -> bool:
+    return len(batch) == batch[0].engine.batch_size

@@ -5,6 +5,7 @@ thread that owns the device.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -70,8 +71,8 @@ class JaxEngine:
         self.explains = isinstance(translator.model_config, ModelConfig)  # not an ensemble
         self._translator = translator
         self._encode = translator.source_encoder()
-        # A lone sentence need not wait for the rows of a full batch.
-        self._few = -(-self.batch_size // 8)
+        # Few sentences need not wait for the rows of a full batch.
+        self._rows = sorted({-(-self.batch_size // part) for part in (8, 2, 1)})
 
     def encode(self, text: str) -> list[int]:
         return self._encode(text)
@@ -82,11 +83,11 @@ class JaxEngine:
 
     def translate(self, sentences: Sequence[Sentence]) -> list[list[Translation]]:
         prefixes = [sentence.prefix for sentence in sentences]
-        is_small = any(prefixes) or len(sentences) <= self._few
+        fits = [rows for rows in self._rows if rows >= len(sentences)]
         decoded = self._translator.decode(
             [sentence.pieces for sentence in sentences],
             target_prefix=prefixes if any(prefixes) else None,
-            batch_size=self._few if is_small else self.batch_size,
+            batch_size=self._rows[0] if any(prefixes) else fits[0],
         )
         return decoded.translations
 
@@ -96,7 +97,7 @@ class JaxEngine:
         for length in padded_lengths(self.max_pieces + 1):
             free = Sentence([piece] * (length - 1))
             forced = free._replace(prefix=(piece,))
-            for batch in ([free], [free] * self.batch_size, [forced]):
+            for batch in ([forced], *([free] * rows for rows in self._rows)):
                 calls.append(partial(self.translate, batch))
             if self.explains:
                 calls.append(partial(self.next_pieces, free.pieces, [], 1))
@@ -111,16 +112,36 @@ class JaxEngine:
         return next_pieces(self._translator, pieces, prefix, count)
 
 
-def open_engine(run: Run, checkpoint: str, **decoding: Any) -> Engine:
-    """The engine of a trained run, with the fields of `DecodeConfig` in `decoding` replaced.
+def languages_of(run: Run) -> tuple[str, str]:
+    """(source, target) of a run.
 
     Raises:
-        UserError: as `Run.translator`; or the run does not name its languages.
+        UserError: it does not name them.
     """
     data = run.config.data
     if not (data.source_language and data.target_language):
         raise UserError(
             f"--workdir={run.path}: data.source_language or data.target_language is empty"
         )
-    translator = run.translator(checkpoint, **decoding)
-    return JaxEngine(translator, data.source_language, data.target_language)
+    return data.source_language, data.target_language
+
+
+def open_engine(kind: str, run: Run, checkpoint: str, **decoding: Any) -> Engine:
+    """The engine of a trained run, with the fields of `DecodeConfig` in `decoding` replaced.
+
+    Args:
+        kind: `jax`, or CTranslate2's format of export, such as `ctranslate2(quantization=int8)`.
+        run: the run, or an ensemble.
+        checkpoint: as in `Run.params`.
+        **decoding: as in `Run.translator`.
+
+    Raises:
+        UserError: as `Run.translator`; or the engine cannot run the model.
+    """
+    if kind == "jax":
+        return JaxEngine(run.translator(checkpoint, **decoding), *languages_of(run))
+    if kind.partition("(")[0] != "ctranslate2":
+        raise UserError(f"--engine={kind}: use jax or ctranslate2")
+    from transformer_jax.serving.ctranslate2 import CTranslate2Engine
+
+    return CTranslate2Engine(run, kind, checkpoint, replace(run.config.decode, **decoding))

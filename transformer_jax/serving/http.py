@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from transformer_jax.errors import UserError
 from transformer_jax.serving.batcher import QueueFull
 from transformer_jax.serving.service import Refused, Service
 
@@ -133,6 +134,8 @@ class Context:
             return 200, await work
         except Refused as error:
             return error.status, failure(request, str(error))
+        except UserError as error:
+            return 400, failure(request, str(error))
         except QueueFull:
             return 429, failure(request, "Too many requests are waiting: try again later")
         except ClientDisconnect:

@@ -97,6 +97,8 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
     """The most probable pieces after `tokens`, and the translation that continues each."""
     form, engine, pieces = await _place(context, request)
     batcher = context.service.batcher
+    if max(len(pieces), len(form.tokens) + 1) > engine.max_pieces:
+        raise Refused(400, f"A sentence has at most {engine.max_pieces} pieces")
 
     async def continued() -> list[dict[str, Any]]:
         found = await batcher.run(lambda: engine.next_pieces(pieces, form.tokens, NUM_CHOICES))
@@ -118,8 +120,6 @@ async def _place(context: Context, request: Request) -> tuple[Place, Engine, Any
     if not engine.explains:
         raise Refused(400, "This engine gives no probabilities")
     pieces = engine.encode(form.q)
-    if max(len(pieces), len(form.tokens) + 1) > engine.max_pieces:
-        raise Refused(400, f"A sentence has at most {engine.max_pieces} pieces")
     if not all(UNK_ID <= token < engine.target_size for token in form.tokens):
         raise Refused(400, f"tokens are from {UNK_ID} to {engine.target_size - 1}")
     return form, engine, pieces

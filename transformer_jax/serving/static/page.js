@@ -350,18 +350,19 @@ function listAlternatives() {
     several ? `Alternatives for sentence ${active + 1}` : "Alternatives";
   const known = sentence.translations;
   const all = known.includes(sentence.chosen) ? known : [...known, sentence.chosen];
+  const hadFocus = $("list").contains(document.activeElement);
   $("list").replaceChildren(...all.map((translation) => {
     const score = known.includes(translation) ? translation.score.toFixed(2) : "your words";
     const button = element("button", { type: "button" },
       element("span", { className: "text", dir: "auto" }, translation.text),
       element("span", { className: "number" }, score));
     button.setAttribute("aria-pressed", translation === sentence.chosen);
-    button.addEventListener("click", () => {
-      choose(sentence, translation);
-      $("list").querySelector("[aria-pressed=true]").focus();
-    });
+    button.addEventListener("click", () => choose(sentence, translation));
     return element("li", {}, button);
   }));
+  if (hadFocus) {
+    $("list").querySelector("[aria-pressed=true]").focus();
+  }
 }
 
 // ---- keyboard

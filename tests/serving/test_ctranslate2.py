@@ -1,0 +1,81 @@
+"""CTranslate2 as an engine: our greedy translations, and our log-probabilities of its own.
+
+It takes <pad> and <s> out of the vocabulary before it normalises.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.malformed.conftest import place  # noqa: F401
+from tests.malformed.harness import command, training
+from tests.oracles import need
+
+need("ctranslate2")
+
+from transformer_jax.decoding.beam import Beam  # noqa: E402
+from transformer_jax.errors import UserError  # noqa: E402
+from transformer_jax.models import api  # noqa: E402
+from transformer_jax.runs.folder import open_run  # noqa: E402
+from transformer_jax.serving.engine import Sentence, open_engine  # noqa: E402
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID  # noqa: E402
+
+POWER = Beam(beam_size=3, length_penalty=0.8, length_penalty_form="power")
+TEXTS = ["the dog sees a cat", "an old man", "his long book here today"]
+
+
+@pytest.fixture(scope="module")
+def run(place):  # noqa: F811
+    """Trained until its translations end before the limit."""
+    steps = "--config.train.steps=200", "--config.train.schedule=constant(learning_rate=0.02)"
+    model = "--config.model.matmul_dtype=float32", "--config.model.d_model=32"
+    status, line = command(*training(place, place / "run", *steps, *model))
+    assert status == 0, line
+    return open_run(place / "run")
+
+
+def log_prob(run, source, target):
+    """Log p(target | source) of ids, where <pad> and <s> cannot be chosen."""
+    pair = [jnp.asarray([ids]) for ids in ([*source, EOS_ID], target)]
+    masks = [jnp.ones(ids.shape, bool) for ids in pair]
+    inputs = pair[0], masks[0], api.shift_right(pair[1]), masks[1]
+    logits_TV = api.apply(run.config.model, run.params(), *inputs)[0]
+    logits_TV = logits_TV.at[:, [PAD_ID, BOS_ID]].set(-jnp.inf)
+    return float(jax.nn.log_softmax(logits_TV)[jnp.arange(len(target)), jnp.asarray(target)].sum())
+
+
+def test_it_translates_greedily_as_ours_does(run):
+    one = replace(POWER, beam_size=1)
+    engines = [open_engine(kind, run, "best", method=one) for kind in ("jax", "ctranslate2")]
+    for text in TEXTS:
+        ours, theirs = (e.translate([Sentence(e.encode(text))])[0][0] for e in engines)
+        assert (theirs.text, theirs.tokens) == (ours.text, ours.tokens)
+
+
+def test_its_scores_are_ours(run):
+    engine = open_engine("ctranslate2", run, "best", method=POWER)
+    found = engine.translate([Sentence(engine.encode(text)) for text in TEXTS])
+    for text, translations in zip(TEXTS, found, strict=True):
+        assert len(translations) == engine.num_hypotheses == 3
+        source = run.tokenizers().source.encode(text)
+        for each in translations:
+            assert each.log_prob == pytest.approx(log_prob(run, source, each.tokens), abs=1e-3)
+            assert each.score == pytest.approx(each.log_prob / len(each.tokens) ** 0.8)
+        scores = [each.score for each in translations]
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        ("ctranslate2", {}, "length_penalty_form=power"),
+        ("ctranslate3", {}, "use jax or ctranslate2"),
+        ("ctranslate2(colour=red)", {"method": POWER}, "colour"),
+        ("ctranslate2", {"method": POWER, "no_repeat_ngram": 2}, "leave out the others"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(run, kind, options, words):
+    with pytest.raises(UserError, match=words):
+        open_engine(kind, run, "best", **options)

@@ -1,0 +1,304 @@
+"""The page in a headless Chromium, driven by keyboard and mouse."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.oracles import missing, need
+from tests.serving.conftest import served
+
+webdriver = need("selenium.webdriver")
+
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+from transformer_jax.viewing.explanation import explain, next_pieces  # noqa: E402
+
+FILES = ["/", "/page.css", "/page.js", "/icon.svg"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    programs = shutil.which("chromium"), shutil.which("chromedriver")
+    if not all(programs):
+        missing("no chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{flag}")
+    options.add_argument("--window-size=1100,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(programs[1])
+    driver = webdriver.Chrome(options, service)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, url):
+    """The page, freshly loaded; no error may be on its console at the end."""
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(url)
+    wait(browser, lambda: all_of(browser, "#target option"))
+    yield browser
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def wait(browser, condition):
+    return WebDriverWait(browser, 60, 0.05).until(lambda _: condition())
+
+
+def all_of(browser, selector):
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def one(browser, selector):
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def translated(browser, text):
+    """Types a text, and waits until its words can be chosen."""
+    one(browser, "#text").send_keys(text)
+    wait(browser, lambda: one(browser, "#status").text == "Translated")
+    wait(browser, lambda: all_of(browser, ".word"))
+    return one(browser, "#words").get_property("textContent")
+
+
+def number(browser, element, name):
+    """A property of CSS that the script sets."""
+    script = "return getComputedStyle(arguments[0]).getPropertyValue(arguments[1])"
+    return float(browser.execute_script(script, element, name))
+
+
+def focused(browser):
+    return browser.switch_to.active_element
+
+
+def test_it_loads_only_from_the_server(page, url):
+    sent = [json.loads(each["message"])["message"] for each in page.get_log("performance")]
+    urls = [
+        m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"
+    ]
+    assert urls and all(each.startswith(url) for each in urls)
+
+
+def test_it_translates_while_one_types(page, translators, sentences):
+    expected = translators["en", "de"].n_best([sentences[0]], 3)[0]
+    translated(page, sentences[0])
+    assert one(page, "#spoken").get_property("textContent") == expected[0].text
+    texts = [each.get_property("textContent") for each in all_of(page, "#list .text")]
+    assert texts == [each.text for each in expected]
+    scores = [each.text for each in all_of(page, "#list .number")]
+    assert scores == [f"{each.score:.2f}" for each in expected]
+
+
+def test_the_request_for_an_older_text_is_cancelled(page, sentences):
+    """The first text's request is under way when the second one is typed."""
+    page.execute_script(
+        """
+        const send = window.fetch;
+        window.log = [];
+        window.fetch = async (path, options) => {
+          if (path !== "page/translate") return send(path, options);
+          const entry = { q: JSON.parse(options.body).q, aborted: false };
+          window.log.push(entry);
+          options.signal.addEventListener("abort", () => { entry.aborted = true; });
+          if (window.log.length === 1) {
+            await new Promise((_, no) => options.signal.addEventListener("abort",
+              () => no(options.signal.reason)));
+          }
+          return send(path, options);
+        };
+        """
+    )
+    one(page, "#text").send_keys("Anna")
+    wait(page, lambda: page.execute_script("return window.log.length") == 1)
+    one(page, "#text").send_keys(" sleeps.")
+    wait(page, lambda: one(page, "#status").text == "Translated")
+    log = page.execute_script("return window.log")
+    assert log == [{"q": "Anna", "aborted": True}, {"q": "Anna sleeps.", "aborted": False}]
+
+
+def test_a_word_shows_where_the_model_looks(page, translators, sentences):
+    """In the text itself; the marks cover exactly the pieces of its sentence."""
+    translated(page, f"{sentences[1]}\n{sentences[0]}")
+    word = wait(page, lambda: one(page, "[data-word='1.0']"))
+    webdriver.ActionChains(page).move_to_element(word).perform()
+    marks = wait(page, lambda: all_of(page, "#looks mark"))
+    assert "".join(m.get_property("textContent") for m in marks) == sentences[0].replace(" ", "")
+    translator = translators["en", "de"]
+    best = translator.n_best([sentences[0]], 1)[0][0]
+    source = translator.tokenizers.source.encode(sentences[0])
+    target = [t for t in best.tokens if t != 2]
+    pieces = word.find_elements(By.CSS_SELECTOR, ".piece")
+    looks_S = explain(translator, source, target).looks_TS[: len(pieces)].sum(axis=0)
+    shares = [number(page, m, "--share") for m in marks]
+    assert shares == pytest.approx((looks_S / looks_S.max()).tolist(), abs=2e-3)
+    webdriver.ActionChains(page).move_to_element(one(page, "h1")).perform()
+    wait(page, lambda: not all_of(page, "#looks mark"))
+
+
+def test_words_are_shaded_by_probability(page, translators, sentences):
+    translated(page, sentences[0])
+    translator = translators["en", "de"]
+    best = translator.n_best([sentences[0]], 1)[0][0]
+    source = translator.tokenizers.source.encode(sentences[0])
+    explained = explain(translator, source, [t for t in best.tokens if t != 2])
+    doubts = [number(page, p, "--doubt") for p in all_of(page, ".piece")]
+    assert doubts == pytest.approx((1 - np.exp(explained.log_probs_T[:-1])).tolist(), abs=2e-3)
+    colours = {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
+    assert len(colours) > 1
+    one(page, "#shade").click()
+    plain = {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
+    assert plain == {"rgba(0, 0, 0, 0)"}
+
+
+def test_another_word_is_chosen_with_the_keyboard(page, translators, sentences):
+    """Tab to the words, an arrow to the second, Enter for the menu, an arrow, Enter."""
+    before = translated(page, sentences[0])
+    one(page, "#text").send_keys(Keys.TAB)
+    for _ in range(10):
+        if focused(page).get_dom_attribute("data-word") == "0.0":
+            break
+        focused(page).send_keys(Keys.TAB)
+    focused(page).send_keys(Keys.ARROW_RIGHT)
+    assert focused(page).get_dom_attribute("data-word") == "0.1"
+    focused(page).send_keys(Keys.ENTER)
+    wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
+    focused(page).send_keys(Keys.ESCAPE)
+    assert focused(page).get_dom_attribute("data-word") == "0.1"
+    assert not one(page, "#menu").is_displayed()
+    focused(page).send_keys(Keys.ENTER)
+    wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
+    focused(page).send_keys(Keys.ARROW_DOWN)
+    rest = focused(page).find_element(By.CSS_SELECTOR, ".rest").get_property("textContent")
+    word = focused(page).find_element(By.CSS_SELECTOR, "strong").text
+    focused(page).send_keys(Keys.ENTER)
+    wait(page, lambda: "your words" in one(page, "#list").text)
+    spoken = one(page, "#spoken").get_property("textContent")
+    assert spoken.endswith(word + rest) and spoken != before
+    first = before.split(" ")[0]
+    assert spoken.startswith(first)
+    # It is what the model continues from one of the most probable pieces at the word's place.
+    translator = translators["en", "de"]
+    tokens = list(translator.n_best([sentences[0]], 1)[0][0].tokens)
+    pieces = translator.tokenizers.target.pieces(tokens)
+    place = [i for i, piece in enumerate(pieces) if i and piece.startswith("▁")][0]
+    source = translator.tokenizers.source.encode(sentences[0])
+    found = next_pieces(translator, source, tokens[:place], 8)
+    prefixes = [[*tokens[:place], piece] for piece, _ in found]
+    continued = translator.n_best([sentences[0]] * len(prefixes), 1, target_prefix=prefixes)
+    assert spoken in [best.text for (best,) in continued]
+
+
+def test_an_alternative_is_chosen(page, sentences):
+    translated(page, sentences[0])
+    second = all_of(page, "#list button")[1]
+    text = second.find_element(By.CSS_SELECTOR, ".text").get_property("textContent")
+    second.click()
+    wait(page, lambda: one(page, "#spoken").get_property("textContent") == text)
+    pressed = [b.get_dom_attribute("aria-pressed") for b in all_of(page, "#list button")]
+    assert pressed == ["false", "true", "false"]
+    assert focused(page).get_dom_attribute("aria-pressed") == "true"
+
+
+def test_swapping_translates_back(page, sentences):
+    translated(page, sentences[0])
+    german = one(page, "#spoken").get_property("textContent")
+    one(page, "#swap").click()
+    assert one(page, "#text").get_property("value") == german
+    assert one(page, "#source").get_property("value") == "de"
+    assert one(page, "#target").get_property("value") == "en"
+
+
+def test_too_long_a_text_is_said_to_be(page):
+    page.execute_script(
+        "const t = document.getElementById('text'); t.value = 'a'.repeat(5001);"
+        "t.dispatchEvent(new Event('input'));"
+    )
+    wait(page, lambda: "exceed the limit" in one(page, "#status").text)
+    assert "over" in one(page, "#count").get_dom_attribute("class")
+    page.get_log("browser")  # Chromium notes every answer of 400
+
+
+def test_a_text_is_never_taken_for_markup(page):
+    translated(page, "<img src=x onerror=document.title='broken'> the dog")
+    assert page.title.startswith("Translate")
+    assert not all_of(page, "#looks img, #words img, #list img")
+
+
+def test_everything_has_a_name_and_a_role(page, sentences):
+    """What a screen reader is told, by Chromium's own accessibility tree."""
+    translated(page, sentences[0])
+    nodes = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    seen = {}
+    for node in nodes:
+        if not node["ignored"]:
+            role, name = node["role"]["value"], node.get("name", {}).get("value", "")
+            seen.setdefault(role, []).append(name)
+    for role in ("button", "combobox", "textbox", "checkbox", "region"):
+        assert seen[role] and all(seen[role]), (role, seen[role])
+    assert "Text to translate" in seen["textbox"]
+    assert "Translation, word by word" in seen["group"]
+    assert {"Language of the text", "Language of the translation"} <= set(seen["combobox"])
+    assert len(seen["status"]) == 2
+    assert seen["main"] and seen["heading"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_schemes(page, sentences, scheme):
+    """Contrast of at least 4.5, the least that WCAG asks for, words shaded at their strongest."""
+    features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+    translated(page, sentences[0])
+    page.execute_script("document.querySelector('.piece').style.setProperty('--doubt', 1)")
+    for selector, behind in (
+        ("#text", ".panes > section"),
+        (".piece", ".piece"),
+        ("#status", "body"),
+        ("#count", ".panes > section"),
+        (".hint", "body"),
+        ("#list .number", "#list button"),
+    ):
+        ink, paper = (
+            colour(one(page, s).value_of_css_property(p))
+            for s, p in ((selector, "color"), (behind, "background-color"))
+        )
+        light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (selector, ink, paper)
+
+
+def colour(text):
+    numbers = [float(n) for n in re.findall(r"[\d.]+", text.split("(")[1])]
+    return numbers[:3] if text.startswith("color(srgb") else [n / 255 for n in numbers[:3]]
+
+
+def luminance(rgb):
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_key_is_asked_for(browser, engines, sentences):
+    from transformer_jax.serving.app import make_app
+
+    with served(make_app(engines, keys=["secret"])) as url:
+        browser.get(url)
+        wait(browser, lambda: one(browser, "#key").is_displayed())
+        one(browser, "#text").send_keys(sentences[0])
+        wait(browser, lambda: "needs an API key" in one(browser, "#status").text)
+        one(browser, "#key").send_keys("secret")
+        wait(browser, lambda: one(browser, "#status").text == "Translated")
+
+
+def test_all_files_are_served(url):
+    import httpx
+
+    for path in FILES:
+        answer = httpx.get(url + path)
+        assert answer.status_code == 200 and len(answer.content) > 200
+        assert "default-src 'self'" in answer.headers["content-security-policy"]

@@ -1,0 +1,121 @@
+"""A run that was exported to CTranslate2, as an engine."""
+
+import tempfile
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
+from transformer_jax.interop.export import export
+from transformer_jax.runs.ensemble import EnsembleRun
+from transformer_jax.runs.folder import Run
+from transformer_jax.serving.engine import Sentence, languages_of
+from transformer_jax.translation.text_batches import padded_length
+from transformer_jax.translation.translator import Translation
+from transformer_jax.viewing.explanation import Explanation
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
+
+
+class CTranslate2Engine:
+    """Exports a run to a temporary folder and translates with `ctranslate2.Translator`.
+
+    Args:
+        run: not an ensemble.
+        format: of the export, such as `ctranslate2(quantization=int8)`.
+        checkpoint: as in `Run.params`.
+        decode: the method must be beam search whose penalty CTranslate2 has.
+
+    Raises:
+        UserError: CTranslate2 cannot express the model or the search.
+    """
+
+    explains = False
+
+    def __init__(self, run: Run, format: str, checkpoint: str, decode: DecodeConfig) -> None:
+        method = decode.method
+        if not isinstance(method, Beam) or method.length_penalty_form != "power":
+            raise UserError(
+                f"--engine={format}: its search is beam(length_penalty_form=power); say "
+                "--method='beam(length_penalty_form=power)'"
+            )
+        only = DecodeConfig(
+            method=Beam(method.beam_size, method.length_penalty, method.length_penalty_form),
+            max_length_factor=decode.max_length_factor,
+            max_length_offset=decode.max_length_offset,
+            max_source_length=decode.max_source_length,
+            batch_size=decode.batch_size,
+        )
+        if decode != only:
+            raise UserError(
+                f"--engine={format}: of the settings of decoding it takes beam_size, "
+                "length_penalty, batch_size and the limits on length; leave out the others"
+            )
+        if isinstance(run, EnsembleRun):
+            raise UserError(f"--engine={format}: it runs one model, not several of one direction")
+        self.source, self.target = languages_of(run)
+        self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size
+        self._decode, self._method = decode, method
+        self._tokenizers = run.tokenizers()
+        self._limit = min(decode.max_source_length, run.config.model.max_length)
+        self._max_length = run.config.model.max_length
+        self.max_pieces = self._limit - 1
+        target = self._tokenizers.target
+        self.target_size = target.vocab_size
+        self._ids = {piece: i for i, piece in enumerate(target.pieces(range(self.target_size)))}
+        self._never = [target.pieces([each]) for each in (PAD_ID, BOS_ID)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            export(run, format, path, checkpoint=checkpoint)
+            import ctranslate2
+
+            self._translator = ctranslate2.Translator(str(path))
+
+    def encode(self, text: str) -> list[str]:
+        tokenizer = self._tokenizers.source
+        return list(tokenizer.pieces(tokenizer.encode(text)))
+
+    def group(self, sentence: Sentence) -> Hashable:
+        return padded_length(len(sentence.pieces) + 1, self._limit)
+
+    def translate(self, sentences: Sequence[Sentence]) -> list[list[Translation]]:
+        # One limit for the group, so that a translation does not depend on its batch.
+        length = padded_length(len(sentences[0].pieces) + 1, self._limit)
+        most = min(self._decode.max_target_length(length), self._max_length) - 1
+        results = self._translator.translate_batch(
+            [sentence.pieces for sentence in sentences],
+            beam_size=self._method.beam_size,
+            num_hypotheses=self._method.beam_size,
+            length_penalty=self._method.length_penalty,
+            max_decoding_length=most,
+            min_decoding_length=0,
+            max_input_length=0,
+            return_scores=True,
+            suppress_sequences=self._never,
+        )
+        return [
+            [
+                self._translation(pieces, score, is_cut=len(pieces) == most)
+                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for result in results
+        ]
+
+    def _translation(self, pieces: Sequence[str], score: float, *, is_cut: bool) -> Translation:
+        # Where it was cut at its limit, its score is without EOS.
+        ids = (*(self._ids[piece] for piece in pieces), *([] if is_cut else [EOS_ID]))
+        text = " ".join(self._tokenizers.target.decode(ids).splitlines())
+        return Translation(text, score, score * len(ids) ** self._method.length_penalty, ids)
+
+    def warm_up(self) -> list[Callable[[], Any]]:
+        return [partial(self.translate, [Sentence(self.encode("a"))])]  # nothing is compiled
+
+    def explain(self, pieces: Sequence[Any], target: Sequence[int]) -> Explanation:
+        raise NotImplementedError
+
+    def next_pieces(
+        self, pieces: Sequence[Any], prefix: Sequence[int], count: int
+    ) -> list[tuple[int, float]]:
+        raise NotImplementedError
