@@ -77,7 +77,7 @@ def test_the_documented_session(server):
 
 
 def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
-    with serving(trained, "--window_ms=1500") as (process, url):
+    with serving(trained, "--window_ms=20000") as (process, url):
         answers = []
 
         def ask():

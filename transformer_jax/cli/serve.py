@@ -45,8 +45,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--window_ms",
         type=float,
-        default=5.0,
-        help="milliseconds that a sentence waits for others on an idle device (%(default)s)",
+        default=50.0,
+        help="most milliseconds that a sentence waits for others on an idle device (%(default)s)",
     )
     parser.add_argument(
         "--split_sentences",

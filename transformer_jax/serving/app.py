@@ -45,7 +45,7 @@ def make_app(
     keys: Sequence[str] = (),
     cors: Sequence[str] = (),
     queue: int = 2048,
-    window: float = 0.005,
+    window: float = 0.05,
     split_sentences: bool = False,
 ) -> Starlette:
     """The application; it compiles its models' programs as it starts.
@@ -56,7 +56,7 @@ def make_app(
         keys: API keys, of which each request must name one; none: all may come.
         cors: origins whose pages may use the server; "*" for all.
         queue: sentences that may wait; requests are answered with 429 while as many do.
-        window: seconds that a sentence waits for others if the device is idle.
+        window: see `Batcher`.
         split_sentences: see `Service`.
     """
     metrics = Metrics()

@@ -1,13 +1,17 @@
 """Sentences of many requests in common batches: an asyncio front, one thread for the device.
 
 All state belongs to the event loop, so there are no locks. A sentence waits in the group of those
-that share its compiled program, for at most `window` seconds while the device is idle. The device
+that share its compiled program. An idle device begins once a batch is full, nothing has come for a
+tenth of `window`, or a sentence has waited for all of it: the answers to one batch make its callers
+send their next sentences one after the other, and these should share a batch again. The device
 takes the group whose sentences have waited longest together: usually one that fills its batch,
 but also a lone sentence, once it has waited longer than all the others.
 """
 
 import asyncio
+import contextlib
 import itertools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -39,7 +43,7 @@ class Batcher:
     """Translates for many callers; start and end it with `async with`.
 
     Args:
-        window: seconds that a sentence waits for others if the device is idle.
+        window: most seconds that a sentence waits for others if the device is idle.
         limit: sentences that may wait. A caller is refused while as many are waiting, and
             otherwise taken whole, so at most one caller's sentences exceed it.
         observe: called with the size of every batch.
@@ -48,7 +52,7 @@ class Batcher:
     def __init__(
         self,
         *,
-        window: float = 0.005,
+        window: float = 0.05,
         limit: int = 2048,
         observe: Callable[[int], None] = lambda size: None,
     ) -> None:
@@ -56,6 +60,7 @@ class Batcher:
         # Dicts as sets in order of arrival, from which a job can leave at any place.
         self._groups: dict[Hashable, dict[_Job, None]] = defaultdict(dict)
         self._others = 0
+        self._last_arrival = -math.inf
         self._arrived = asyncio.Event()
         self._device = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
 
@@ -82,6 +87,7 @@ class Batcher:
         jobs = [_Job(engine, sentence) for engine, sentence in work]
         for job in jobs:
             self._groups[job.group][job] = None
+            self._last_arrival = job.arrival
         self._arrived.set()
         try:
             return await asyncio.gather(*(job.result for job in jobs))
@@ -137,7 +143,7 @@ class Batcher:
                     job.result.set_result(result)
 
     async def _next_batch(self) -> list[_Job]:
-        """The next batch, once a sentence has waited for the window or a batch is full."""
+        """The next batch; see the top of the file."""
         while True:
             self._arrived.clear()
             firsts = [self._first(group) for group in self._groups.values()]
@@ -146,16 +152,15 @@ class Batcher:
                 continue
             now = time.monotonic()
             oldest = min(batch[0].arrival for batch in firsts)
-            if oldest + self._window <= now or any(map(_is_full, firsts)):
+            rest = min(oldest + self._window, self._last_arrival + self._window / 10) - now
+            if rest <= 0 or any(map(_is_full, firsts)):
                 batch = max(firsts, key=lambda batch: sum(now - job.arrival for job in batch))
                 for job in batch:
                     self._leave(job)
                 return batch
-            try:
-                async with asyncio.timeout(oldest + self._window - now):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest):
                     await self._arrived.wait()
-            except TimeoutError:
-                pass
 
     def _first(self, group: dict[_Job, None]) -> list[_Job]:
         """As many of a group as a batch takes."""

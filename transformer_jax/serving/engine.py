@@ -72,7 +72,7 @@ class JaxEngine:
         self._translator = translator
         self._encode = translator.source_encoder()
         # Few sentences need not wait for the rows of a full batch.
-        self._rows = sorted({-(-self.batch_size // part) for part in (8, 2, 1)})
+        self.rows = sorted({-(-self.batch_size // part) for part in (8, 2, 1)})
 
     def encode(self, text: str) -> list[int]:
         return self._encode(text)
@@ -83,11 +83,11 @@ class JaxEngine:
 
     def translate(self, sentences: Sequence[Sentence]) -> list[list[Translation]]:
         prefixes = [sentence.prefix for sentence in sentences]
-        fits = [rows for rows in self._rows if rows >= len(sentences)]
+        fits = [rows for rows in self.rows if rows >= len(sentences)]
         decoded = self._translator.decode(
             [sentence.pieces for sentence in sentences],
             target_prefix=prefixes if any(prefixes) else None,
-            batch_size=self._rows[0] if any(prefixes) else fits[0],
+            batch_size=self.rows[0] if any(prefixes) else fits[0],
         )
         return decoded.translations
 
@@ -97,7 +97,7 @@ class JaxEngine:
         for length in padded_lengths(self.max_pieces + 1):
             free = Sentence([piece] * (length - 1))
             forced = free._replace(prefix=(piece,))
-            for batch in ([forced], *([free] * rows for rows in self._rows)):
+            for batch in ([forced], *([free] * rows for rows in self.rows)):
                 calls.append(partial(self.translate, batch))
             if self.explains:
                 calls.append(partial(self.next_pieces, free.pieces, [], 1))
