@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -9,8 +10,9 @@ from tests.interop.exporter_suite import MAX_LENGTH, Ids, Load, Ours
 from tests.interop.jax_alone import Programs
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
+from transformer_jax.models.transformer import UNUSED
 from transformer_jax.paths import as_path
-from transformer_jax.vocabulary import BOS_ID, PAD_ID
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 
 class InCTranslate2:
@@ -44,6 +46,70 @@ class InCTranslate2:
         return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
 
 
+class InTransformers:
+    """The model and the tokenizer that Transformers loads."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        import transformers
+
+        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        sides = model.tokenizers.source, model.tokenizers.target
+        #: their id of each of ours, of both sides; -1 for a row that they do not have
+        self.orders = [
+            self._order(side.pieces(range(side.vocab_size)), is_target)
+            for is_target, side in enumerate(sides)
+        ]
+        unused = self.orders[1][list(model.config.model.unused_ids)]
+        self._unused = sorted(unused[unused >= 0].tolist())
+
+    def _order(self, pieces: Sequence[str], is_target: int) -> np.ndarray:
+        ids = self.tokenizer.get_vocab()
+        if is_target and getattr(self.tokenizer, "separate_vocabs", False):
+            ids = self.tokenizer.target_encoder
+        ids = ids | getattr(self.tokenizer, "lang_token_to_id", {})
+        unused = {piece: int(piece[8:-1]) for piece in pieces if piece.startswith("<unused:")}
+        return np.array([unused.get(piece, ids.get(piece, -1)) for piece in pieces])
+
+    def _padded(self, sentences: Sequence[Ids], side: int) -> Any:
+        """Transformers' ids [B, L] and their mask."""
+        import torch
+
+        rows = [torch.tensor(self.orders[side][[*ids, EOS_ID]]) for ids in sentences]
+        ids = torch.nn.utils.rnn.pad_sequence(
+            rows, batch_first=True, padding_value=self.model.config.pad_token_id
+        )
+        lengths = torch.tensor([[len(row)] for row in rows])
+        return ids, (torch.arange(ids.shape[1]) < lengths).long()
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
+        import torch
+
+        ids, mask = self._padded(sources, 0)
+        wanted, _ = self._padded(targets, 1)
+        start = torch.full((len(ids), 1), self.model.config.decoder_start_token_id)
+        with torch.no_grad():
+            logits = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                decoder_input_ids=torch.cat([start, wanted[:, :-1]], 1),
+            ).logits
+        logits[:, :, self._unused] += UNUSED
+        chosen = torch.log_softmax(logits, -1).gather(2, wanted[..., None])[..., 0].numpy()
+        return [row[: len(target) + 1] for row, target in zip(chosen, targets, strict=True)]
+
+    def greedy(self, sources: Sequence[Ids]) -> list[Ids]:
+        ids, mask = self._padded(sources, 0)
+        # The suite's sentences have no language token.
+        self.model.generation_config.forced_bos_token_id = None
+        found = self.model.generate(
+            input_ids=ids, attention_mask=mask, num_beams=1, max_new_tokens=MAX_LENGTH - 1
+        )
+        ours = {theirs: i for i, theirs in enumerate(self.orders[1].tolist())}
+        rows = [[ours[i] for i in row[1:].tolist()] for row in found]
+        return [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in rows]
+
+
 def in_jax_alone(folder: Path, model: TrainedModel) -> Programs:
     """The programs, in this process; a test loads them in one without this package."""
     return Programs(folder)
@@ -56,6 +122,7 @@ def in_this_package(folder: Path, model: TrainedModel) -> Ours:
 #: Format -> the package that it needs, if it is optional, and what loads it.
 RUNTIMES: dict[str, tuple[str | None, Load]] = {
     "ctranslate2": ("ctranslate2", InCTranslate2),
+    "huggingface": ("transformers", InTransformers),
     "safetensors": (None, in_this_package),
     "stablehlo": (None, in_jax_alone),
 }

@@ -14,6 +14,7 @@ from tests.interop.runtimes import RUNTIMES
 from tests.oracles import need
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.registry import EXPORTERS
+from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
@@ -38,10 +39,13 @@ def variants():
         yield f"feed_forward={name}", {"feed_forward": kind()}
     for name, kind in ADAPTERS.items():
         yield f"adapter={name}", {"adapter": kind()}
-    yield "residual=reversible", {"residual": "reversible"}
+    yield "residual=reversible", {"residual": "reversible", "norm_placement": "pre"}
 
 
 VARIANTS = dict(variants())
+
+#: What a model needs, beside the variant, for a format that takes few models.
+NEEDS = {"huggingface": {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)}}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +70,8 @@ def test_exported_or_refused(format, variant, tokenizers, tmp_path):
     package, load = RUNTIMES[format]
     if package:
         need(package)
-    model = suite.random_model(one_layer(suite.small(**VARIANTS[variant])), tokenizers)
+    options = NEEDS.get(format, {}) | VARIANTS[variant]
+    model = suite.random_model(one_layer(suite.small(**options)), tokenizers)
     check_model_config(model.config.model)
     exporter = EXPORTERS[format]()
     try:

@@ -7,6 +7,7 @@ from tests.oracles import need
 from tests.pages import blocks, commands
 from transformer_jax.cli.main import main
 from transformer_jax.interop.run_folder import write_run
+from transformer_jax.layers.norms import LayerNorm
 
 PAGE = "docs/interop.md"
 
@@ -15,8 +16,9 @@ PAGE = "docs/interop.md"
 def place(tmp_path_factory):
     """A folder with the runs that the page names."""
     place = tmp_path_factory.mktemp("place")
-    model = suite.random_model(suite.small(), suite.tokenizers())
-    for name in ("quickstart", "mine"):
+    marian = {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)}
+    for name, options in (("quickstart", {}), ("mine", {}), ("marian", marian)):
+        model = suite.random_model(suite.small(**options), suite.tokenizers())
         write_run(place / "runs" / name, model)
     return place
 
@@ -25,6 +27,7 @@ def place(tmp_path_factory):
     ("package", "command", "program"),
     [
         ("ctranslate2", "--workdir=runs/quickstart", "ctranslate2.Translator"),
+        ("transformers", "--workdir=runs/marian", "MarianMTModel"),
         ("jax", "--format=stablehlo", "programs/beam.stablehlo"),
     ],
 )
@@ -37,7 +40,7 @@ def test_export_and_translate(package, command, program, place, monkeypatch, cap
     capsys.readouterr()
     exec(compile(code, PAGE, "exec"), {})
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 1 + (package == "ctranslate2") and all(printed)
+    assert len(printed) == 1 + (package != "jax") and all(printed)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Published vocabularies under our ids: PAD 0, BOS 1, EOS 2, UNK 3, then all others in order."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from transformer_jax.data.mapped_tokenizer import Vocabulary
 from transformer_jax.errors import UserError
+
+#: How the name of a row without a piece begins.
+_UNUSED = "<unused:"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def vocabulary(
         tags, hidden, prefix, marked_tags: as in `Vocabulary`, but pieces.
     """
     names = {i: piece for piece, i in ids.items()}
-    pieces = [names.get(i, f"<unused:{i}>") for i in arrangement.order.tolist()]
+    pieces = [names.get(i, f"{_UNUSED}{i}>") for i in arrangement.order.tolist()]
     if arrangement.order[1] < 0:
         pieces[1] = "<s>" if "<s>" not in ids else "<start>"
     place = {piece: i for i, piece in enumerate(pieces)}
@@ -73,6 +76,17 @@ def vocabulary(
         marked_tags=marked_tags,
         hidden=tuple(place[piece] for piece in hidden),
     )
+
+
+def piece_ids(arrangement: Arrangement, pieces: Sequence[str]) -> dict[str, int]:
+    """Their id of each piece, in the order of the ids: the inverse of `vocabulary`.
+
+    Args:
+        arrangement: which of their ids each of ours is.
+        pieces: by our id.
+    """
+    pairs = zip(arrangement.order.tolist(), pieces, strict=True)
+    return {piece: i for i, piece in sorted(pairs) if i >= 0 and not piece.startswith(_UNUSED)}
 
 
 def unused(

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from transformer_jax.errors import UserError
+from transformer_jax.interop.families.base import EmbeddingNames
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import TRANSPOSED, Shape, Tensor
 from transformer_jax.layers.feed_forward import Activation, Mlp
@@ -19,6 +20,13 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
 }
+
+#: Names of the embeddings and of the projection to logits.
+EMBEDDINGS = EmbeddingNames(
+    ("model.shared.weight", "model.encoder.embed_tokens.weight"),
+    ("model.shared.weight", "model.decoder.embed_tokens.weight"),
+    ("lm_head.weight",),
+)
 
 #: Our projections and theirs.
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
@@ -71,6 +79,30 @@ def bart_config(
         max_length=settings.number("max_position_embeddings"),
         **more,
     )
+
+
+def bart_keys(model: ModelConfig) -> dict[str, Any]:
+    """The keys of `config.json` that `bart_config` reads, of the most similar model that it gives.
+
+    Where this is not the same model, an option of `model` has no place in the layout.
+    """
+    keys: dict[str, Any] = {}
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        keys |= {
+            f"{side}_layers": stack.num_layers,
+            f"{side}_attention_heads": model.num_heads,
+            f"{side}_ffn_dim": model.d_ff,
+        }
+    theirs: dict[str, str] = {ours: name for name, ours in ACTIVATIONS.items()}
+    return keys | {
+        "d_model": model.d_model,
+        "activation_function": theirs.get(getattr(model.feed_forward, "activation", ""), "relu"),
+        "scale_embedding": model.embedding_scale != 1.0,
+        "dropout": model.dropout_rate,
+        "attention_dropout": getattr(model.cross, "dropout_rate", 0.0),
+        "activation_dropout": getattr(model.feed_forward, "dropout_rate", 0.0),
+        "max_position_embeddings": model.max_length,
+    }
 
 
 def bart_layers(model: ModelConfig) -> tuple[list[Tensor], dict[str, Shape]]:

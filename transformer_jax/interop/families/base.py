@@ -16,7 +16,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor, chain, rows
 from transformer_jax.interop.vocabularies import Arrangement
-from transformer_jax.interop.weights import Weights, read_json
+from transformer_jax.interop.weights import Stored, Weights, read_json
 from transformer_jax.models.config import ModelConfig
 
 
@@ -76,6 +76,42 @@ class Published:
 
 
 Family = Callable[[ModelFolder, Languages], Published]
+
+
+class EmbeddingNames(NamedTuple):
+    """Names that the embeddings, and the projection to logits, may have in a file."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+    output: Sequence[str]
+
+
+class Layout(NamedTuple):
+    """The form in which Transformers has a family's models, to write them."""
+
+    architecture: str  #: the class in Transformers
+    keys: Callable[[ModelConfig], dict[str, Any]]
+    #: `config.json` of a model, without its vocabulary
+    model: Callable[..., ModelConfig]
+    #: the model that these keys (`Settings`) describe; options of the vocabulary are arguments
+    table: Callable[[ModelConfig, Sequence[Tensor], Arrangement], Table]
+    #: of a model, its embeddings' tensors and the arrangement of its target vocabulary
+    names: EmbeddingNames
+    ties: Mapping[str, Sequence[str]]
+    #: the `tie_embeddings` that it can have, and the names of the matrices that are then written
+
+    def embeddings(self, tie: str, source: Arrangement, target: Arrangement) -> list[Tensor]:
+        """The tensors of embeddings and projection in a file to be written."""
+        # Matrices of unequal shapes: each of the names is one of its own.
+        written = {name: Stored((i,), lambda: np.zeros(0)) for i, name in enumerate(self.ties[tie])}
+        found, tensors = embeddings(
+            Weights("", written),
+            (source, self.names.source),
+            (target, self.names.target),
+            self.names.output,
+        )
+        assert found == tie, (found, tie)
+        return tensors
 
 
 def make_tokenizers(

@@ -4,10 +4,19 @@ Pre-norm models with Tensor2Tensor's sinusoids, counted from 2, and one vocabula
 languages. The two differ in what numbers the pieces: `vocab.json`, or SentencePiece itself.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.bart_layout import bart_config, bart_layers
+from transformer_jax.interop.families.bart_layout import (
+    EMBEDDINGS,
+    bart_config,
+    bart_keys,
+    bart_layers,
+)
 from transformer_jax.interop.families.base import (
     Languages,
+    Layout,
     ModelFolder,
     Published,
     embeddings,
@@ -19,8 +28,9 @@ from transformer_jax.interop.families.language_tokens import (
     with_language_tokens,
 )
 from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import Table
-from transformer_jax.interop.vocabularies import unused
+from transformer_jax.interop.tables import Table, Tensor
+from transformer_jax.interop.vocabularies import Arrangement, unused
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
 #: The languages of M2M100 in the order of their tokens, which no published file lists with ids.
@@ -50,29 +60,45 @@ def _pieces(folder: ModelFolder) -> tuple[dict[str, int], dict[str, str]]:
     return ids | {tag: len(ids) + i for i, tag in enumerate(tags.values())}, tags
 
 
+def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
+    position = Sinusoidal(form="tensor2tensor", first=2)
+    return bart_config(config, position=position, norm_placement="pre", **vocabulary)
+
+
+def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
+    layers, zeros = bart_layers(model)
+    ignored = [f"model.{stack}.embed_positions.weights" for stack in ("encoder", "decoder")]
+    return Table([*tensors, *layers], zeros, ignored)
+
+
+LAYOUT = Layout(
+    "M2M100ForConditionalGeneration",
+    bart_keys,
+    _model,
+    _table,
+    EMBEDDINGS,
+    {"all": ["model.shared.weight"]},
+)
+
+
 def m2m100(folder: ModelFolder, languages: Languages) -> Published:
     """A folder of `M2M100ForConditionalGeneration`."""
     config = folder.config
     size = config.number("vocab_size")
     ids, tags = _pieces(folder)
     arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags, size)
-    shared = "model.shared.weight"
     tie, tensors = embeddings(
         folder.weights,
-        (arrangement, (shared, "model.encoder.embed_tokens.weight")),
-        (arrangement, (shared, "model.decoder.embed_tokens.weight")),
-        ("lm_head.weight",),
+        (arrangement, EMBEDDINGS.source),
+        (arrangement, EMBEDDINGS.target),
+        EMBEDDINGS.output,
     )
-    model = bart_config(
+    model = _model(
         config,
-        position=Sinusoidal(form="tensor2tensor", first=2),
-        norm_placement="pre",
         source_vocab_size=size,
         target_vocab_size=size,
         tie_embeddings=tie,
         start_id=arrangement.ours(config.get("decoder_start_token_id", int, 2)),
         unused_ids=unused(arrangement, ids, never_predicted(folder.generation)),
     )
-    layers, zeros = bart_layers(model)
-    ignored = [f"model.{stack}.embed_positions.weights" for stack in ("encoder", "decoder")]
-    return Published(model, Table([*tensors, *layers], zeros, ignored), tokenizers, codes)
+    return Published(model, _table(model, tensors, arrangement), tokenizers, codes)

@@ -6,10 +6,19 @@ zero and which is never predicted. A multilingual model reads the target languag
 the start of the source, `>>deu<<`, which is an ordinary piece of its vocabulary.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.bart_layout import bart_config, bart_layers
+from transformer_jax.interop.families.bart_layout import (
+    EMBEDDINGS,
+    bart_config,
+    bart_keys,
+    bart_layers,
+)
 from transformer_jax.interop.families.base import (
     Languages,
+    Layout,
     ModelFolder,
     Published,
     embeddings,
@@ -19,6 +28,7 @@ from transformer_jax.interop.families.base import (
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import AS_ROW, Table, Tensor, chain, rows
 from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
 #: Keys of older `config.json` that say how a model of the family differs from the others.
@@ -29,6 +39,44 @@ _FIXED = {
     "normalize_embedding": False,
     "static_position_embeddings": True,
 }
+
+
+def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
+    return bart_config(
+        config,
+        position=Sinusoidal(form="halves"),
+        norm_placement="post",
+        output_bias=True,
+        **vocabulary,
+    )
+
+
+def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
+    layers, zeros = bart_layers(model)
+    bias = Tensor("output_bias/bias", ("final_logits_bias",), chain(AS_ROW, rows(target.order)))
+    stacks = ("encoder", "decoder")
+    return Table(
+        [*tensors, *layers, bias],
+        zeros,
+        ignored=[f"model.{stack}.embed_positions.weight" for stack in stacks],
+    )
+
+
+def _keys(model: ModelConfig) -> dict[str, Any]:
+    return bart_keys(model) | {"share_encoder_decoder_embeddings": model.tie_embeddings == "all"}
+
+
+LAYOUT = Layout(
+    "MarianMTModel",
+    _keys,
+    _model,
+    _table,
+    EMBEDDINGS,
+    {
+        "all": ["model.shared.weight"],
+        "decoder": ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"],
+    },
+)
 
 
 def marian(folder: ModelFolder, languages: Languages) -> Published:
@@ -60,31 +108,21 @@ def marian(folder: ModelFolder, languages: Languages) -> Published:
         target = arranged(target_ids, target_size, str(folder.path / "target_vocab.json"))
     tie, tensors = embeddings(
         folder.weights,
-        (source, ("model.shared.weight", "model.encoder.embed_tokens.weight")),
-        (target, ("model.shared.weight", "model.decoder.embed_tokens.weight")),
-        ("lm_head.weight",),
+        (source, EMBEDDINGS.source),
+        (target, EMBEDDINGS.target),
+        EMBEDDINGS.output,
     )
-    model = bart_config(
+    model = _model(
         config,
-        position=Sinusoidal(form="halves"),
-        norm_placement="post",
         source_vocab_size=len(source.order),
         target_vocab_size=len(target.order),
         tie_embeddings=tie,
-        output_bias=True,
         start_id=target.ours(config.get("decoder_start_token_id", int, pad)),
         unused_ids=unused(target, target_ids, never_predicted(folder.generation)),
     )
-    layers, zeros = bart_layers(model)
-    bias = Tensor("output_bias/bias", ("final_logits_bias",), chain(AS_ROW, rows(target.order)))
-    stacks = ("encoder", "decoder")
     return Published(
         model,
-        Table(
-            [*tensors, *layers, bias],
-            zeros,
-            ignored=[f"model.{stack}.embed_positions.weight" for stack in stacks],
-        ),
+        _table(model, tensors, target),
         make_tokenizers(
             (
                 folder.content("source.spm"),

@@ -4,7 +4,7 @@ A pre-norm model with a norm of its own on the embeddings, learned positions, an
 logits. (mBART-25 puts its language tokens at the end of a source and is refused.)
 """
 
-from transformer_jax.interop.families.bart_layout import bart_config, bart_layers
+from transformer_jax.interop.families.bart_layout import EMBEDDINGS, bart_config, bart_layers
 from transformer_jax.interop.families.base import (
     Languages,
     ModelFolder,
@@ -61,12 +61,11 @@ def mbart(folder: ModelFolder, languages: Languages) -> Published:
     ids = fairseq_ids(folder)
     tags = {piece: piece for piece in ids if is_language(piece)}
     arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags, size)
-    shared = "model.shared.weight"
     tie, tensors = embeddings(
         folder.weights,
-        (arrangement, (shared, "model.encoder.embed_tokens.weight")),
-        (arrangement, (shared, "model.decoder.embed_tokens.weight")),
-        ("lm_head.weight",),
+        (arrangement, EMBEDDINGS.source),
+        (arrangement, EMBEDDINGS.target),
+        EMBEDDINGS.output,
     )
     model = bart_config(
         config,

@@ -3,10 +3,13 @@
 Adding one is a file that defines it and a line here.
 """
 
-from transformer_jax.interop.families.base import Family
+from transformer_jax.interop.families.base import Family, Layout
+from transformer_jax.interop.families.m2m100 import LAYOUT as M2M100
 from transformer_jax.interop.families.m2m100 import m2m100
+from transformer_jax.interop.families.marian import LAYOUT as MARIAN
 from transformer_jax.interop.families.marian import marian
 from transformer_jax.interop.families.mbart import mbart
+from transformer_jax.interop.families.t5 import LAYOUT as T5
 from transformer_jax.interop.families.t5 import t5
 
 FAMILIES: dict[str, Family] = {
@@ -16,3 +19,6 @@ FAMILIES: dict[str, Family] = {
     "mt5": t5,
     "t5": t5,
 }
+
+#: Those in whose form models are written too.
+LAYOUTS: dict[str, Layout] = {"marian": MARIAN, "m2m_100": M2M100, "t5": T5}

@@ -5,9 +5,15 @@ that are read without a scale. In the first T5 the projection to logits is the e
 1 / sqrt(D); later ones have a projection of their own and gated feed-forward networks.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.interop.families.base import (
+    EmbeddingNames,
     Languages,
+    Layout,
     ModelFolder,
     Published,
     embeddings,
@@ -16,7 +22,7 @@ from transformer_jax.interop.families.base import (
 )
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor
-from transformer_jax.interop.vocabularies import arrange, unused, vocabulary
+from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Glu, Mlp
 from transformer_jax.layers.norms import RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -24,6 +30,19 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.t5 import T5
 
 SENTENCEPIECE = ("spiece.model", "sentencepiece.model")
+
+_EMBEDDINGS = EmbeddingNames(
+    ("shared.weight", "encoder.embed_tokens.weight"),
+    ("shared.weight", "decoder.embed_tokens.weight"),
+    ("lm_head.weight",),
+)
+
+_FEED_FORWARDS: dict[str, Mlp | Glu] = {
+    "relu": Mlp(activation="relu", use_bias=False),
+    "gated-gelu": Glu(activation="gelu_tanh"),
+    "gated-silu": Glu(activation="silu"),
+    "gated-relu": Glu(activation="relu"),
+}
 
 _HEADS = {"query": "q", "key": "k", "value": "v", "out": "o"}
 
@@ -41,12 +60,12 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
         unk=ids["<unk>"],
         origin=config.origin,
     )
-    shared, output = "shared.weight", "lm_head.weight"
+    (output,) = _EMBEDDINGS.output
     tie, tensors = embeddings(
         folder.weights,
-        (arrangement, (shared, "encoder.embed_tokens.weight")),
-        (arrangement, (shared, "decoder.embed_tokens.weight")),
-        (output,),
+        (arrangement, _EMBEDDINGS.source),
+        (arrangement, _EMBEDDINGS.target),
+        _EMBEDDINGS.output,
     )
     tied = tie in ("all", "decoder")
     if tied and output not in folder.weights and not config.get("tie_word_embeddings", bool, True):
@@ -64,12 +83,7 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
     content = folder.content(*SENTENCEPIECE)
     return Published(
         model,
-        # A bias of the distances in cross-attention is in the first files and never read.
-        Table(
-            [*tensors, *_layers(model)],
-            zeros={},
-            ignored=["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"],
-        ),
+        _table(model, tensors, arrangement),
         make_tokenizers((content, named), (content, named)),
         languages,
     )
@@ -90,16 +104,7 @@ def _pieces(folder: ModelFolder, size: int) -> tuple[dict[str, int], list[str]]:
 
 def _feed_forward(config: Settings) -> FeedForwardConfig:
     rate = config.get("dropout_rate", float, 0.1)
-    return config.choose(
-        "feed_forward_proj",
-        {
-            "relu": Mlp(activation="relu", use_bias=False, dropout_rate=rate),
-            "gated-gelu": Glu(activation="gelu_tanh", dropout_rate=rate),
-            "gated-silu": Glu(activation="silu", dropout_rate=rate),
-            "gated-relu": Glu(activation="relu", dropout_rate=rate),
-        },
-        "relu",
-    )
+    return replace(config.choose("feed_forward_proj", _FEED_FORWARDS, "relu"), dropout_rate=rate)
 
 
 def _model(config: Settings, *, scaled_logits: bool, **more: object) -> ModelConfig:
@@ -132,6 +137,53 @@ def _model(config: Settings, *, scaled_logits: bool, **more: object) -> ModelCon
         max_length=config.number("n_positions", 512),
         **more,  # type: ignore[arg-type]
     )
+
+
+def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
+    # A bias of the distances in cross-attention is in the first files and never read.
+    name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    return Table([*tensors, *_layers(model)], zeros={}, ignored=[name])
+
+
+def _keys(model: ModelConfig) -> dict[str, Any]:
+    """The keys of `config.json` of the most similar model that `_written` gives."""
+    rate = getattr(model.feed_forward, "dropout_rate", 0.0)
+    same = [
+        name
+        for name, ours in _FEED_FORWARDS.items()
+        if replace(ours, dropout_rate=rate) == model.feed_forward
+    ]
+    position = model.encoder.position
+    buckets = position if isinstance(position, T5) else T5()
+    return {
+        "d_model": model.d_model,
+        "d_kv": model.head_dim or model.d_model // model.num_heads,
+        "d_ff": model.d_ff,
+        "num_layers": model.encoder.num_layers,
+        "num_decoder_layers": model.decoder.num_layers,
+        "num_heads": model.num_heads,
+        "relative_attention_num_buckets": buckets.num_buckets,
+        "relative_attention_max_distance": buckets.max_distance,
+        "feed_forward_proj": (same or ["relu"])[0],
+        "layer_norm_epsilon": model.norm.epsilon,
+        "dropout_rate": model.dropout_rate,
+        "n_positions": model.max_length,
+        "tie_word_embeddings": model.tie_embeddings == "all",
+    }
+
+
+def _written(config: Settings, **vocabulary: Any) -> ModelConfig:
+    return _model(config, scaled_logits=config.get("tie_word_embeddings", bool), **vocabulary)
+
+
+LAYOUT = Layout(
+    "T5ForConditionalGeneration",
+    _keys,
+    _written,
+    _table,
+    _EMBEDDINGS,
+    {"all": ["shared.weight"], "inputs": ["shared.weight", "lm_head.weight"]},
+)
 
 
 def _layers(model: ModelConfig) -> list[Tensor]:

@@ -1,0 +1,408 @@
+"""Transformers (github.com/huggingface/transformers): a folder in the form of a published family.
+
+The folder holds `config.json`, `generation_config.json`, `model.safetensors` and a tokenizer, for
+`AutoModelForSeq2SeqLM` and `AutoTokenizer`. `families/` has the layouts; a model fits one
+if what its `config.json` describes is the same model. These differences are put into the weights:
+
+* Sinusoids whose sines and cosines alternate, where the family has them in two halves: the features
+  are reordered.
+* Scales of the scores, and of the embeddings where the projection to logits allows it.
+* Biases that the model does not have are zeros.
+
+Ids are renumbered to the family's. Models that were imported get the files and the ids that they
+came with. Others get Marian's tokenizer files in every family, since these number the pieces of
+a SentencePiece model freely.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+import numpy as np
+from etils import epath
+
+from transformer_jax.config import Config
+from transformer_jax.data.mapped_tokenizer import Vocabulary
+from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.errors import UserError
+from transformer_jax.interop.exporters.base import (
+    NO_EFFECT,
+    Exporter,
+    TrainedModel,
+    without_adapter,
+)
+from transformer_jax.interop.exporters.safetensors import WEIGHTS
+from transformer_jax.interop.families.language_tokens import is_language
+from transformer_jax.interop.families.registry import LAYOUTS
+from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.vocabularies import Arrangement, arrange, piece_ids
+from transformer_jax.models.api import Params, abstract_params, logical_axes
+from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_context
+from transformer_jax.models.lora import NoAdapter
+from transformer_jax.models.paths import by_path, from_paths
+from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.variants import ManyOf, mark_of, to_text
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+#: Options that say how a model is computed or trained, not what.
+_NO_EFFECT = NO_EFFECT | {"dtype", "matmul_dtype", "param_dtype"}
+
+
+@dataclass(frozen=True)
+class HuggingFace(Exporter):
+    """A folder for Transformers."""
+
+    family: Literal["auto", "marian", "m2m_100", "t5"] = "auto"  #: auto: the one that fits
+
+    def check(self, config: Config) -> None:
+        self._fitting(config.model)
+
+    def write(self, model: TrainedModel, folder: epath.Path) -> None:
+        model = without_adapter(model)
+        config = model.config.model
+        family, theirs = self._fitting(config)
+        layout = LAYOUTS[family]
+        vocabularies = _vocabularies(family, config, model.tokenizers)
+        source, target = vocabularies
+        tensors = layout.embeddings(config.tie_embeddings, source.arrangement, target.arrangement)
+        table = layout.table(theirs, tensors, target.arrangement)
+        _save(table.to_tensors(_converted(config, theirs, model.params)), folder)
+        names = {
+            "model_type": family,
+            "architectures": [layout.architecture],
+            "is_encoder_decoder": True,
+            "vocab_size": source.size,
+        }
+        if config.tie_embeddings == "decoder":
+            names["decoder_vocab_size"] = target.size
+        ids = _special_ids(config, target)
+        _write_json(folder / "config.json", names | layout.keys(config) | ids)
+        _write_json(folder / "generation_config.json", ids | _generation(model, target))
+        _write_tokenizer(family, model, vocabularies, folder)
+
+    def _fitting(self, config: ModelConfig) -> tuple[str, ModelConfig]:
+        """(the family, the model in its terms).
+
+        Raises:
+            UserError: the model fits none; names the options.
+        """
+        config = replace(config, adapter=NoAdapter())
+        families = LAYOUTS if self.family == "auto" else [self.family]
+        theirs = {family: _in_family(config, family) for family in families}
+        differences = {
+            family: list(_differences(config, _settled(config, model), model, "model"))
+            for family, model in theirs.items()
+        }
+        nearest = min(differences, key=lambda family: len(differences[family]))
+        if found := differences[nearest]:
+            ours = " ".join(f"{key}={value}" for key, value, _ in found)
+            needed = " ".join(f"{key}={value}" for key, _, value in found)
+            raise UserError(
+                f"{ours}: Transformers cannot express it; its nearest family is {nearest}, which "
+                f"needs a model trained with {needed}; the formats safetensors and stablehlo take "
+                "every model"
+            )
+        return nearest, theirs[nearest]
+
+
+def _in_family(config: ModelConfig, family: str) -> ModelConfig:
+    """The most similar model that a `config.json` of the family describes."""
+    layout = LAYOUTS[family]
+    return layout.model(
+        Settings("config.json", layout.keys(config)),
+        source_vocab_size=config.source_vocab_size,
+        target_vocab_size=config.target_vocab_size,
+        start_id=config.start_id,
+        unused_ids=config.unused_ids,
+        tie_embeddings=(
+            config.tie_embeddings
+            if config.tie_embeddings in layout.ties
+            else next(iter(layout.ties))
+        ),
+    )
+
+
+def _settled(ours: ModelConfig, theirs: ModelConfig) -> ModelConfig:
+    """`ours` with what `_converted` puts into the weights as it is in `theirs`."""
+
+    def attention(mine: Any, other: Any) -> Any:
+        if type(mine) is not type(other):
+            return mine
+        return replace(
+            mine, score_scale=other.score_scale, use_bias=mine.use_bias or other.use_bias
+        )
+
+    def stack(side: str) -> Any:
+        mine, other = getattr(ours, side), getattr(theirs, side)
+        mixers = tuple(
+            dict.fromkeys(attention(mixer, other.mixers[0]) for mixer in layer_mixers(mine))
+        )
+        position = other.position if _is_reordered(ours, theirs) else mine.position
+        return replace(mine, mixers=mixers, position=position)
+
+    def biased(mine: Any, other: Any) -> Any:
+        if type(mine) is not type(other) or not hasattr(mine, "use_bias"):
+            return mine
+        return replace(mine, use_bias=mine.use_bias or other.use_bias)
+
+    embedding, logits = _scales(ours, theirs)
+    widths = [mixer_context(config, causal=False).head_dim for config in (ours, theirs)]
+    return replace(
+        ours,
+        encoder=stack("encoder"),
+        decoder=stack("decoder"),
+        cross=attention(ours.cross, theirs.cross),
+        norm=biased(ours.norm, theirs.norm),
+        feed_forward=biased(ours.feed_forward, theirs.feed_forward),
+        output_bias=ours.output_bias or theirs.output_bias,
+        head_dim=theirs.head_dim if widths[0] == widths[1] else ours.head_dim,
+        embedding_scale=theirs.embedding_scale if embedding else ours.embedding_scale,
+        logit_scale=theirs.logit_scale if logits else ours.logit_scale,
+    )
+
+
+def _is_reordered(ours: ModelConfig, theirs: ModelConfig) -> bool:
+    """Whether the positions are the same, but for the order of the features."""
+    halves = Sinusoidal(form="halves")
+    return all(
+        mine.position == replace(halves, form="interleaved") and other.position == halves
+        for mine, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder))
+    ) and (ours.d_model % 2 == 0)
+
+
+def _scales(ours: ModelConfig, theirs: ModelConfig) -> tuple[float | None, float | None]:
+    """What the embeddings, and a projection of their own, are to be multiplied by.
+
+    None where that cannot be: a table that is also the projection has one factor for both.
+    """
+    mine, other = (config.embedding_scale or config.d_model**0.5 for config in (ours, theirs))
+    embedding, logits = mine / other, ours.logit_scale / theirs.logit_scale
+    if ours.tie_embeddings in ("all", "decoder") and not math.isclose(embedding, logits):
+        return None, None
+    return embedding, logits
+
+
+def _differences(
+    original: Any, ours: Any, theirs: Any, place: str
+) -> Iterator[tuple[str, str, str]]:
+    """(key, our value as it was written, theirs) of the options in which two configs differ."""
+    hints = get_type_hints(type(ours), include_extras=True)
+    for field in dataclasses.fields(ours):
+        key, name = f"{place}.{field.name}", field.name
+        written, mine, other = (getattr(config, name) for config in (original, ours, theirs))
+        mark = mark_of(hints[name])
+        if mark is not None:
+            family = mark.family
+            many = isinstance(mark, ManyOf)
+            parts = [x if many else (x,) for x in (written, mine, other)]
+            pairs = list(zip(*parts[1:], strict=False))
+            if len(parts[1]) != len(parts[2]) or not all(_same(*pair) for pair in pairs):
+                texts = [",".join(to_text(x, family) for x in part) for part in parts]
+                yield key, texts[0], texts[2]
+        elif dataclasses.is_dataclass(mine):
+            yield from _differences(written, mine, other, key)
+        elif name not in _NO_EFFECT and mine != other:
+            yield key, str(written), str(other)
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Whether two variants give the same outputs."""
+    return type(ours) is type(theirs) and all(
+        getattr(ours, field.name) == getattr(theirs, field.name)
+        for field in dataclasses.fields(ours)
+        if field.name not in _NO_EFFECT
+    )
+
+
+def _converted(ours: ModelConfig, theirs: ModelConfig, params: Params) -> Params:
+    """The parameters of `theirs` that give the outputs of `ours`, in float32."""
+    flat = {path: np.asarray(leaf, np.float32) for path, leaf in by_path(params).items()}
+    axes = by_path(logical_axes(ours))
+    if _is_reordered(ours, theirs):
+        order_D = np.r_[0 : ours.d_model : 2, 1 : ours.d_model : 2]
+        for path in flat:
+            for axis, name in enumerate(axes[path]):
+                if name == "embed":
+                    flat[path] = np.take(flat[path], order_D, axis)
+    embedding, logits = _scales(ours, theirs)
+    assert embedding and logits
+    factors = {"source_embedding/table": embedding, "target_embedding/table": embedding}
+    factors["projection/kernel"] = logits
+    for part, factor in _query_factors(ours, theirs).items():
+        factors |= {f"{part}/kernel": factor, f"{part}/bias": factor}
+    for path, factor in factors.items():
+        if path in flat and factor != 1:
+            flat[path] = flat[path] * np.float32(factor)
+    shapes = {path: leaf.shape for path, leaf in by_path(abstract_params(theirs)).items()}
+    missing = shapes.keys() - flat.keys()
+    assert flat.keys() <= shapes.keys() and all(path.endswith("/bias") for path in missing)
+    return from_paths({path: flat.get(path, np.zeros(shapes[path])) for path in shapes})
+
+
+def _query_factors(ours: ModelConfig, theirs: ModelConfig) -> dict[str, float]:
+    """What the queries of each attention are to be multiplied by."""
+    head_dim = mixer_context(ours, causal=False).head_dim
+
+    def factor(mine: Any, other: Any) -> float:
+        default = head_dim**-0.5
+        return (mine.score_scale or default) / (other.score_scale or default)
+
+    factors = {}
+    for side in ("encoder", "decoder"):
+        mine, other = getattr(ours, side), getattr(theirs, side)
+        for i, mixer in enumerate(layer_mixers(mine)):
+            block = f"{side}/blocks_{i}"
+            factors[f"{block}/mixer/heads/query"] = factor(mixer, other.mixers[0])
+            factors[f"{block}/cross/heads/query"] = factor(ours.cross, theirs.cross)
+    return factors
+
+
+class _Vocabulary(NamedTuple):
+    """The pieces of one side."""
+
+    arrangement: Arrangement
+    pieces: list[str]  #: by our id
+    ids: dict[str, int]  #: the family's, by piece
+
+    @property
+    def size(self) -> int:
+        return int((self.arrangement.order >= 0).sum())
+
+    def theirs(self, ours: int) -> int | None:
+        """The family's id for one of ours; None for a BOS that it does not have."""
+        found = int(self.arrangement.order[ours])
+        return found if found >= 0 else None
+
+
+def _vocabularies(
+    family: str, config: ModelConfig, tokenizers: Tokenizers
+) -> tuple[_Vocabulary, _Vocabulary]:
+    """Both sides in the numbering of a family: of Marian, M2M100 or T5."""
+    sides = tokenizers.source, tokenizers.target
+    sizes = [side.vocab_size for side in sides]
+    # A row that is never read and never predicted; the family has none.
+    no_bos = config.start_id != BOS_ID and BOS_ID in config.unused_ids and family != "m2m_100"
+    special: dict[str, int | None]
+    if family == "m2m_100":
+        special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
+    elif family == "marian":
+        # One id for the padding of both sides.
+        special = {"eos": 0, "unk": 1, "bos": None if no_bos else 2, "pad": min(sizes) - 1 - no_bos}
+    elif no_bos:
+        special = {"pad": 0, "eos": 1, "unk": 2, "bos": None}
+    else:
+        special = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
+    found = []
+    for side, size in zip(sides, sizes, strict=True):
+        arrangement = arrange(size - no_bos, **special, origin="the vocabulary")  # type: ignore[arg-type]
+        pieces = side.pieces(range(size))
+        found.append(_Vocabulary(arrangement, pieces, piece_ids(arrangement, pieces)))
+    return found[0], found[1]
+
+
+def _special_ids(config: ModelConfig, target: _Vocabulary) -> dict[str, Any]:
+    return {
+        "pad_token_id": target.theirs(PAD_ID),
+        "bos_token_id": target.theirs(BOS_ID),
+        "eos_token_id": target.theirs(EOS_ID),
+        "decoder_start_token_id": target.theirs(config.start_id),
+        "forced_eos_token_id": None,
+    }
+
+
+def _generation(model: TrainedModel, target: _Vocabulary) -> dict[str, Any]:
+    """The search: what our searches never predict, and beams where both have them."""
+    config = model.config.model
+    unused = [target.theirs(i) for i in config.unused_ids]
+    named = set(target.ids.values())
+    never = [target.theirs(PAD_ID), target.theirs(BOS_ID), *unused]
+    search: dict[str, Any] = {
+        "suppress_tokens": sorted({i for i in never if i is not None}),
+        "max_length": config.max_length,
+    }
+    if config.unused_ids:
+        search["renormalize_logits"] = True  # without them, as ours are
+    if bad_words := [[i] for i in unused if i in named]:
+        search["bad_words_ids"] = bad_words
+    if model.tokenizers.target.prefix:
+        search["forced_bos_token_id"] = target.theirs(model.tokenizers.target.prefix[0])
+    method = model.config.decode.method
+    if isinstance(method, Beam):
+        search["num_beams"] = method.beam_size
+        if method.length_penalty_form == "power":
+            search["length_penalty"] = method.length_penalty
+    return search
+
+
+def _write_tokenizer(
+    family: str,
+    model: TrainedModel,
+    vocabularies: tuple[_Vocabulary, _Vocabulary],
+    folder: epath.Path,
+) -> None:
+    """The files of the family's tokenizer, or of Marian's."""
+    tokenizers, (source, target) = model.tokenizers, vocabularies
+    special = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
+    tokens: dict[str, Any] = {name: source.pieces[i] for name, i in special.items()}
+    data = model.config.data
+    files = {
+        "spiece.model": tokenizers.source.sentencepiece_model,
+        "source.spm": tokenizers.source.sentencepiece_model,
+        "target.spm": tokenizers.target.sentencepiece_model,
+        "sentencepiece.bpe.model": tokenizers.source.sentencepiece_model,
+    }
+    kind, written = "MarianTokenizer", ["source.spm", "target.spm"]
+    settings: dict[str, Any] = {}
+    vocabulary = getattr(tokenizers.source, "vocabulary", Vocabulary(()))
+    tags = {source.pieces[i]: int(source.arrangement.order[i]) for i in vocabulary.tags}
+    if vocabulary.hidden and family == "t5":
+        kind, written = "T5Tokenizer", ["spiece.model"]
+        settings = {"extra_ids": len(vocabulary.hidden)}
+    elif tags and family == "m2m_100":
+        written = ["sentencepiece.bpe.model"]
+        settings = {"src_lang": data.source_language, "tgt_lang": data.target_language}
+        if all(is_language(tag) for tag in tags):
+            kind = "NllbTokenizer"
+            tokens |= {"bos_token": source.pieces[BOS_ID], "additional_special_tokens": list(tags)}
+            added = {source.pieces[i]: source.theirs(i) for i in vocabulary.hidden}
+            settings["added_tokens_decoder"] = {
+                str(i): {"content": piece, "special": True} for piece, i in added.items()
+            }
+        else:
+            kind = "M2M100Tokenizer"
+            ids = {piece: i for piece, i in source.ids.items() if piece not in tags}
+            _write_json(folder / "vocab.json", ids)
+            settings["language_codes"] = "m2m100" if len(tags) > 8 else "wmt21"
+    elif tags or vocabulary.prefix:
+        raise UserError(
+            f"tokenizer: Transformers has no tokenizer for {family} with these language tokens"
+        )
+    else:
+        separate = source.ids != target.ids
+        _write_json(folder / "vocab.json", source.ids)
+        if separate:
+            _write_json(folder / "target_vocab.json", target.ids)
+        settings = {
+            "separate_vocabs": separate,
+            "source_lang": data.source_language,
+            "target_lang": data.target_language,
+        }
+    for name in written:
+        (folder / name).write_bytes(files[name])
+    settings |= {"tokenizer_class": kind, "model_max_length": model.config.model.max_length}
+    _write_json(folder / "special_tokens_map.json", tokens)
+    _write_json(folder / "tokenizer_config.json", settings | tokens)
+
+
+def _save(tensors: dict[str, np.ndarray], folder: epath.Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
+
+
+def _write_json(path: epath.Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
