@@ -408,6 +408,8 @@ document.addEventListener("pointerdown", (event) => {
   }
 });
 
+window.addEventListener("resize", () => closeMenu());
+
 // ---- settings
 
 const nameOf = (code) =>
