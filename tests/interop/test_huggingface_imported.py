@@ -1,5 +1,7 @@
 """Published models go through: imported, exported in their own form, and run by Transformers."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from tests.interop import exporter_suite as suite
 from tests.interop.published import CASES, SOURCES, TARGETS
 from tests.interop.runtimes import InTransformers
 from tests.oracles import need
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.interop.export import export
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.import_model import import_model
@@ -15,8 +18,21 @@ from transformer_jax.interop.import_model import import_model
 need("torch")
 need("transformers")
 
+#: Both libraries stop here.
+LIMIT = 40
 
-@pytest.fixture(params=[name for name in CASES if not name.startswith("mbart")])
+
+#: One case of each tokenizer; the others take a minute.
+QUICK = ("marian", "nllb", "t5")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in CASES
+        if not name.startswith("mbart")
+    ]
+)
 def imported(request, tmp_path):
     """(case, the original tokenizer, the run, what imports a folder)."""
     case = CASES[request.param]
@@ -36,8 +52,7 @@ def test_equal_outputs_and_the_same_ids(imported, tmp_path):
     model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
     theirs = InTransformers(tmp_path / "out", model)
     print(suite.check_log_probs(model, theirs))
-    sources = suite.sentences(2, model.tokenizers.source.vocab_size)
-    assert theirs.greedy(sources) == suite.Ours(model).greedy(sources)
+    check_texts(run, case.tag, theirs)
     for text in SOURCES:
         ids = tokenizer(case.tag + text).input_ids
         assert theirs.tokenizer(case.tag + text).input_ids == ids
@@ -53,3 +68,33 @@ def test_equal_outputs_and_the_same_ids(imported, tmp_path):
     export(second, "huggingface", tmp_path / "out2", checkpoint="latest")
     files = [{p.name: p.read_bytes() for p in (tmp_path / o).iterdir()} for o in ("out", "out2")]
     assert files[0] == files[1]
+
+
+def check_texts(run, tag, theirs):
+    """The folder alone translates texts as our translator does."""
+    decoded = run.translator("latest").n_best(
+        [tag + text for text in SOURCES],
+        1,
+        method=Greedy(),
+        max_length_factor=0,
+        max_length_offset=LIMIT,
+    )
+    for text, (ours,) in zip(SOURCES, decoded, strict=True):
+        inputs = theirs.tokenizer(tag + text, return_tensors="pt")
+        found = theirs.model.generate(**inputs, num_beams=1, max_new_tokens=LIMIT)[0, 1:]
+        tokens = theirs.orders[1][list(ours.tokens)].tolist()
+        assert found.tolist()[: LIMIT - 1] == tokens[: LIMIT - 1]
+
+
+def test_a_padding_id_without_a_piece(tmp_path):
+    """As in folders whose vocab.json holds Marian's own pieces alone."""
+    CASES["marian"].build(tmp_path)
+    ids = json.loads((tmp_path / "vocab.json").read_text())
+    pad = ids.pop("<pad>")
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    run = import_model(tmp_path, tmp_path / "run")
+    export(run, "huggingface", tmp_path / "out", checkpoint="latest")
+    model = TrainedModel(run.config, run.params("latest"), run.tokenizers())
+    theirs = InTransformers(tmp_path / "out", model)
+    assert theirs.tokenizer.pad_token_id == theirs.model.config.pad_token_id == pad
+    suite.check_log_probs(model, theirs)

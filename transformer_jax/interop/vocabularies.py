@@ -9,7 +9,7 @@ from transformer_jax.data.mapped_tokenizer import Vocabulary
 from transformer_jax.errors import UserError
 
 #: How the name of a row without a piece begins.
-_UNUSED = "<unused:"
+UNUSED = "<unused:"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def vocabulary(
         tags, hidden, prefix, marked_tags: as in `Vocabulary`, but pieces.
     """
     names = {i: piece for piece, i in ids.items()}
-    pieces = [names.get(i, f"{_UNUSED}{i}>") for i in arrangement.order.tolist()]
+    pieces = [names.get(i, f"{UNUSED}{i}>") for i in arrangement.order.tolist()]
     if arrangement.order[1] < 0:
         pieces[1] = "<s>" if "<s>" not in ids else "<start>"
     place = {piece: i for i, piece in enumerate(pieces)}
@@ -86,7 +86,7 @@ def piece_ids(arrangement: Arrangement, pieces: Sequence[str]) -> dict[str, int]
         pieces: by our id.
     """
     pairs = zip(arrangement.order.tolist(), pieces, strict=True)
-    return {piece: i for i, piece in sorted(pairs) if i >= 0 and not piece.startswith(_UNUSED)}
+    return {piece: i for i, piece in sorted(pairs) if i >= 0 and not piece.startswith(UNUSED)}
 
 
 def unused(

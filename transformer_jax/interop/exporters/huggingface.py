@@ -39,7 +39,7 @@ from transformer_jax.interop.exporters.safetensors import WEIGHTS
 from transformer_jax.interop.families.language_tokens import is_language
 from transformer_jax.interop.families.registry import LAYOUTS
 from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.vocabularies import Arrangement, arrange, piece_ids
+from transformer_jax.interop.vocabularies import UNUSED, Arrangement, arrange, piece_ids
 from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_context
 from transformer_jax.models.lora import NoAdapter
@@ -300,6 +300,8 @@ def _vocabularies(
     for side, size in zip(sides, sizes, strict=True):
         arrangement = arrange(size - no_bos, **special, origin="the vocabulary")  # type: ignore[arg-type]
         pieces = side.pieces(range(size))
+        if pieces[PAD_ID].startswith(UNUSED):  # a padding id without a piece
+            pieces[PAD_ID] = "<pad>"
         found.append(_Vocabulary(arrangement, pieces, piece_ids(arrangement, pieces)))
     return found[0], found[1]
 
@@ -359,7 +361,7 @@ def _write_tokenizer(
     settings: dict[str, Any] = {}
     vocabulary = getattr(tokenizers.source, "vocabulary", Vocabulary(()))
     tags = {source.pieces[i]: int(source.arrangement.order[i]) for i in vocabulary.tags}
-    if vocabulary.hidden and family == "t5":
+    if family == "t5" and vocabulary.pieces and not (tags or vocabulary.marked_tags):
         kind, written = "T5Tokenizer", ["spiece.model"]
         settings = {"extra_ids": len(vocabulary.hidden)}
     elif tags and family == "m2m_100":
