@@ -73,7 +73,7 @@ def test_schedules_that_end_at_zero(cls):
         ({"schedule.warmup_steps": "-1"}, "must be greater than or equal to 0"),
         ({"optimizer": "adam(weight_decay=0.1)"}, "adam has no option 'weight_decay'"),
         ({"optimizer": "sgd(b1=0.5)"}, "sgd has no option 'b1'; its options are momentum"),
-        ({"optimizer": "adamw", "optimizer.b2": "1"}, "adamw(b2='1'): must be less than 1"),
+        ({"optimizer": "adamw", "optimizer.b2": "1"}, "adamw(b2=1): must be less than 1"),
         ({"clip_norm": "inf"}, "clip_norm=inf: must be a finite number"),
     ],
 )

@@ -34,7 +34,7 @@ def sinusoids(positions_L: jax.Array, features: int, form: Form = "interleaved")
     if form != "interleaved":
         return jnp.concatenate([jnp.sin(angles_LR), jnp.cos(angles_LR)], axis=-1)
     pairs_LR2 = jnp.stack([jnp.sin(angles_LR), jnp.cos(angles_LR)], axis=-1)
-    return pairs_LR2.reshape(len(positions_L), -1)[:, :features]
+    return pairs_LR2.reshape(positions_L.shape[0], -1)[:, :features]
 
 
 @dataclass(frozen=True)
