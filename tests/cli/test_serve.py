@@ -103,7 +103,7 @@ def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
     ("flag", "words"),
     [
         ("--port=70000", "--port=70000"),
-        ("--host=256.1.1.1", "--host=256.1.1.1"),
+        ("--host=256.1.1.1", "host=256.1.1.1"),
         ("--api_keys=/nowhere", "--api_keys=/nowhere: No such file"),
         (f"--api_keys={os.devnull}", "no key"),
         ("--queue=0", "--queue=0: must be at least 1"),
@@ -121,4 +121,4 @@ def test_an_address_in_use_is_named(trained):  # noqa: F811
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
         line = is_refused(trained, "serve", f"--workdir={trained}", f"--port={port}")
-    assert f"--port={port}: Address already in use" in line
+    assert f"port={port}: Address already in use" in line

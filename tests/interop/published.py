@@ -323,9 +323,12 @@ def t5(
     feed_forward: str = "relu",
     tied: bool = True,
     names: tuple[str, ...] = ("shared.weight",),
+    symbols: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
     transformers, torch = need("transformers"), need("torch")
-    spm = sentencepiece_model("unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    spm = sentencepiece_model(
+        "unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, user_defined_symbols=symbols
+    )
     (path / "spiece.model").write_bytes(spm)
     write_json(path / "tokenizer_config.json", {"extra_ids": 4})
     tokenizer = transformers.T5Tokenizer.from_pretrained(path, extra_ids=4)
@@ -393,7 +396,9 @@ def first_token(language: str) -> Callable[[Any], int]:
 
 CASES = {
     "marian": case("marian"),
-    "marian, two vocabularies": case("marian", separate=True),
+    "marian, two vocabularies": case(
+        "marian", separate=True, tags=(">>deu<<", ">>fra<<"), tag=">>deu<< "
+    ),
     "marian, many targets": case(
         "marian", tags=(">>deu<<", ">>fra<<"), tag=">>fra<< ", activation="relu"
     ),
@@ -407,6 +412,11 @@ CASES = {
     "t5": case("t5"),
     "t5 1.1": case("mt5", kind="MT5", feed_forward="gated-gelu", tied=False),
     "madlad": case(
-        "t5", feed_forward="gated-gelu", tied=False, names=("decoder.embed_tokens.weight",)
+        "t5",
+        feed_forward="gated-gelu",
+        tied=False,
+        names=("decoder.embed_tokens.weight",),
+        symbols=("<2de>", "<2fr>"),
+        tag="<2de> ",
     ),
 }

@@ -57,7 +57,7 @@ def test_a_language_that_is_not_known_is_refused(folder, tmp_path):
     settings = json.loads((copy / "tokenizer_config.json").read_text())
     settings.pop("src_lang", None)
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match="--source_language: needed by this model; one of"):
+    with pytest.raises(UserError, match="source_language: needed by this model; one of"):
         import_model(copy, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

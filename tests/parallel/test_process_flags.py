@@ -8,10 +8,10 @@ from transformer_jax.cli.main import main
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--distributed"], "--coordinator_address"),
+        (["--distributed"], "no cluster was detected, so give coordinator_address"),
         (["--coordinator_address=nowhere", "--num_processes=2", "--process_id=0"], "HOST:PORT"),
         (["--coordinator_address=localhost:1", "--num_processes=2", "--process_id=2"], "0 to 1"),
-        (["--num_processes=0", "--process_id=0"], "--num_processes=0"),
+        (["--num_processes=0", "--process_id=0"], "num_processes=0: expected at least 1"),
         (["--process_id=many"], "--process_id"),
     ],
 )

@@ -12,6 +12,8 @@ from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
 from transformer_jax.variants import OneOf
 
+Int32 = Annotated[PositiveInt, Field(lt=2**31)]  # all that SentencePiece reads
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -40,8 +42,8 @@ class DataConfig:
 
     def _unknown(self, key: str) -> NoReturn:
         raise UserError(
-            f"data.{key} is not set, and the source does not tell it: name the language, as in "
-            f"--config.data.{key}=en"
+            f"data.{key} is not set, and the source does not tell it: name the language, such as "
+            f"data.{key}=en"
         )
 
 
@@ -50,7 +52,7 @@ class TokenizerConfig:
     """SentencePiece: trained on the training text, or a given model."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: PositiveInt | None = None  #: none = 8000, or as many as a given model has
+    vocab_size: Int32 | None = None  #: none = 8000, or as many as a given model has
     joint: bool = True  #: one model for both languages (allows three-way tied embeddings)
     byte_fallback: bool = True
     character_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -48,16 +48,16 @@ def start(
         UserError: an argument is missing and not detected, or the others do not respond.
     """
     given = {
-        "--coordinator_address": coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"),
-        "--num_processes": num_processes,
-        "--process_id": process_id,
+        "coordinator_address": coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"),
+        "num_processes": num_processes,
+        "process_id": process_id,
     }
     if coordinator_address and ":" not in coordinator_address:
-        raise UserError(f"--coordinator_address={coordinator_address}: expected HOST:PORT")
+        raise UserError(f"coordinator_address={coordinator_address}: expected HOST:PORT")
     if num_processes is not None and num_processes < 1:
-        raise UserError(f"--num_processes={num_processes}: expected at least 1")
+        raise UserError(f"num_processes={num_processes}: expected at least 1")
     if num_processes is not None and not 0 <= (process_id or 0) < num_processes:
-        raise UserError(f"--process_id={process_id}: expected 0 to {num_processes - 1}")
+        raise UserError(f"process_id={process_id}: expected 0 to {num_processes - 1}")
     explicit = all(value is not None for value in given.values())
     try:
         jax.distributed.initialize(

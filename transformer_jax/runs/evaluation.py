@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from transformer_jax.config import to_dict
 from transformer_jax.data.terminology import Terminology
-from transformer_jax.data.text import read_pairs
+from transformer_jax.data.text import has_split, read_pairs
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import decoding_mesh
@@ -201,6 +201,10 @@ def _read_set(run: Run, pairs: Pairs, name: str | None) -> tuple[list[str], list
     """(sources, references, the set's name)."""
     if isinstance(pairs, str) and pairs not in ("test", "validation"):
         raise UserError(f"{pairs}: use test, validation or a list of pairs")
+    if isinstance(pairs, str) and not has_split(run.config.data, pairs):
+        raise UserError(
+            f"no {pairs} set in the config of this run: give sentences and their references instead"
+        )
     name = name or (pairs if isinstance(pairs, str) else "pairs")
     rows = list(read_pairs(run.config.data, pairs) if isinstance(pairs, str) else pairs)
     if not rows:

@@ -158,7 +158,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UserError(f"--host={host} --port={port}: {why}") from error
+        raise UserError(f"host={host}, port={port}: {why}") from error
 
 
 def make_server(app: Starlette) -> uvicorn.Server:

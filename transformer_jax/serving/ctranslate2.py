@@ -38,8 +38,8 @@ class CTranslate2Engine:
         method = decode.method
         if not isinstance(method, Beam) or method.length_penalty_form != "power":
             raise UserError(
-                f"--engine={format}: its search is beam(length_penalty_form=power); say "
-                "--method='beam(length_penalty_form=power)'"
+                f"engine={format}: its search is beam(length_penalty_form=power); say "
+                "method='beam(length_penalty_form=power)'"
             )
         only = DecodeConfig(
             method=Beam(method.beam_size, method.length_penalty, method.length_penalty_form),
@@ -50,11 +50,11 @@ class CTranslate2Engine:
         )
         if decode != only:
             raise UserError(
-                f"--engine={format}: of the settings of decoding it takes beam_size, "
+                f"engine={format}: of the settings of decoding it takes beam_size, "
                 "length_penalty, batch_size and the limits on length; leave out the others"
             )
         if isinstance(run, EnsembleRun):
-            raise UserError(f"--engine={format}: it runs one model, not several of one direction")
+            raise UserError(f"engine={format}: it runs one model, not several of one direction")
         self.source, self.target = languages_of(run)
         self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size
         self._decode, self._method = decode, method

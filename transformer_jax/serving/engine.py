@@ -120,9 +120,7 @@ def languages_of(run: Run) -> tuple[str, str]:
     """
     data = run.config.data
     if not (data.source_language and data.target_language):
-        raise UserError(
-            f"--workdir={run.path}: data.source_language or data.target_language is empty"
-        )
+        raise UserError(f"{run.path}: data.source_language or data.target_language is not set")
     return data.source_language, data.target_language
 
 
@@ -141,7 +139,7 @@ def open_engine(kind: str, run: Run, checkpoint: str, **decoding: Any) -> Engine
     if kind == "jax":
         return JaxEngine(run.translator(checkpoint, **decoding), *languages_of(run))
     if kind.partition("(")[0] != "ctranslate2":
-        raise UserError(f"--engine={kind}: use jax or ctranslate2")
+        raise UserError(f"engine={kind}: use jax or ctranslate2")
     from transformer_jax.serving.ctranslate2 import CTranslate2Engine
 
     return CTranslate2Engine(run, kind, checkpoint, replace(run.config.decode, **decoding))

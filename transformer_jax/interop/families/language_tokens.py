@@ -94,7 +94,7 @@ def with_language_tokens(
         if code not in tags:
             what = f"{code!r} is not a language of the model" if code else "needed by this model"
             raise UserError(
-                f"--{side}_language: {what}; one of {', '.join(sorted(tags)[:6])} ... "
+                f"{side}_language: {what}; one of {', '.join(sorted(tags)[:6])} ... "
                 f"({len(tags)} languages)"
             )
     if max(ids.values()) >= size:
