@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 from tests.pages import blocks, commands
-from transformer_jax.plan.devices import GENERATIONS
+from transformer_jax.plan.gpu import NODES
+from transformer_jax.plan.tpu import GENERATIONS
 
 #: How many sides a slice of each generation has; those of two sides are powers of two up to 16.
 NUM_SIDES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
@@ -22,9 +23,12 @@ TOPOLOGIES = {
 
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
-def test_it_is_a_slice(topology: str) -> None:
+def test_it_exists(topology: str) -> None:
     assert tuple(NUM_SIDES) == GENERATIONS
     generation, _, text = topology.partition(":")
+    if generation in NODES:
+        assert re.fullmatch(r"[1-8](x\d+)?", text)
+        return
     sides = [int(side) for side in text.split("x")]
     assert len(sides) == NUM_SIDES[generation]
     if len(sides) == 2:

@@ -1,6 +1,7 @@
 """Plans of a tiny recipe for the devices of this machine, their text, and the command."""
 
 import dataclasses
+import importlib.util
 import os
 import subprocess
 import sys
@@ -19,11 +20,13 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.optimizers.schedules import RsqrtSchedule
 from transformer_jax.parallel.mesh import MeshConfig
-from transformer_jax.plan.devices import GIB, Device, Target, this_machine, tpu_slice
+from transformer_jax.plan.devices import GIB, Device, Target
+from transformer_jax.plan.gpu import gpu_node
 from transformer_jax.plan.planner import largest_rows, make_plan
 from transformer_jax.plan.programs import Compiler, bytes_per_device, refusal, resolved
 from transformer_jax.plan.step_time import StepTime
 from transformer_jax.plan.text import as_text
+from transformer_jax.plan.topologies import described, this_machine
 
 ROOT = Path(__file__).parents[2]
 STACK = StackConfig(num_layers=1)
@@ -64,14 +67,14 @@ def test_a_plan_for_this_machine(made):
 
 def test_adapters_save_the_optimizers_memory_and_are_merged_for_decoding(made):
     config = override(CONFIG, {"model.adapter": "lora(rank=1)"})
-    target = Target(jax.devices()[:1], (), None)
+    target = Target(jax.devices()[:1])
     compilers = [Compiler(each, target) for each in (CONFIG, config)]
     plain, adapted = (bytes_per_device(compiler.state) for compiler in compilers)
     assert plain == made.state_bytes
     more = bytes_per_device(compilers[1].state.params) - bytes_per_device(compilers[0].state.params)
     assert adapted < 3 * more + made.param_bytes + 64
     decodings = [compiler.decode(CONFIG.decode, 16) for compiler in compilers]
-    assert decodings[0].accessed == decodings[1].accessed
+    assert decodings[0].bytes == decodings[1].bytes
 
 
 def test_a_given_tokenizer_determines_the_vocabulary_size(tmp_path):
@@ -94,14 +97,14 @@ def test_the_text_for_an_unknown_device(made):
 def test_the_largest_batch_is_found_by_compiling(made):
     """On a made-up device with 1.5 times the memory that the recipe's batch needs."""
     device = Device("made up", int(1.5 * made.train.bytes), 1e12, 1e11)
-    compiler = Compiler(CONFIG, Target(jax.devices()[:1], (1, 1), device))
+    compiler = Compiler(CONFIG, Target(jax.devices()[:1], device, device.memory))
     rows = largest_rows(compiler, made.train, 16)
     assert 16 < rows < 48
     assert not compiler.train_step(2 * rows, 16).fits
 
 
 def test_settings_that_cannot_work_are_refused():
-    here = Target(jax.devices()[:1], (), None)
+    here = Target(jax.devices()[:1])
     with pytest.raises(UserError, match="--plan_length=64.*max_length=32"):
         make_plan(CONFIG, here, length=64)
     small = dataclasses.replace(CONFIG, batch=BatchConfig(tokens=8, max_length=16))
@@ -114,7 +117,7 @@ def test_settings_that_cannot_work_are_refused():
 def on_tpus(plan, count=1, **changes):
     """The plan with other values, for this many made-up devices of 16 GiB."""
     device = Device("made up", 16 * GIB, flops=400e12, bandwidth=1e12)
-    target = Target(jax.devices()[:1] * count, (1, count), device)
+    target = Target(jax.devices()[:1] * count, device, device.memory)
     return dataclasses.replace(plan, target=target, **changes)
 
 
@@ -155,6 +158,10 @@ def test_time_and_utilisation(made):
     plan = with_config(plan, "train", steps=7200)
     assert plan.utilisation == pytest.approx(0.5)
     text = as_text(plan)
+    assert "launches" not in text
+    gpu = dataclasses.replace(time, kernels=1234, computing_by_compiler=0.45)
+    of_gpu = as_text(dataclasses.replace(plan, time=gpu))
+    assert "launches of 1,234 kernels" in of_gpu and "450.00 ms computing" in of_gpu
     assert "500.00 ms a step" in text and "50.0 % of the peak" in text
     assert "1,024 tokens a second" in text
     assert "7,200 steps, 3.686e+06 tokens (padding counted), 1.00 hours" in text
@@ -163,10 +170,36 @@ def test_time_and_utilisation(made):
     assert rows["mixers"] == ["200.00", "ms", "50.00", "ms", "50.00", "ms", "75.0", "%"]
 
 
-@pytest.mark.parametrize("name", ["v5e", "v5e:", "v3:2x2", "v5e:2xa", "v5e:0x4", "2x4"])
-def test_wrong_names_of_slices_are_refused(name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v5e",
+        "v5e:",
+        "v3:2x2",
+        "v5e:2xa",
+        "v5e:0x4",
+        "2x4",
+        "h100",
+        "h100:0",
+        "h100:9",
+        "h100:8x",
+        "h100:8x0",
+        "h100:x2",
+        "l4:1",
+    ],
+)
+def test_wrong_names_are_refused(name):
     with pytest.raises(UserError, match=f"--plan_topology={name}: expected"):
-        tpu_slice(name)
+        described(name)
+
+
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)),
+    reason="the compiler is installed",
+)
+def test_without_the_compiler_a_plan_for_gpus_says_what_to_install():
+    with pytest.raises(UserError, match="--plan_topology=h100:8 needs .* jax-cuda13-plugin"):
+        gpu_node("h100:8")
 
 
 def test_a_refused_program_does_not_fit_whatever_its_size(made):
@@ -218,11 +251,11 @@ def test_messages_of_the_tpus_compiler(message, expected):
 
 
 def test_a_refused_program_has_the_numbers_of_the_compilers_message(made):
-    compiler = Compiler(CONFIG, Target(jax.devices()[:1], (), None))
+    compiler = Compiler(CONFIG, Target(jax.devices()[:1]))
     state = bytes_per_device(compiler.state)
 
     class Refused:
-        def compile(self):
+        def compile(self, compiler_options):
             raise jax.errors.JaxRuntimeError(
                 "the total memory required for HLO temporaries (2.0G) exceeds available HBM (1.0G)"
             )

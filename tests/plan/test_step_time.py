@@ -8,15 +8,10 @@ from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.plan.devices import Device, Target
+from transformer_jax.plan.gpu import NETWORK, NODES, send_rate
 from transformer_jax.plan.hlo import parse
-from transformer_jax.plan.step_time import (
-    PARTS,
-    REST,
-    computing_by_part,
-    estimate,
-    link_bandwidth,
-    roofline,
-)
+from transformer_jax.plan.step_time import PARTS, REST, computing_by_part, estimate
+from transformer_jax.plan.tpu import link_bandwidth
 
 #: 1 GHz and links of 1 GB/s: a cycle takes a nanosecond, and so does a byte.
 DEVICE = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11, clock=1e9, link=1e9)
@@ -24,7 +19,11 @@ DEVICE = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11, clock=1e9, link=
 
 def slice_of(count: int, *bounds: int, device: Device = DEVICE) -> Target:
     """A slice of `count` devices; the same JAX device stands for all of them."""
-    return Target(jax.devices()[:1] * count, bounds, device)
+    return Target(
+        jax.devices()[:1] * count,
+        device,
+        send_rate=lambda group: link_bandwidth(device, bounds, group, count),
+    )
 
 
 def named(path, cycles):
@@ -81,7 +80,7 @@ ENTRY %main (w: f32[8,8]) -> f32[8,8] {{
 
 
 def test_every_instruction_belongs_to_a_part_and_a_kind():
-    assert computing_by_part(parse(STEP), clock=1.0) == {
+    assert computing_by_part(parse(STEP), lambda one: float(one.cycles or 0)) == {
         "mixers": {"products": 100, "copies": 30, "other": 0},
         "loss": {"products": 50, "copies": 0, "other": 0},  # a loop of five iterations
         "cross-attention": {"products": 20, "copies": 0, "other": 0},
@@ -98,10 +97,8 @@ def test_the_parts_add_up_to_the_computing_time():
     )
 
 
-def test_without_a_clock_there_is_no_estimate():
-    unknown = Device("made up", 1 << 30, flops=1e12, bandwidth=1e11)
-    assert estimate(parse(STEP), slice_of(1, device=unknown)) is None
-    assert estimate(parse(STEP), Target(jax.devices()[:1], (), None)) is None
+def test_there_is_no_estimate_for_an_unknown_device():
+    assert estimate(parse(STEP), Target(jax.devices()[:1])) is None
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -163,12 +160,9 @@ def test_a_started_collective_runs_beside_the_computation(beside, waiting):
     assert time.seconds * 1e9 == pytest.approx(beside + waiting)
 
 
-def test_without_estimates_of_the_compiler_there_is_only_a_roofline():
+def test_without_cycles_there_is_no_estimate_for_a_tpu():
     module, _ = instructions("%c = f32[2]{0} fusion(%x), calls=%f")
     assert estimate(module, slice_of(8, 2, 4)) is None
-    # The device has 1e12 FLOPs a second and 1e11 bytes a second.
-    assert roofline(DEVICE, flops=2e12, accessed=1e11).seconds == 2.0
-    assert roofline(DEVICE, flops=2e12, accessed=3e11).seconds == 3.0
 
 
 @pytest.mark.parametrize(
@@ -183,4 +177,11 @@ def test_without_estimates_of_the_compiler_there_is_only_a_roofline():
     ],
 )
 def test_links_of_a_group(group, devices, bounds, links):
-    assert link_bandwidth(slice_of(devices, *bounds), group) == links * DEVICE.link
+    assert link_bandwidth(DEVICE, bounds, group, devices) == links * DEVICE.link
+
+
+def test_a_group_of_gpus_sends_over_nvlink_or_the_adapters_of_its_nodes():
+    device = NODES["h100"].device
+    assert send_rate(device, 8, 8) == send_rate(device, 8, 2) == device.link
+    assert send_rate(device, 8, 16) == 8 * NETWORK < device.link
+    assert send_rate(device, 1, 2) == NETWORK

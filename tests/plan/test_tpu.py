@@ -6,51 +6,23 @@ the plans run in another interpreter: TPU_PYTHON=.venv-tpu/bin/python (default: 
 
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from tests.plan import described
+from tests.plan.described import ONE_LAYER, mixer_keys, skip_without
 
-ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("TPU_PYTHON", sys.executable)
-ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def libtpu():
-    code = "import importlib.util as u, sys; sys.exit(u.find_spec('libtpu') is None)"
-    if subprocess.run([PYTHON, "-c", code], check=False).returncode:
-        pytest.skip(
-            f"no libtpu in {PYTHON}: pip install libtpu, and set TPU_PYTHON to its interpreter"
-        )
+    skip_without("libtpu", PYTHON, "pip install libtpu, and set TPU_PYTHON to its interpreter")
 
 
-def run_plan(recipe, topology, *more):
-    """Runs `train.py --plan` without a search for the largest batch."""
-    flags = [f"--config=configs/{recipe}.py", "--plan", f"--plan_topology={topology}"]
-    return subprocess.run(
-        [PYTHON, "train.py", *flags, "--plan_no_search", *more],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=7200,
-        check=False,
-    )
-
-
-def plan(recipe, topology, *more):
-    """The text of a plan that fits."""
-    done = run_plan(recipe, topology, *more)
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert not done.stderr, done.stderr[-2000:]  # no warnings of libtpu or of a cache
-    return done.stdout
-
-
-ONE_LAYER = ("--config.model.encoder.num_layers=1", "--config.model.decoder.num_layers=1")
+run_plan, plan = partial(described.run_plan, PYTHON), partial(described.plan, PYTHON)
 
 
 # A plan compiles the training step and both searches, and ends with status 3 if one does not fit.
@@ -89,15 +61,6 @@ def test_a_batch_that_is_too_large_is_refused_with_advice():
     assert done.returncode == 3, done.stdout + done.stderr[-2000:]
     assert "DOES NOT FIT" in done.stdout
     assert "--config.model.remat=true" in done.stdout
-
-
-def mixer_keys():
-    """Every mixer in each role it supports, as overrides of the base recipe with one layer."""
-    for name, cls in MIXERS.items():
-        roles = [role for role in ("encoder", "decoder") if role not in cls.refuses]
-        yield pytest.param([f"--config.model.{role}.mixers={name}" for role in roles], id=name)
-    for name in CROSS_MIXERS:
-        yield pytest.param([f"--config.model.cross={name}"], id=f"cross-{name}")
 
 
 @pytest.mark.slow

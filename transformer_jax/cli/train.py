@@ -14,8 +14,9 @@ Ctrl-C and SIGTERM save and stop. For several processes, run the same command in
 --coordinator_address=HOST:PORT --num_processes=N --process_id=I.
 
 With --plan nothing is trained, read or written. The training step and the decoding are compiled
-for this machine, or for a TPU slice that need not exist here (--plan_topology=v5e:2x4); their
-memory and time are printed. The exit status is 3 if they do not fit.
+for this machine, or for devices that need not exist here (a TPU slice: --plan_topology=v5e:2x4;
+GPUs: --plan_topology=h100:8); their memory and time are printed. The exit status is 3 if they do
+not fit.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
     add("--workdir", metavar="DIR", help="the run folder")
     add("--no_progress", action="store_true", help="no progress bars")
     add("--plan", action="store_true", help="only print the memory and time of training")
-    add("--plan_topology", metavar="SLICE", help="of a TPU slice, such as v5e:4x4; needs libtpu")
+    add("--plan_topology", metavar="NAME", help="of a TPU slice (v5e:4x4) or of GPUs (h100:8)")
     add("--plan_length", type=int, metavar="L", help="of sentences of L pieces (batch.max_length)")
     add("--plan_no_search", action="store_true", help="do not search for the largest batch")
     add_process_arguments(parser)
@@ -91,13 +92,13 @@ def _config(args: argparse.Namespace) -> Config:
 
 
 def _print_plan(config: Config, args: argparse.Namespace) -> int:
-    from transformer_jax.plan.devices import this_machine, tpu_slice
     from transformer_jax.plan.planner import make_plan
     from transformer_jax.plan.text import as_text
+    from transformer_jax.plan.topologies import described, this_machine
 
     if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
-    target = tpu_slice(args.plan_topology) if args.plan_topology else this_machine()
+    target = described(args.plan_topology) if args.plan_topology else this_machine()
     plan = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
     print(as_text(plan))
     return 0 if plan.fits else DOES_NOT_FIT

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 #: Bytes of an element; 4-bit types are stored two to a byte, and rounded up here.
 _BYTES = {"c128": 16}
@@ -35,32 +36,57 @@ _ARRAY = re.compile(r"\b([a-z]+\d+[a-z0-9]*|pred)\[([\d,]*)\]")
 _OPERAND = re.compile(r"%([\w.~-]+)")
 _CALLED = re.compile(rf"\b(?:calls|body|to_apply)={_NAME}")
 _CONDITION = re.compile(rf"\bcondition={_NAME}")
+_BRANCHES = re.compile(r"\b(?:true_computation|false_computation)=%?([\w.~-]+)")
+_BRANCH_LIST = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+_TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
+class Array(NamedTuple):
+    """An array's dtype, as HLO writes it, and sizes."""
+
+    dtype: str
+    sizes: tuple[int, ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return _BYTES.get(self.dtype, 1)
+
+    @property
+    def bytes(self) -> int:
+        """Of all elements."""
+        return math.prod(self.sizes) * self.itemsize
+
+
 @dataclass(frozen=True)
 class Instruction:
-    """One line of a computation: `name = type opcode(arguments)attributes`."""
+    """One line of a computation: `name = type opcode(arguments)attributes`.
+
+    Attributes:
+        inputs: the arrays of each operand.
+    """
 
     name: str
     type: str
     opcode: str
     arguments: str
     attributes: str
+    inputs: tuple[tuple["Array", ...], ...] = ()
 
     @property
-    def arrays(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """(dtype, sizes) of each array of the result."""
+    def arrays(self) -> tuple["Array", ...]:
+        """The arrays of the result."""
         return tuple(
-            (dtype, tuple(int(size) for size in sizes.split(",") if size))
+            Array(dtype, tuple(int(size) for size in sizes.split(",") if size))
             for dtype, sizes in _ARRAY.findall(self.type)
         )
 
     @property
     def array_bytes(self) -> tuple[int, ...]:
         """Bytes of each array of the result."""
-        return tuple(math.prod(sizes) * _BYTES.get(dtype, 1) for dtype, sizes in self.arrays)
+        return tuple(array.bytes for array in self.arrays)
 
     @property
     def operands(self) -> list[str]:
@@ -72,6 +98,18 @@ class Instruction:
         """The computation that a fusion, call, loop or asynchronous start runs."""
         match = _CALLED.search(self.attributes)
         return match[1] if match else None
+
+    @property
+    def branches(self) -> list[str]:
+        """The computations of a `conditional`, of which one runs."""
+        match = _BRANCH_LIST.search(self.attributes)
+        return _OPERAND.findall(match[1]) if match else _BRANCHES.findall(self.attributes)
+
+    @property
+    def target(self) -> str:
+        """What a custom call calls; "" for any other instruction."""
+        match = _TARGET.search(self.attributes)
+        return match[1] if match else ""
 
     @property
     def cycles(self) -> int | None:
@@ -86,6 +124,19 @@ class Module:
 
     computations: dict[str, list[Instruction]]
     entry: str
+
+    def entered(self, instruction: Instruction) -> tuple[str | None, int]:
+        """(computation, times) that a loop, call or condition runs; (None, 0) for another.
+
+        Of a condition's branches the one with the most instructions counts.
+        """
+        if instruction.opcode in ("while", "call") and instruction.called:
+            return instruction.called, self.trip_count(instruction)
+        if instruction.opcode == "conditional" and instruction.branches:
+            return max(
+                instruction.branches, key=lambda name: len(self.computations.get(name, []))
+            ), 1
+        return None, 0
 
     def trip_count(self, loop: Instruction) -> int:
         """How often the body of a `while` runs; 1 if that is not known, and for a call.
@@ -110,7 +161,9 @@ def parse(text: str) -> Module:
         ValueError: it has no ENTRY computation.
     """
     computations: dict[str, list[Instruction]] = {}
-    entry, instructions = None, None
+    entry: str | None = None
+    instructions: list[Instruction] | None = None
+    results: dict[str, tuple[Array, ...]] = {}
     for raw in text.splitlines():
         line = raw.strip()
         if line.startswith("}"):
@@ -120,9 +173,13 @@ def parse(text: str) -> Module:
                 end = _closing(line, match.end() - 1)
                 name, result, opcode = match.groups()
                 arguments, attributes = line[match.end() : end], line[end + 1 :]
-                instructions.append(Instruction(name, result, opcode, arguments, attributes))
+                read = Instruction(name, result, opcode, arguments, attributes)
+                inputs = tuple(results.get(operand, ()) for operand in read.operands)
+                instructions.append(replace(read, inputs=inputs))
+                results[name] = read.arrays
         elif (match := _HEADER.fullmatch(line)) and "HloModule" not in line:
-            instructions = computations[match[2]] = []
+            computations[match[2]] = instructions = []
+            results = {}
             entry = match[2] if match[1] else entry
     if entry is None:
         raise ValueError("no ENTRY computation: this is not the text of an HLO module")
@@ -142,11 +199,12 @@ def _closing(line: str, start: int) -> int:
 def walk(
     module: Module, computation: str | None = None, times: int = 1
 ) -> Iterator[tuple[Instruction, int]]:
-    """Every instruction that runs, and how often; enters loops and calls, but not fusions."""
+    """Every instruction that runs, and how often; enters what `entered` names, but not fusions."""
     for instruction in module.computations.get(computation or module.entry, []):
         yield instruction, times
-        if instruction.opcode in ("while", "call") and instruction.called:
-            yield from walk(module, instruction.called, times * module.trip_count(instruction))
+        inside, count = module.entered(instruction)
+        if inside:
+            yield from walk(module, inside, times * count)
 
 
 @dataclass(frozen=True)

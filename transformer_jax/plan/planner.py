@@ -11,7 +11,7 @@ from transformer_jax.plan.devices import Target
 from transformer_jax.plan.flops import train_step_flops
 from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
-from transformer_jax.plan.step_time import StepTime, estimate, roofline
+from transformer_jax.plan.step_time import StepTime, estimate
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,6 @@ def make_plan(
     num_devices = len(target.devices)
     flops = train_step_flops(config.model, step.rows, length)
     module = parse(step.text) if step.text else None
-    time = estimate(module, target) if module else None
-    if module and not time and target.device:
-        time = roofline(target.device, flops / num_devices, step.accessed)
     alone = compiler.state_on(decoding_mesh(config.mesh, target.process_devices))
     split = compiler.state_on(make_mesh(MeshConfig(data=1, fsdp=-1), target.devices))
     return Plan(
@@ -116,7 +113,7 @@ def make_plan(
         fsdp_state_bytes=bytes_per_device(split),
         flops=flops,
         collectives=by_kind(module, num_devices) if module else {},
-        time=time,
+        time=estimate(module, target) if module else None,
         largest_rows=largest_rows(compiler, step, length) if largest_batch else None,
     )
 

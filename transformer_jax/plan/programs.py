@@ -41,7 +41,6 @@ class Program:
         bytes: on each device while it runs: arguments, results, temporaries and code.
         text: the compiled HLO; None if it was refused.
         fits: whether the compiler accepted it and the device has the memory.
-        accessed: bytes that one run reads and writes on a device, loop bodies counted once.
         limit: bytes that the compiler allows, if it refused the program and named them. (On v5e
             it is 15.75 of the 16 GiB.)
     """
@@ -50,7 +49,6 @@ class Program:
     bytes: int
     text: str | None
     fits: bool
-    accessed: float = 0.0
     limit: int | None = None
 
 
@@ -142,7 +140,7 @@ class Compiler:
 
     def _compile(self, lowered: Any, rows: int, arguments: int) -> Program:
         try:
-            compiled = lowered.compile()
+            compiled = lowered.compile(compiler_options=dict(self.target.options))
         except jax.errors.JaxRuntimeError as error:
             refused = refusal(str(error), arguments)
             if refused is None:
@@ -157,9 +155,7 @@ class Compiler:
             + memory.temp_size_in_bytes
             + memory.generated_code_size_in_bytes
         )
-        costs = compiled.cost_analysis() or {}
-        accessed = float(costs.get("bytes accessed", 0.0))
-        return Program(rows, total, compiled.as_text(), self._has_memory(total), accessed)
+        return Program(rows, total, compiled.as_text(), self._has_memory(total))
 
 
 def bytes_per_device(tree: Any) -> int:

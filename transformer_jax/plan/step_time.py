@@ -1,21 +1,29 @@
-"""The time of a compiled step by the compiler's own estimates, and the parts of the model it is in.
+"""The time of a compiled step, and the parts of the model it is in.
 
-A TPU's compiler writes an estimate in cycles for every fusion. The instructions are in the order
-in which they run, so the estimates are added in that order. The compiler gives none for
-collectives: their time is the bytes that each device sends, divided by the bandwidth of the links
-of its group (`link_bandwidth`). A synchronous collective stops the computation. One that is split
-into a start and a done runs beside the computation, one at a time, and only the done waits.
+A TPU's compiler writes an estimate in cycles for every fusion. For a GPU the time of each kernel is
+a roofline (`roofline`). The instructions are in the order in which they run, so their times are
+added in that order. The time of a collective is the bytes that each device sends, divided by the
+bandwidth of the links of its group (`Target.send_rate`). A synchronous collective stops the
+computation. One that is split into a start and a done runs beside the computation, one at a time,
+and only the done waits.
 
-Not counted: the latency of a message, the host, the input, and copies between HBM and on-chip
-memory that the compiler starts early in order to hide them.
+Not counted: the latency of a message or of a kernel's launch, the host, the input, and on a TPU
+copies between HBM and on-chip memory that the compiler starts early in order to hide them.
 """
 
 import re
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from transformer_jax.plan.devices import Device, Target
 from transformer_jax.plan.hlo import Instruction, Module, collectives_of, walk
+from transformer_jax.plan.roofline import (
+    compiler_seconds,
+    is_library_call,
+    kernel_seconds,
+    runs_a_kernel,
+)
 
 #: Patterns for an operation's `op_name`, the path of the Flax modules that it is in. The first
 #: that matches counts, so a normalisation inside a mixer belongs to the mixer. A fusion has the
@@ -35,6 +43,7 @@ KINDS = ("products", "copies", "other")
 
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _PRODUCTS = {"dot", "convolution"}  # the TPU's compiler writes products as convolutions
+_LAYOUT_ONLY = {"copy", "transpose", "bitcast", "reshape", "parameter", "tuple"}
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,11 @@ class StepTime:
         computing: the part of `seconds` that is computation.
         waiting: the part of `seconds` that waits for collectives.
         hidden: seconds of collectives that run beside the computation.
-        parts: `computing` by part of the model and kind of work; {} if unknown.
+        parts: `computing` by part of the model and kind of work.
         source: where `computing` comes from.
+        kernels: how many the GPU runs; None on a TPU.
+        computing_by_compiler: `computing` with the compiler's own estimates of the kernels for
+            which it gives one; None if it gives none, or if `computing` is that already.
     """
 
     seconds: float
@@ -56,78 +68,81 @@ class StepTime:
     hidden: float = 0.0
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
     source: str = "the compiler's estimates"
+    kernels: int | None = None
+    computing_by_compiler: float | None = None
+
+
+#: An instruction -> seconds of computing.
+Seconds = Callable[[Instruction], float]
 
 
 def estimate(module: Module, target: Target) -> StepTime | None:
-    """The step's time; None if the device or the compiler's estimates are unknown (not a TPU)."""
-    if target.device is None or not target.device.clock:
+    """The step's time; None if the device is unknown or its compiler gave no estimates."""
+    device = target.device
+    if device is None:
         return None
-    step = _Simulation(module, target, target.device.clock)
+    seconds = _seconds(module, device)
+    step = _Simulation(module, target, seconds)
     step.run(module.entry)
     if not step.computing:
         return None
     hidden = max(step.communicating - step.waiting, 0.0)  # rounding can leave less
-    parts = computing_by_part(module, target.device.clock)
-    return StepTime(step.now, step.computing, step.waiting, hidden, parts)
+    parts = computing_by_part(module, seconds)
+    time = StepTime(step.now, step.computing, step.waiting, hidden, parts)
+    if device.clock:
+        return time
+    return replace(
+        time,
+        source="a roofline of each kernel",
+        kernels=sum(times for one, times in walk(module) if runs_a_kernel(one)),
+        computing_by_compiler=_by_compiler(module, seconds),
+    )
 
 
-def roofline(device: Device, flops: float, accessed: float) -> StepTime:
-    """A lower bound of a step's time: its FLOPs at the peak, or its bytes at full bandwidth.
-
-    For devices whose compiler gives no estimates (the roofline model, Williams et al. 2009).
-    Collectives are left out, since the links between the devices are unknown.
-
-    Args:
-        device: the kind of device.
-        flops: of the step on one device.
-        accessed: bytes that the compiled step reads and writes there, loop bodies counted once.
-    """
-    seconds = max(flops / device.flops, accessed / device.bandwidth)
-    return StepTime(seconds, seconds, source="a roofline, so at least")
+def _seconds(module: Module, device: Device) -> Seconds:
+    if clock := device.clock:
+        return lambda instruction: (instruction.cycles or 0) / clock
+    return cache(lambda instruction: kernel_seconds(module, instruction, device))
 
 
-def computing_by_part(module: Module, clock: float) -> dict[str, dict[str, float]]:
+def _by_compiler(module: Module, seconds: Seconds) -> float | None:
+    kernels = [(one, times) for one, times in walk(module) if runs_a_kernel(one)]
+    given = {one: compiler_seconds(one) for one, _ in kernels}
+    if all(estimate is None for estimate in given.values()):
+        return None
+    return sum(
+        times * (seconds(one) if (own := given[one]) is None else own) for one, times in kernels
+    )
+
+
+def computing_by_part(module: Module, seconds: Seconds) -> dict[str, dict[str, float]]:
     """Part of the model -> kind of work -> seconds, without collectives; the longest part first."""
-    cycles: dict[str, Counter[str]] = {}
+    parts: dict[str, dict[str, float]] = {}
     for instruction, times in walk(module):
-        if instruction.cycles:
+        if time := seconds(instruction):
             match = _OP_NAME.search(instruction.attributes)
             path = match[1] if match else ""
             part = next((part for part, pattern in PARTS.items() if pattern.search(path)), REST)
-            kinds = cycles.setdefault(part, Counter())
-            kinds[_kind(module, instruction)] += instruction.cycles * times
-    return {
-        part: {kind: kinds[kind] / clock for kind in KINDS}
-        for part, kinds in sorted(cycles.items(), key=lambda item: -item[1].total())
-    }
+            kinds = parts.setdefault(part, dict.fromkeys(KINDS, 0.0))
+            kinds[_kind(module, instruction)] += time * times
+    return dict(sorted(parts.items(), key=lambda item: -sum(item[1].values())))
 
 
 def _kind(module: Module, instruction: Instruction) -> str:
-    if instruction.opcode in ("copy", "transpose"):
-        return "copies"
     inside = module.computations.get(instruction.called or "", [])
-    opcodes = {instruction.opcode, *(i.opcode for i in inside)}
-    return "products" if opcodes & _PRODUCTS else "other"
-
-
-def link_bandwidth(target: Target, group: int) -> float:
-    """Bytes a second that each device can send to a group of its neighbours; 0 if unknown.
-
-    A group of all devices uses one link for each side of the slice. It uses two for a side of 16
-    or more, which is a ring in a v5e or v6e slice; on a shorter side the devices at the ends have
-    one neighbour. A smaller group is assumed to be along one side.
-    """
-    if target.device is None or target.device.link is None:
-        return 0.0
-    links = [2 if side >= 16 else 1 for side in target.bounds if side > 1] or [1]
-    return target.device.link * (sum(links) if group == len(target.devices) else min(links))
+    opcodes = {one.opcode for one in inside} if instruction.opcode == "fusion" else set()
+    if instruction.opcode in _LAYOUT_ONLY or (opcodes and opcodes <= _LAYOUT_ONLY):
+        return "copies"
+    if is_library_call(instruction) or (opcodes | {instruction.opcode}) & _PRODUCTS:
+        return "products"
+    return "other"
 
 
 class _Simulation:
     """Goes through the instructions in order and adds up their times, in seconds."""
 
-    def __init__(self, module: Module, target: Target, clock: float) -> None:
-        self._module, self._target, self._clock = module, target, clock
+    def __init__(self, module: Module, target: Target, seconds: Seconds) -> None:
+        self._module, self._target, self._seconds = module, target, seconds
         self.now = 0.0
         self.computing = 0.0
         self.waiting = 0.0
@@ -138,9 +153,10 @@ class _Simulation:
     def run(self, computation: str) -> None:
         """Runs a computation once, with the loops and calls in it."""
         for instruction in self._module.computations.get(computation, []):
-            if instruction.opcode in ("while", "call") and instruction.called:
-                for _ in range(self._module.trip_count(instruction)):
-                    self.run(instruction.called)
+            inside, count = self._module.entered(instruction)
+            if inside:
+                for _ in range(count):
+                    self.run(inside)
             elif seconds := self._sending(instruction):
                 self._links_free = max(self._links_free, self.now) + seconds
                 self._arrivals[instruction.name] = self._links_free
@@ -150,16 +166,18 @@ class _Simulation:
             elif instruction.opcode.endswith("-done"):
                 for operand in instruction.operands:
                     self._wait(operand)
-            seconds = (instruction.cycles or 0) / self._clock
+            seconds = self._seconds(instruction)
             self.computing += seconds
             self.now += seconds
 
     def _sending(self, instruction: Instruction) -> float:
-        devices = len(self._target.devices)
+        devices, rate = len(self._target.devices), self._target.send_rate
+        if rate is None:
+            return 0.0
         return sum(
             one.sent / bandwidth
             for one in collectives_of(self._module, instruction, devices)
-            if (bandwidth := link_bandwidth(self._target, one.group))
+            if (bandwidth := rate(one.group))
         )
 
     def _wait(self, name: str) -> None:

@@ -70,11 +70,22 @@ def _time_rows(plan: Plan) -> list[Row]:
             f"{_ms(time.waiting)} waiting for collectives; {_ms(time.hidden)} of collectives "
             "hidden",
         ),
+        *_kernel_rows(time),
         ("  utilisation", f"{100 * (plan.utilisation or 0):.1f} % of the peak (model FLOPs)"),
         ("  speed", f"{plan.tokens / time.seconds:,.0f} tokens a second"),
         ("the recipe", f"{recipe}, {time.seconds * steps / 3600:.2f} hours"),
         *_computing_rows(time),
     ]
+
+
+def _kernel_rows(time: StepTime) -> list[Row]:
+    rows = []
+    if time.computing_by_compiler is not None:
+        computing = _ms(time.computing_by_compiler)
+        rows.append(("  by XLA's estimates", f"{computing} computing, where it gives them"))
+    if time.kernels is not None:
+        rows.append(("  not counted", f"launches of {time.kernels:,} kernels; see docs/scale.md"))
+    return rows
 
 
 def _computing_rows(time: StepTime) -> list[Row]:

@@ -1,0 +1,51 @@
+"""Plans for devices that are not here, in an interpreter whose environment has their compiler."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+ONE_LAYER = ("--config.model.encoder.num_layers=1", "--config.model.decoder.num_layers=1")
+
+
+def skip_without(module, python, advice):
+    """Skips the test if the interpreter does not find a module."""
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+    if subprocess.run([python, "-c", code], check=False).returncode:
+        pytest.skip(f"no {module} in {python}: {advice}")
+
+
+def run_plan(python, recipe, topology, *more):
+    """Runs `train.py --plan` without a search for the largest batch."""
+    flags = [f"--config=configs/{recipe}.py", "--plan", f"--plan_topology={topology}"]
+    return subprocess.run(
+        [python, "train.py", *flags, "--plan_no_search", *more],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=7200,
+        check=False,
+    )
+
+
+def plan(python, recipe, topology, *more):
+    """The text of a plan that fits."""
+    done = run_plan(python, recipe, topology, *more)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert not done.stderr, done.stderr[-2000:]  # no warnings of the compiler or of a cache
+    return done.stdout
+
+
+def mixer_keys():
+    """Every mixer in each role it supports, as overrides of a recipe."""
+    for name, cls in MIXERS.items():
+        roles = [role for role in ("encoder", "decoder") if role not in cls.refuses]
+        yield pytest.param([f"--config.model.{role}.mixers={name}" for role in roles], id=name)
+    for name in CROSS_MIXERS:
+        yield pytest.param([f"--config.model.cross={name}"], id=f"cross-{name}")

@@ -1,0 +1,77 @@
+"""The WMT recipes, compiled by XLA's CUDA compiler for GPUs that are only described.
+
+Each takes minutes on two cores. The compiler is installed in an environment of its own
+(docs/scale.md): GPU_PYTHON=.venv-gpu/bin/python (default: this one).
+"""
+
+import os
+import re
+import sys
+from functools import partial
+
+import pytest
+
+from tests.plan import described
+from tests.plan.described import ONE_LAYER, mixer_keys, skip_without
+
+PYTHON = os.environ.get("GPU_PYTHON", sys.executable)
+
+#: What JAX's allocator takes of an H100.
+MEMORY = "iB of 59.33 GiB a device"
+
+run_plan, plan = partial(described.run_plan, PYTHON), partial(described.plan, PYTHON)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler():
+    skip_without(
+        "jax_cuda13_plugin", PYTHON, "see docs/scale.md, and set GPU_PYTHON to its interpreter"
+    )
+
+
+def utilisation(text):
+    return float(re.search(r"utilisation\s+([\d.]+) %", text)[1])
+
+
+# A plan compiles the training step and both searches, and ends with status 3 if one does not fit.
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["wmt14_en_de_base", "wmt14_en_de_big"])
+def test_the_recipe_compiles_and_fits(recipe):
+    text = plan(recipe, "h100:1")
+    assert text.count(MEMORY) == 4 and "DOES NOT FIT" not in text
+    assert "by XLA's estimates" in text and "launches of" in text
+    assert 10 < utilisation(text) < 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "devices"),
+    [
+        ("a100:4", "4 x NVIDIA A100 in a node"),
+        ("h200:8", "8 x NVIDIA H200 in a node"),
+        ("b200:2", "2 x NVIDIA B200 in a node"),
+        ("h100:8x2", "16 x NVIDIA H100 in 2 nodes of 8"),
+    ],
+)
+def test_plans_for_other_gpus_and_nodes(topology, devices):
+    text = plan("quickstart", topology, *ONE_LAYER)
+    assert f"plan for {devices}; mesh data" in text
+    assert "all-reduce" in text
+    assert ("by XLA's estimates" in text) == (topology != "a100:4")
+    assert 0 < utilisation(text) < 80
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_too_large_is_refused_with_advice():
+    tokens = "--config.batch.tokens=4000000"
+    done = run_plan("wmt14_en_de_base", "h100:1", *ONE_LAYER, tokens)
+    assert done.returncode == 3, done.stdout + done.stderr[-2000:]
+    assert "DOES NOT FIT" in done.stdout
+    assert "--config.model.remat=true" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", mixer_keys())
+def test_every_mixer_compiles_and_fits(keys):
+    text = plan("wmt14_en_de_base", "h100:1", *ONE_LAYER, *keys)
+    assert text.count(MEMORY) == 4 and "DOES NOT FIT" not in text

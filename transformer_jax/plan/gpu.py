@@ -1,0 +1,146 @@
+"""NVIDIA GPUs that XLA's CUDA compiler describes: no GPU and no driver are needed."""
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_jax.errors import UserError
+from transformer_jax.plan.devices import Device, Target
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, and what XLA's compiler asks about it.
+
+    Attributes:
+        device: its published numbers.
+        kind: `jax.Device.device_kind`.
+        capability: major number of the compute capability.
+        cores: streaming multiprocessors.
+        lanes: float32 units of each.
+        clock: GHz.
+        shared: bytes of shared memory of a multiprocessor.
+        cache: bytes of level 2 cache.
+    """
+
+    device: Device
+    kind: str
+    capability: int
+    cores: int
+    lanes: int
+    clock: float
+    shared: int
+    cache: int
+
+    @property
+    def target_config(self) -> str:
+        """XLA's `GpuTargetConfigProto` as text."""
+        device = self.device
+        return f"""
+            gpu_device_info {{
+              threads_per_block_limit: 1024 threads_per_warp: 32
+              shared_memory_per_block: 49152 shared_memory_per_core: {self.shared}
+              shared_memory_per_block_optin: {self.shared - 1024}
+              threads_per_core_limit: 2048 core_count: {self.cores} fpus_per_core: {self.lanes}
+              block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+              registers_per_core_limit: 65536 registers_per_block_limit: 65536
+              memory_bandwidth: {device.bandwidth:.0f} l2_cache_size: {self.cache}
+              clock_rate_ghz: {self.clock} device_memory_size: {device.memory}
+              cuda_compute_capability {{ major: {self.capability} }}
+            }}
+            platform_name: "CUDA" device_description_str: "{self.kind}" """
+
+
+#: By what `--plan_topology` begins with. Memory, bandwidth and what the compiler asks: the files in
+#: xla/backends/gpu/target_config/specs of XLA's sources. Dense bfloat16 peaks and NVLink: NVIDIA's
+#: data sheets.
+NODES = {
+    "a100": Gpu(
+        Device("NVIDIA A100", 85_100_068_864, 312e12, 2.03904e12, link=300e9),
+        "NVIDIA A100-SXM4-80GB",
+        *(8, 108, 64, 1.41, 167_936, 41_943_040),
+    ),
+    "h100": Gpu(
+        Device("NVIDIA H100", 84_942_979_072, 989e12, 3.35232e12, link=450e9),
+        "NVIDIA H100 80GB HBM3",
+        *(9, 132, 128, 1.98, 233_472, 52_428_800),
+    ),
+    "h200": Gpu(
+        Device("NVIDIA H200", 151_397_597_184, 989e12, 4.8e12, link=450e9),
+        "NVIDIA H200",
+        *(9, 132, 128, 1.98, 233_472, 52_428_800),
+    ),
+    "b200": Gpu(
+        Device("NVIDIA B200", 191_514_411_008, 2250e12, 7.67232e12, link=900e9),
+        "NVIDIA B200",
+        *(10, 148, 128, 1.965, 233_472, 132_644_864),
+    ),
+}
+
+#: By a part of `jax.Device.device_kind`.
+GPUS = {name.upper(): gpu.device for name, gpu in NODES.items()}
+GPUS["L4"] = Device("NVIDIA L4", 24 * 10**9, 121e12, 0.3e12)
+
+#: Bytes a second of each GPU to other nodes, in one direction: one adapter of 400 Gbit/s.
+NETWORK = 50e9
+
+#: What JAX's allocator takes of a device unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.
+_USABLE = 0.75
+
+
+def gpu_node(topology: str) -> Target:
+    """One node, or equal ones, by name, number of GPUs and of nodes: `h100:8`, `h100:8x2`.
+
+    Raises:
+        UserError: the numbers are wrong, or the compiler is missing or refuses the description.
+    """
+    name, _, text = topology.partition(":")
+    match = re.fullmatch(r"([1-8])(?:x([1-9]\d*))?", text)
+    if match is None:
+        raise UserError(
+            f"--plan_topology={topology}: expected {name}:<GPUs>, from 1 to 8 in a node, or "
+            f"{name}:<GPUs>x<nodes>, such as h100:8 or h100:8x2"
+        )
+    gpu, per_node, num_nodes = NODES[name], int(match[1]), int(match[2] or 1)
+    from jax.experimental import topologies
+
+    try:
+        described = topologies.get_topology_desc(
+            platform="cuda",
+            target_config=gpu.target_config,
+            topology=f"1x{num_nodes}x{per_node}",
+        )
+    except Exception as error:
+        if not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)):
+            raise UserError(
+                f"--plan_topology={topology} needs XLA's CUDA compiler: pip install "
+                "jax-cuda13-plugin, with the version of jax, in an environment of its own"
+            ) from error
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--plan_topology={topology}: the compiler says: {reason}") from error
+    devices: list[Any] = list(described.devices)
+    # Without tuning on the device, Triton's products get the smallest tiles, which no run would
+    # use. Calls of cuBLAS are closer to what it does.
+    options: dict[str, Any] = {"xla_gpu_enable_triton_gemm": False}
+    if gpu.capability >= 9:  # jaxlib 0.10 has no measured rates for older ones, and stops
+        options["xla_gpu_collect_cost_model_stats"] = True
+    return Target(
+        devices,
+        gpu.device,
+        int(_USABLE * gpu.device.memory),
+        "in a node" if num_nodes == 1 else f"in {num_nodes} nodes of {per_node}",
+        lambda group: send_rate(gpu.device, per_node, group),
+        options,
+    )
+
+
+def send_rate(device: Device, per_node: int, group: int) -> float:
+    """Bytes a second that each GPU can send to its group, over NVLink or the adapters of its node.
+
+    A group that is not larger than a node is assumed to be inside one. A ring through several
+    nodes enters and leaves each of them once. NCCL makes as many rings as there are adapters, so
+    that all of them send.
+    """
+    link = device.link or 0.0
+    return link if group <= per_node else min(link, NETWORK * per_node)

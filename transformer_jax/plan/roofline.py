@@ -1,0 +1,190 @@
+"""The time of one GPU kernel by the roofline model, from the text of the compiled program.
+
+    max(FLOPs / (0.8 peak), bytes / bandwidth)          (Williams et al. 2009)
+
+FLOPs are those of matrix products, in cuBLAS, in cuDNN's attention or inside a fusion; the best
+products of cuBLAS reach four fifths of the peak. Bytes are those of a kernel's operands and
+results in device memory. Of an operand of which a fusion reads only slices, the slices count, and
+of a result that it updates in place, the update.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from transformer_jax.plan.devices import Device
+from transformer_jax.plan.hlo import Array, Instruction, Module
+
+#: The part of the peak that large products reach.
+_REACHED = 0.8
+
+#: Instructions that run no kernel, or whose kernels are inside. Collectives take their time from
+#: the links (`step_time`).
+_NO_KERNEL = {
+    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "opt-barrier"),
+    *("while", "call", "conditional", "after-all", "partition-id", "replica-id"),
+    *("async-start", "async-update", "async-done", "copy-done"),
+}
+_COLLECTIVE = re.compile(
+    r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-\w+)(-start|-done)?$"
+)
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_SLICES = ("dynamic-slice", "slice", "gather")
+_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # opcode -> which operand is the update
+_SAME_BYTES = ("bitcast", "reshape")
+
+#: Products in cuDNN's attention, each of the size of Q K^T. The backward pass computes that one
+#: again.
+_ATTENTION_PRODUCTS = {True: 5, False: 2}
+
+
+def runs_a_kernel(instruction: Instruction) -> bool:
+    """Whether the GPU runs a kernel, or a copy, for this instruction alone."""
+    return instruction.opcode not in _NO_KERNEL and not _COLLECTIVE.match(instruction.opcode)
+
+
+def kernel_seconds(module: Module, instruction: Instruction, device: Device) -> float:
+    """The time of an instruction's kernel; 0.0 if it has none of its own."""
+    if not runs_a_kernel(instruction):
+        return 0.0
+    # A peak is that of bfloat16. Operands of half the size are twice as fast, and float32 is
+    # rounded to TF32 at half the speed.
+    operands = instruction.inputs[0] if instruction.inputs else ()
+    itemsize = operands[0].itemsize if operands and is_library_call(instruction) else 2
+    peak = device.flops * 2 / itemsize
+    return max(
+        flops(module, instruction) / (_REACHED * peak),
+        bytes_moved(module, instruction) / device.bandwidth,
+    )
+
+
+def is_library_call(instruction: Instruction) -> bool:
+    """Whether it is a product by cuBLAS or attention by cuDNN."""
+    return instruction.target.startswith(("__cublas", "__cudnn"))
+
+
+def flops(module: Module, instruction: Instruction) -> int:
+    """FLOPs of the matrix products of an instruction, or inside a fusion."""
+    if instruction.opcode == "dot":
+        match = _CONTRACTED.search(instruction.attributes)
+        return _product(instruction, match[1].split(",") if match and match[1] else [])
+    if instruction.target.startswith("__cublas"):
+        return _product(instruction, _find(_backend(instruction), "lhs_contracting_dimensions"))
+    if instruction.target.startswith("__cudnn$fmha"):
+        scores = _find(_find(_backend(instruction), "intermediate_tensor_shape"), "dimensions")
+        width = instruction.inputs[0][0].sizes[-1]
+        products = _ATTENTION_PRODUCTS["Backward" in instruction.target]
+        return products * 2 * width * math.prod(int(size) for size in scores)
+    if instruction.opcode == "fusion":
+        inside = module.computations.get(instruction.called or "", [])
+        return sum(flops(module, one) for one in inside)
+    return 0
+
+
+def bytes_moved(module: Module, instruction: Instruction) -> int:
+    """Bytes that an instruction reads from device memory and writes to it."""
+    if instruction.opcode == "fusion":
+        return _bytes_of_fusion(module.computations.get(instruction.called or "", []))
+    if is_library_call(instruction):  # its last result is a workspace
+        results = instruction.arrays[:-1] or instruction.arrays
+        return _sum(array for arrays in instruction.inputs for array in arrays) + _sum(results)
+    if instruction.opcode in _SLICES:
+        return 2 * _sum(instruction.arrays)
+    if instruction.opcode in _UPDATES:
+        return 2 * _sum(instruction.inputs[_UPDATES[instruction.opcode]])
+    if instruction.opcode == "copy-start":  # its result lists the destination and the source
+        return 2 * _sum(instruction.inputs[0])
+    inputs = _sum(array for arrays in instruction.inputs for array in arrays)
+    return inputs + _sum(instruction.arrays)
+
+
+def _bytes_of_fusion(body: list[Instruction]) -> int:
+    by_name = {one.name: one for one in body}
+
+    def written(name: str) -> int:
+        one = by_name[name]
+        if one.opcode == "tuple":
+            return sum(written(operand) for operand in one.operands)
+        if one.opcode in _SAME_BYTES and one.operands[0] in by_name:
+            return written(one.operands[0])
+        if one.opcode in _UPDATES:
+            return _sum(one.inputs[_UPDATES[one.opcode]])
+        return _sum(one.arrays) if one.opcode != "parameter" else 0
+
+    used = _used(body)
+    parameters = [one for one in body if one.opcode == "parameter"]
+    read = sum(used.get(one.name, 0.0) * _sum(one.arrays) for one in parameters)
+    return round(read) + (written(body[-1].name) if body else 0)
+
+
+def _used(body: list[Instruction]) -> dict[str, float]:
+    """The part, up to 1, of each instruction's result that a fusion's result depends on.
+
+    A fusion computes only these elements, so of an operand it reads no others.
+    """
+    used = {body[-1].name: 1.0} if body else {}
+    for one in reversed(body):
+        for operand in dict.fromkeys(one.operands):
+            part, is_first = used.get(one.name, 0.0), operand == one.operands[0]
+            if is_first and one.opcode in _UPDATES:
+                part = 0.0  # it stays where it is
+            elif is_first and one.opcode in _SLICES:
+                part *= min(1.0, _sum(one.arrays) / max(1, _sum(one.inputs[0])))
+            used[operand] = min(1.0, used.get(operand, 0.0) + part)
+    return used
+
+
+def compiler_seconds(instruction: Instruction) -> float | None:
+    """XLA's own estimate of an instruction, from tables of measured rates; None without one.
+
+    They are asked for with `xla_gpu_collect_cost_model_stats`. Those of fusions assume the full
+    bandwidth. For a product whose types are not in its table, XLA 0.10 multiplies by the cube of
+    the bytes of the result's elements, which is taken back here.
+    """
+    estimates = _find(_backend(instruction), "reification_cost")
+    costs = {one["name"]: one["exec_time_us"] for one in estimates if "exec_time_us" in one}
+    if '"__triton"' in instruction.attributes:  # "sol" is a placeholder there
+        return _seconds(costs.get("indexing-cost-model"))
+    time = _seconds(costs.get("sol"))
+    if time is not None and instruction.target.startswith("__cublas"):
+        operand, result = instruction.inputs[0][0], instruction.arrays[0]
+        if not (operand.dtype == result.dtype and operand.dtype in ("bf16", "f32")):
+            return time / result.itemsize**3
+    return time
+
+
+def _seconds(microseconds: float | None) -> float | None:
+    return None if microseconds is None else 1e-6 * microseconds
+
+
+def _product(instruction: Instruction, contracted: list[str]) -> int:
+    left = instruction.inputs[0][0].sizes if instruction.inputs and instruction.inputs[0] else ()
+    width = math.prod(left[int(axis)] for axis in contracted) if left else 1
+    return 2 * width * math.prod(instruction.arrays[0].sizes)
+
+
+def _backend(instruction: Instruction) -> Any:
+    """The backend_config that XLA writes as JSON; {} without one."""
+    _, _, text = instruction.attributes.partition("backend_config=")
+    return _parsed(text) if text.startswith("{") else {}
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return json.JSONDecoder().raw_decode(text)[0]
+
+
+def _find(tree: Any, name: str) -> Any:
+    """The value of the first key of this name in nested dicts; [] if there is none."""
+    if not isinstance(tree, dict):
+        return []
+    if name in tree:
+        return tree[name]
+    return next((found for value in tree.values() if (found := _find(value, name))), [])
+
+
+def _sum(arrays: Iterable[Array]) -> int:
+    return sum(array.bytes for array in arrays)

@@ -1,0 +1,51 @@
+"""Where a plan's devices come from: this machine, or a description by its compiler."""
+
+from collections.abc import Callable
+
+import jax
+
+from transformer_jax.errors import UserError
+from transformer_jax.plan.devices import Device, Target
+from transformer_jax.plan.gpu import GPUS, NODES, gpu_node
+from transformer_jax.plan.tpu import GENERATIONS, TPUS, tpu_slice
+
+#: What `--plan_topology` says before its colon -> the function that describes the devices.
+TOPOLOGIES: dict[str, Callable[[str], Target]] = {
+    **dict.fromkeys(GENERATIONS, tpu_slice),
+    **dict.fromkeys(NODES, gpu_node),
+}
+
+
+def described(topology: str) -> Target:
+    """Devices that need not exist here, such as `v5e:4x4` or `h100:8`; JAX itself runs on the CPU.
+
+    Raises:
+        UserError: the name is wrong, or the compiler is missing or knows no such devices.
+    """
+    name, _, rest = topology.partition(":")
+    if name not in TOPOLOGIES or not rest:
+        raise UserError(
+            f"--plan_topology={topology}: expected a TPU slice such as v5e:2x4 or GPUs such as "
+            f"h100:8, with a name out of {', '.join(TOPOLOGIES)}"
+        )
+    jax.config.update("jax_platforms", "cpu")
+    # Programs for devices that are not there can be stored but not loaded again.
+    jax.config.update("jax_enable_compilation_cache", False)
+    return TOPOLOGIES[name](topology)
+
+
+def this_machine() -> Target:
+    """The devices that training uses here."""
+    devices = jax.devices()
+    device = _known_device(devices[0].device_kind)
+    stats = devices[0].memory_stats() or {}
+    memory = stats.get("bytes_limit") or (device.memory if device else None)
+    link = device.link if device else None
+    return Target(devices, device, memory, send_rate=None if link is None else lambda _: link)
+
+
+def _known_device(kind: str) -> Device | None:
+    """The entry for a `jax.Device.device_kind`; None for a CPU or another GPU."""
+    if kind in TPUS:
+        return TPUS[kind]
+    return next((device for name, device in GPUS.items() if name in kind), None)
