@@ -3,9 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from transformer_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_jax.cli.output_file import OutputFile
 
 T = TypeVar("T")
 
@@ -29,16 +32,20 @@ def stdin_lines() -> Iterator[str]:
             ) from None
 
 
-def answer(
-    items: Iterator[T], chunk_size: int, reply: Callable[[list[T], int], tuple[list[str], int]]
-) -> None:
+#: (a chunk of inputs, number of inputs before it) -> (lines, how many of the inputs were longer
+#: than the limit and cut).
+Reply = Callable[[list[T], int], tuple[list[str], int]]
+
+
+def answer(items: Iterator[T], chunk_size: int, reply: Reply[T]) -> None:
     """Writes the reply to each chunk of items to standard output, as UTF-8, and flushes.
+
+    Standard error tells the number of cut items at the end.
 
     Args:
         items: lines, or pairs of them.
         chunk_size: how many items a chunk has; the last one may have fewer.
-        reply: (a chunk, number of items before it) -> (lines, how many of the items were longer
-            than the limit and cut). Standard error tells the number of cut items at the end.
+        reply: to a chunk.
     """
     done = num_cut = 0
     while chunk := list(islice(items, chunk_size)):
@@ -47,6 +54,33 @@ def answer(
         sys.stdout.buffer.flush()
         done += len(chunk)
         num_cut += cut
+    _tell_cut(num_cut, done)
+
+
+def answer_into(
+    output: "OutputFile", items: Iterator[T], chunk_size: int, reply: Reply[T], total: int
+) -> None:
+    """Writes the reply to each chunk to a file; standard error shows how far it is.
+
+    Args:
+        output: the file.
+        items: those that are not done yet.
+        chunk_size, reply: see `answer`.
+        total: number of items, those that are done included.
+    """
+    from tqdm import tqdm
+
+    # A line a minute where nobody watches.
+    often = 0.5 if sys.stderr.isatty() else 60.0
+    with tqdm(total=total, initial=output.done, unit=" lines", mininterval=often) as bar:
+        while chunk := list(islice(items, chunk_size)):
+            lines, cut = reply(chunk, output.done)
+            output.write(lines, len(chunk), cut)
+            bar.update(len(chunk))
+    _tell_cut(output.cut, output.done)
+
+
+def _tell_cut(num_cut: int, done: int) -> None:
     if num_cut:
         print(
             f"note: {num_cut} of {done} inputs were longer than the limit and were cut",

@@ -1,0 +1,108 @@
+"""A file of results that a second start of the same command continues.
+
+Until all results are there, they are in the folder `<file>.partial`: `lines`, and `progress.json`
+with the number of inputs that are done and the bytes that they take. What a start that was killed
+wrote beyond these bytes is cut off. The finished file then gets its name at once.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+from etils import epath
+
+from transformer_jax.config import from_dict
+from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path, write_whole
+from transformer_jax.runs.lock import only_run
+
+
+@dataclass
+class Progress:
+    """What `progress.json` holds."""
+
+    command: str  #: a hash of what the results depend on
+    done: int = 0  #: inputs
+    cut: int = 0  #: inputs that were longer than the limit and cut
+    bytes: int = 0  #: of `lines`
+
+
+class OutputFile:
+    """A file of results in progress.
+
+    Attributes:
+        done: inputs whose results are in the file.
+        cut: of these, how many were cut.
+    """
+
+    def __init__(self, lines: IO[bytes], folder: epath.Path, progress: Progress) -> None:
+        self._lines, self._folder, self._progress = lines, folder, progress
+
+    @property
+    def done(self) -> int:
+        return self._progress.done
+
+    @property
+    def cut(self) -> int:
+        return self._progress.cut
+
+    def write(self, lines: Sequence[str], inputs: int, cut: int) -> None:
+        """Appends the results of the next inputs and notes them as done."""
+        self._lines.write("".join(line + "\n" for line in lines).encode("utf-8"))
+        self._lines.flush()
+        self._progress.done += inputs
+        self._progress.cut += cut
+        self._progress.bytes = self._lines.tell()
+        write_whole(self._folder / "progress.json", json.dumps(asdict(self._progress)).encode())
+
+
+@contextlib.contextmanager
+def output_file(name: str, command: Any) -> Iterator[OutputFile]:
+    """Opens a new file or continues one; if the block ends without an error, it is finished.
+
+    Args:
+        name: of the file, which must not exist yet.
+        command: what the results depend on, as JSON: a start with another is refused.
+
+    Raises:
+        UserError: the file exists, another command began it, another process writes it, or it
+            cannot be written.
+    """
+    path = as_path(name)
+    folder = path.with_name(f"{path.name}.partial")
+    if path.exists():
+        raise UserError(f"--output={name}: the file exists; move it away or name another")
+    digest = hashlib.sha256(json.dumps(command, sort_keys=True).encode()).hexdigest()
+    try:
+        with only_run(folder), open(folder / "lines", "ab") as lines:
+            progress = _read(folder, digest)
+            lines.truncate(progress.bytes)
+            lines.seek(progress.bytes)
+            yield OutputFile(lines, folder, progress)
+            lines.flush()
+            os.fsync(lines.fileno())
+            os.replace(folder / "lines", path)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"--output={name}: cannot be written ({error.strerror})") from error
+
+
+def _read(folder: epath.Path, digest: str) -> Progress:
+    path = folder / "progress.json"
+    if not path.exists():
+        return Progress(digest)
+    try:
+        progress = from_dict(Progress, json.loads(path.read_text()))
+    except (ValueError, RecursionError, UserError) as error:
+        raise UserError(f"{path}: damaged; remove {folder} to begin again") from error
+    if progress.command != digest:
+        raise UserError(
+            f"{folder}: begun with another model, other options or another input: give the same "
+            "ones to continue, or remove it to begin again"
+        )
+    return progress
