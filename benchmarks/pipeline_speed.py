@@ -103,8 +103,8 @@ def main() -> None:
             copy = Tokenizer(trained.source.model)
             return Tokenizers(copy, copy)
 
-        plain = prepare_ids(pairs, tokenizers(), folder, "plain")
-        text = prepare_ids(pairs, tokenizers(), folder, "text", sampling_alpha=0.2)
+        plain = prepare_ids([pairs], tokenizers(), folder, "plain")
+        text = prepare_ids([pairs], tokenizers(), folder, "text", sampling_alpha=0.2)
         for engine in engines:
             row("stored ids", plain, engine)
         sampler = SubwordSampler(tokenizers(), 0.2)

@@ -58,7 +58,7 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
         pairs = list(zip(*lines, strict=True))
         with tempfile.TemporaryDirectory() as folder:
             tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB_SIZE), pairs)
-            corpus = prepare_ids(pairs, tokenizers, Path(folder) / "ids", "benchmark")
+            corpus = prepare_ids([pairs], tokenizers, Path(folder) / "ids", "benchmark")
     else:
         corpus = synthetic_corpus()
     config = BatchConfig(tokens=arguments.tokens, num_buckets=arguments.shapes)

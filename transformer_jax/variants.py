@@ -39,13 +39,14 @@ class OneOf:
 
 @dataclass(frozen=True, eq=False)
 class ManyOf:
-    """Field annotation: a tuple of at least one variant of a family."""
+    """Field annotation: a tuple of at least `least` variants of a family."""
 
     family: Mapping[str, type]
+    least: int = 1
 
     def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
         return _schema(
-            lambda value: _parse_many(value, self.family),
+            lambda value: _parse_many(value, self.family, self.least),
             lambda variants: [to_dict(variant, self.family) for variant in variants],
         )
 
@@ -98,14 +99,14 @@ def parse(value: Any, family: Mapping[str, type]) -> Any:
     return _validated(kind, family[kind], options)
 
 
-def _parse_many(value: Any, family: Mapping[str, type]) -> tuple[Any, ...]:
-    """The variants of a list, or of a text in which commas separate them."""
+def _parse_many(value: Any, family: Mapping[str, type], least: int) -> tuple[Any, ...]:
+    """The variants of a list, or of a text in which commas separate them; `none` is no variant."""
     if isinstance(value, str):
-        value = _split(value)
+        value = _split("" if value.strip().lower() == "none" else value)
     elif not isinstance(value, Iterable) or isinstance(value, Mapping):
         value = [value]
     variants = tuple(parse(one, family) for one in value)
-    if not variants:
+    if len(variants) < least:
         raise ValueError(f"name at least one of {', '.join(family)}")
     return variants
 

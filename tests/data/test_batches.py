@@ -229,7 +229,7 @@ def sampled(tmp_path_factory):
     joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
     tokenizers = Tokenizers(joint, joint)
     folder = tmp_path_factory.mktemp("ids")
-    corpus = prepare_ids(pairs, tokenizers, folder, "k", sampling_alpha=0.2)
+    corpus = prepare_ids([pairs], tokenizers, folder, "k", sampling_alpha=0.2)
     return pairs, tokenizers, corpus
 
 
@@ -287,4 +287,4 @@ def multi30k_corpus(tmp_path_factory, shared_data):
     pairs = list(zip(*sides, strict=True))
     cache = tmp_path_factory.mktemp("multi30k")
     tokenizers = train_tokenizers(TokenizerConfig(), pairs)
-    return prepare_ids(pairs, tokenizers, cache, "multi30k")
+    return prepare_ids([pairs], tokenizers, cache, "multi30k")

@@ -37,7 +37,7 @@ def same(a, b):
 
 
 def test_ids_and_lengths(tmp_path, tokenizers):
-    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "key")
+    corpus = prepare_ids([PAIRS], tokenizers, tmp_path, "key")
     assert len(corpus) == len(PAIRS)
     for i, (source, target) in enumerate(PAIRS):
         assert corpus.source[i].tolist() == tokenizers.source.encode(source)
@@ -50,7 +50,7 @@ def test_ids_and_lengths(tmp_path, tokenizers):
 
 
 def test_second_call_reads_the_cache_memory_mapped(tmp_path, tokenizers):
-    first = prepare_ids(PAIRS, tokenizers, tmp_path, "key")
+    first = prepare_ids([PAIRS], tokenizers, tmp_path, "key")
 
     def must_not_read():
         raise AssertionError("the corpus was read again")
@@ -76,17 +76,17 @@ def test_key_covers_corpus_and_tokenizer(tokenizers):
 
 
 def test_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
-    whole = prepare_ids(PAIRS, tokenizers, tmp_path / "1", "k")
+    whole = prepare_ids([PAIRS], tokenizers, tmp_path / "1", "k")
     assert not capfd.readouterr().err
     monkeypatch.setattr(corpus_module, "_CHUNK", 7)
-    in_chunks = prepare_ids(PAIRS, tokenizers, tmp_path / "2", "k", progress=True)
+    in_chunks = prepare_ids([PAIRS], tokenizers, tmp_path / "2", "k", progress=True)
     assert same(whole, in_chunks)
     assert "encoding" in capfd.readouterr().err
 
 
 def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
-    corpus = prepare_ids(PAIRS, tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False)
-    plain = prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+    corpus = prepare_ids([PAIRS], tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False)
+    plain = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert [(corpus.source.text(i), corpus.target.text(i)) for i in range(len(PAIRS))] == PAIRS
     assert same(corpus, plain)
     assert (corpus.source.lengths >= plain.source.lengths).all()
@@ -95,7 +95,7 @@ def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
 
 @pytest.mark.parametrize("damage", ["cut", "no meta", "wrong meta"])
 def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
-    first = prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+    first = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     expected = [first.source[i].copy() for i in range(len(first))]
     folder = tmp_path / cache_name(tokenizers, "k")
     if damage == "cut":
@@ -104,9 +104,9 @@ def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     elif damage == "no meta":
         (folder / "meta.json").unlink()
     else:
-        (folder / "meta.json").write_text(json.dumps({"format": 2, "arrays": {}}))
+        (folder / "meta.json").write_text(json.dumps({"format": 3, "arrays": {}}))
     assert load_ids(folder) is None
-    again = prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+    again = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert all(np.array_equal(again.source[i], e) for i, e in enumerate(expected))
 
 
@@ -119,7 +119,7 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
             barrier.wait(10)  # neither writes an entry before both have looked for one
             yield from PAIRS
 
-        made.append(prepare_ids(pairs(), tokenizers, tmp_path, "k"))
+        made.append(prepare_ids([pairs()], tokenizers, tmp_path, "k"))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -133,7 +133,7 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
         raise RuntimeError("reader failed")
 
     with pytest.raises(RuntimeError, match="reader failed"):
-        prepare_ids(fails(), tokenizers, tmp_path, "other")
+        prepare_ids([fails()], tokenizers, tmp_path, "other")
     assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "k")]
 
 
@@ -143,13 +143,13 @@ def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
 
     monkeypatch.setattr(corpus_module, "_write", full)
     with pytest.raises(UserError, match="No space left on device; free some space"):
-        prepare_ids(PAIRS, tokenizers, tmp_path, "k")
+        prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_corpus_is_cached_too(tmp_path, tokenizers):
     for _ in range(2):
-        corpus = prepare_ids([], tokenizers, tmp_path, "k")
+        corpus = prepare_ids([[]], tokenizers, tmp_path, "k")
         assert len(corpus) == 0 and len(corpus.source.lengths) == 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,6 +40,15 @@ def test_another_language_is_chosen_by_its_token(folder, tmp_path):
     assert first.text == target.decode(first.tokens[1:])
     second = translator.n_best(["the dog"], 1, target_prefix=other)[0][0]
     assert second.tokens[:1] == source.prefix != target.prefix
+    # The same by the language's code; the token before the source stays, or is chosen too.
+    own, into = folder[1]
+    assert translator.n_best(["the dog"], 1, target_language=own)[0][0] == second
+    assert translator.n_best(["the dog"], 1, target_language=into)[0][0] == first
+    config = replace(translator.decode_config, source_language=into)
+    token = translator.source_encoder(config)("the dog")
+    assert token == [*target.prefix, *source.encode("the dog")[1:]]
+    with pytest.raises(UserError, match="target_language=tlh: the model has no tag for it; it has"):
+        translator.translate(["the dog"], target_language="tlh")
     ids = target.encode("chat")
     assert ids[:1] == list(target.prefix)
     assert target.decode(ids) == target.decode(ids[1:])  # the token is not text

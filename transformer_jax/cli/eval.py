@@ -1,10 +1,13 @@
 """Translates a test set with a trained model and scores the result with sacreBLEU.
 
     transformer-jax eval --workdir=runs/quickstart
+    transformer-jax eval --workdir=DIR --split=validation --direction=en-fr
     transformer-jax eval --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5
 
 Writes `translations/<set>.<checkpoint>.txt` into the run folder, and the scores of exactly
-those translations into `scores.json`, under the key `<set>.<checkpoint>`.
+those translations into `scores.json`, under the key `<set>.<checkpoint>`. A model of several
+directions is scored in all of them that have the set, or in one, which need not be among those
+that were trained.
 """
 
 import argparse
@@ -14,7 +17,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import file_pairs
@@ -26,12 +29,19 @@ from transformer_jax.cli.run_flags import (
 )
 from transformer_jax.errors import UserError
 
+if TYPE_CHECKING:
+    from transformer_jax.data.sources.base import Languages, Split
+    from transformer_jax.runs.folder import Run
+
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax eval`."""
     add_run_arguments(parser)
     add = parser.add_argument
     add("--split", choices=("test", "validation"), help="of the run's corpus (default: test)")
+    add(
+        "--direction", metavar="A-B", help="translate from A into B (default: all that are trained)"
+    )
     add("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
     add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
@@ -55,21 +65,44 @@ def run(args: argparse.Namespace) -> int:
             if args.split is not None:
                 raise UserError("give either --split or --source and --reference, not both")
             pairs = file_pairs(source=args.source, reference=args.reference)
-        report = evaluate(
-            run,
-            pairs,
-            name=Path(args.source).name if from_files else None,
-            checkpoint=args.checkpoint,
-            baseline=None if args.baseline is None else list(read_lines(args.baseline)),
-            ter=args.ter,
-            lowercase=args.lowercase,
-            progress=True,
-            **overrides,
-        )
+        baseline = None if args.baseline is None else list(read_lines(args.baseline))
+        reports = [
+            evaluate(
+                run,
+                pairs,
+                direction=direction,
+                name=Path(args.source).name if from_files else None,
+                checkpoint=args.checkpoint,
+                baseline=baseline,
+                ter=args.ter,
+                lowercase=args.lowercase,
+                progress=True,
+                **overrides,
+            )
+            for direction in _directions(args.direction, run, None if from_files else pairs)
+        ]
         gather([])  # all processes end together
-    if report is not None:
+    for report in filter(None, reports):
         print(json.dumps(report.to_json()) if args.json else report, flush=True)
     return 0
+
+
+def _directions(flag: str | None, run: "Run", split: "Split | None") -> "list[Languages | None]":
+    """The directions to score; None stands for the run's own.
+
+    Raises:
+        UserError: the flag does not name two languages.
+    """
+    from transformer_jax.data.text import directions_with
+
+    if flag is not None:
+        source, _, target = flag.partition("-")
+        if not (source and target):
+            raise UserError(f"--direction={flag}: expected two languages, such as en-fr")
+        return [(source, target)]
+    if split is None or not run.config.data.corpora:
+        return [None]
+    return list(directions_with(run.config.data, split)) or [None]
 
 
 @contextlib.contextmanager

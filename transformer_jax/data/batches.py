@@ -3,7 +3,14 @@
 A few static shapes [B, S] + [B, T] are chosen from the lengths (see `boxes`); every pair
 belongs to the cheapest shape that holds it. Each epoch shuffles the pairs of every shape and
 then the order of the batches, from (seed, epoch) alone; every pair occurs exactly once per
-epoch. Rows left over when a shape's pairs do not divide into whole batches move to a larger
+epoch.
+
+Of several corpora, each pair of corpus c occurs rate_c times per epoch on average. In each shape,
+corpus c has a fixed number of rows per epoch, which are the next ones of an endless sequence: its
+pairs of that shape in one random order after the other. So all its pairs are seen equally often
+(their visits differ by one at most), and one corpus at rate 1 is the case above.
+
+Rows left over when a shape's pairs do not divide into whole batches move to a larger
 shape if that wastes less than filling up a batch, so nearly all batches are full. The number of
 batches of each shape depends only on the lengths: `position // batches_per_epoch` is the epoch,
 and any position is reached directly.
@@ -11,12 +18,12 @@ and any position is reached directly.
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.boxes import Shape, pack
+from transformer_jax.data.boxes import Shape, Visits, pack
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus, Sentences
 from transformer_jax.data.padding import pad
@@ -49,11 +56,13 @@ class BatchPlan:
         target_lengths: [pairs] int, EOS included.
         config: token budget, longest length, number of shapes, seed of the shuffle.
         row_multiple: B is a multiple of it (number of data-parallel devices of all hosts).
+        corpora: (pairs, rate) of each corpus, in the order of the pairs; default: one, at rate 1.
 
     Attributes:
         shapes: [(B, S, T)], ascending; B * max(S, T) <= config.tokens.
         batches_per_epoch: constant over epochs.
-        num_pairs: pairs in an epoch.
+        num_pairs: different pairs that are trained on.
+        num_rows: pairs in an epoch, each visit counted.
         num_skipped: pairs longer than config.max_length on either side.
         target_tokens_per_epoch: real target tokens of an epoch, EOS included.
 
@@ -68,13 +77,14 @@ class BatchPlan:
         config: BatchConfig,
         *,
         row_multiple: int = 1,
+        corpora: Sequence[tuple[int, float]] = (),
     ):
         if source_lengths.shape != target_lengths.shape or source_lengths.ndim != 1:
             raise ValueError(
                 "expected two vectors of equal length, "
                 f"got {source_lengths.shape} and {target_lengths.shape}"
             )
-        lengths = np.stack([source_lengths, target_lengths]).astype(np.int64)
+        lengths = np.stack([source_lengths, target_lengths]).astype(np.int32)
         kept = np.flatnonzero((lengths <= config.max_length).all(axis=0))
         self.num_pairs = len(kept)
         self.num_skipped = lengths.shape[1] - len(kept)
@@ -84,15 +94,32 @@ class BatchPlan:
                 f"{self.num_skipped} are longer than batch.max_length={config.max_length}"
             )
         lengths = lengths[:, kept]
-        packing = self._packing = pack(lengths, config, row_multiple)
-        order = np.argsort(packing.shape_of, kind="stable")
-        counts = np.bincount(packing.shape_of, minlength=len(packing.shapes))
+        sizes, rates = zip(*corpora or [(len(source_lengths), 1.0)], strict=True)
+        self._ends = np.cumsum(sizes)  # the first pair after each corpus
+        corpus_of = np.searchsorted(self._ends, kept, side="right").astype(np.uint16)
+        packing = self._packing = pack(
+            lengths, config, row_multiple, Visits(corpus_of, np.array(rates, np.float64))
+        )
         self._seed = config.seed
-        self._members = np.split(kept[order], np.cumsum(counts)[:-1])  # the pairs of each shape
-        self._num_tokens = int(lengths.sum())
+        #: The pairs of each corpus in each shape, and how many of them an epoch has.
+        self._cells: list[list[tuple[np.ndarray, int]]] = [[] for _ in packing.shapes]
+        tokens = np.zeros(2)
+        order = np.argsort(packing.shape_of, kind="stable")  # by corpus within a shape
+        begin = 0
+        for shape, quotas in enumerate(packing.quotas.T):
+            count = int(np.count_nonzero(packing.shape_of == shape))
+            own = order[begin : begin + count]
+            begin += count
+            ends = np.searchsorted(corpus_of[own], np.arange(len(quotas)), side="right")
+            for quota, members in zip(quotas.tolist(), np.split(own, ends[:-1]), strict=True):
+                if quota:
+                    self._cells[shape].append((kept[members], quota))
+                    tokens += lengths[:, members].mean(axis=1) * quota
+        self._num_tokens = int(np.rint(tokens.sum()))
         self.shapes = packing.shapes
+        self.num_rows = int(packing.quotas.sum())
         self.batches_per_epoch = sum(packing.batch_counts)
-        self.target_tokens_per_epoch = int(lengths[1].sum())
+        self.target_tokens_per_epoch = int(np.rint(tokens[1]))
         # Two: near its end, an epoch and the next one are in use.
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
@@ -127,16 +154,28 @@ class BatchPlan:
     def fingerprint(self) -> str:
         """Hash of which pairs are in which batch; the corpus's own hash covers their text."""
         content = hashlib.sha256(repr((self._seed, self.shapes, self._packing.moves)).encode())
-        for members in self._members:
-            content.update(np.ascontiguousarray(members, dtype="<i8").tobytes())
+        for cells in self._cells:
+            for members, quota in cells:
+                if quota != len(members):
+                    content.update(f"{quota} of {len(members)}".encode())
+                content.update(np.ascontiguousarray(members, dtype="<i8").data)
         return content.hexdigest()[:32]
+
+    def shares(self, positions: Iterable[int]) -> np.ndarray:
+        """The share of each corpus in the pairs of these batches: [corpora] float64."""
+        rows = np.concatenate([self.rows(position)[1] for position in positions])
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        return np.bincount(numbers, minlength=len(self._ends)) / len(rows)
 
     def _make_epoch(self, number: int) -> list[tuple[Shape, np.ndarray]]:
         """The shape and the pair indices of each batch of an epoch."""
         # NumPy guarantees that raw Philox words and a stable sort never change, but not
         # Generator.permutation. A run may be resumed under another NumPy.
         words = np.random.Philox(np.random.SeedSequence([self._seed, number]))
-        pools = [[members] for members in self._members]
+        pools = [
+            [self._visited(number, members, quota) for members, quota in cells]
+            for cells in self._cells
+        ]
         batches: list[tuple[Shape, np.ndarray]] = []
         for shape, larger, parts in zip(self.shapes, self._packing.moves, pools, strict=True):
             pool = np.concatenate(parts)
@@ -148,6 +187,21 @@ class BatchPlan:
             batches += [(shape, pool[i : i + rows]) for i in range(0, len(pool), rows)]
         order = np.argsort(words.random_raw(len(batches)), kind="stable")
         return [batches[i] for i in order]
+
+    def _visited(self, epoch: int, members: np.ndarray, quota: int) -> np.ndarray:
+        """The pairs of a corpus in a shape that this epoch has: [quota]."""
+        count = len(members)
+        if quota == count:
+            return members
+        begin, end = epoch * quota, (epoch + 1) * quota
+        first, last = begin // count, -(-end // count)
+        rounds = [self._round(members, number) for number in range(first, last)]
+        return np.concatenate(rounds)[begin - first * count : end - first * count]
+
+    def _round(self, members: np.ndarray, number: int) -> np.ndarray:
+        """The pairs in the order of their visit number `number`."""
+        key = np.random.SeedSequence([self._seed, number, int(members[0]), len(members)])
+        return members[np.argsort(np.random.Philox(key).random_raw(len(members)), kind="stable")]
 
 
 def make_batch(

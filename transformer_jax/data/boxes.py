@@ -34,11 +34,43 @@ class Histogram(NamedTuple):
     counts: np.ndarray  #: [cells] float64 (exact)
 
 
-def length_histogram(lengths: np.ndarray, multiple: int = 1) -> Histogram:
+class Visits(NamedTuple):
+    """How often the pairs of each corpus are seen in an epoch."""
+
+    corpus_of: np.ndarray  #: [pairs], the number of each pair's corpus, ascending
+    rates: np.ndarray  #: [corpora] float64, mean visits of a pair in an epoch
+
+    @classmethod
+    def once(cls, pairs: int) -> "Visits":
+        """One corpus, each pair once."""
+        return cls(np.zeros(pairs, np.uint8), np.ones(1))
+
+    def quotas(self, shape_of: np.ndarray, num_shapes: int) -> np.ndarray:
+        """Rows of each corpus in each shape in an epoch: [corpora, shapes] int64.
+
+        Args:
+            shape_of: [pairs], the shape of each pair.
+            num_shapes: number of shapes.
+        """
+        count = len(self.rates)
+        cells = self.corpus_of.astype(np.int64) * num_shapes + shape_of
+        pairs = np.bincount(cells, minlength=count * num_shapes).reshape(count, num_shapes)
+        # At least one: no pair is left out of all epochs.
+        wanted = np.maximum(np.rint(pairs * self.rates[:, None]), 1).astype(np.int64)
+        return np.where(pairs > 0, wanted, 0)
+
+
+def length_histogram(
+    lengths: np.ndarray, multiple: int = 1, visits: Visits | None = None
+) -> Histogram:
     """The histogram of lengths [2, pairs], at least one pair, rounded up to `multiple`."""
     longest = -(-lengths.max(axis=1, keepdims=True) // multiple) * multiple
     width = int(longest[1, 0]) + 1
-    table = np.bincount(lengths[0] * width + lengths[1])
+    visits = visits or Visits.once(lengths.shape[1])
+    table = np.zeros(int(longest[0, 0] + 1) * width)
+    for (begin, end), rate in zip(_ranges(visits), visits.rates, strict=True):
+        cells = lengths[0, begin:end].astype(np.int64) * width + lengths[1, begin:end]
+        table += rate * np.bincount(cells, minlength=len(table))
     cells = np.flatnonzero(table)
     distinct = np.stack(np.divmod(cells, width))
     step = multiple
@@ -50,6 +82,12 @@ def length_histogram(lengths: np.ndarray, multiple: int = 1) -> Histogram:
             counts = np.bincount(index, weights=table[cells])
             return Histogram(np.stack(np.divmod(merged, width)), counts)
         step += multiple
+
+
+def _ranges(visits: Visits) -> list[tuple[int, int]]:
+    """First pair and end of each corpus."""
+    ends = np.searchsorted(visits.corpus_of, np.arange(len(visits.rates)), side="right").tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
@@ -67,13 +105,13 @@ def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
 
 
 def assign_boxes(boxes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Index of the cheapest box that holds each pair, [pairs] int64.
+    """Index of the cheapest box that holds each pair, [pairs] int32.
 
     Args:
         boxes: [boxes, 2]; the last must hold all pairs.
         lengths: [2, pairs].
     """
-    best = np.full(lengths.shape[1], len(boxes) - 1)
+    best = np.full(lengths.shape[1], len(boxes) - 1, np.int32)
     for i in np.argsort(-boxes.sum(axis=1), kind="stable"):  # the cheapest is written last
         best[_holds(boxes[i], lengths)] = i
     return best
@@ -148,6 +186,7 @@ class Packing(NamedTuple):
     moves: list[int | None]  #: the larger shape that leftover rows move to; None: they stay
     batch_counts: list[int]  #: batches of each shape in an epoch
     shape_of: np.ndarray  #: [pairs], index of each pair's shape, before leftovers move
+    quotas: np.ndarray  #: [corpora, shapes], rows of an epoch, before leftovers move
 
     @property
     def num_slots(self) -> int:
@@ -156,22 +195,28 @@ class Packing(NamedTuple):
         return sum(count * rows * (s + t) for count, (rows, s, t) in batches)
 
 
-def pack(lengths: np.ndarray, config: BatchConfig, row_multiple: int) -> Packing:
+def pack(
+    lengths: np.ndarray, config: BatchConfig, row_multiple: int, visits: Visits | None = None
+) -> Packing:
     """As few shapes as keep to `config.max_padding`, or `config.num_buckets` of them.
 
     Args:
         lengths: [2, pairs], at least one pair.
         config: budget of tokens, limits of padding and of the number of shapes.
         row_multiple: B is a multiple of it.
+        visits: how often each pair is seen in an epoch; default: once.
 
     Raises:
         UserError: the budget does not hold `row_multiple` rows.
     """
-    histogram = length_histogram(lengths, config.length_multiple)
-    tokens = int(lengths.sum())
+    visits = visits or Visits.once(lengths.shape[1])
+    histogram = length_histogram(lengths, config.length_multiple, visits)
+    parts = zip(_ranges(visits), visits.rates, strict=True)
+    tokens = sum(rate * int(lengths[:, begin:end].sum()) for (begin, end), rate in parts)
 
     def attempt(num_boxes: int) -> tuple[Packing, bool]:
-        packing = _fill(choose_boxes(histogram, num_boxes), lengths, config, row_multiple)
+        boxes = choose_boxes(histogram, num_boxes)
+        packing = _fill(boxes, lengths, config, row_multiple, visits)
         return packing, tokens >= (1 - config.max_padding) * packing.num_slots
 
     low, high = 0, config.num_buckets  # the fewest that suffice are in (low, high]
@@ -186,11 +231,18 @@ def pack(lengths: np.ndarray, config: BatchConfig, row_multiple: int) -> Packing
     return best
 
 
-def _fill(boxes: list[Box], lengths: np.ndarray, config: BatchConfig, row_multiple: int) -> Packing:
+def _fill(
+    boxes: list[Box],
+    lengths: np.ndarray,
+    config: BatchConfig,
+    row_multiple: int,
+    visits: Visits,
+) -> Packing:
     """Chooses B for each box, so that leftover rows waste the fewest slots."""
     shape_of = assign_boxes(np.asarray(boxes), lengths)
-    pooled = np.bincount(shape_of, minlength=len(boxes)).tolist()
-    packing = Packing([], [], [], shape_of)
+    quotas = visits.quotas(shape_of, len(boxes))
+    pooled = quotas.sum(axis=0).tolist()
+    packing = Packing([], [], [], shape_of, quotas)
     for i, (s, t) in enumerate(boxes):
         larger = [j for j in range(i + 1, len(boxes)) if boxes[j][0] >= s and boxes[j][1] >= t]
         parent = min(larger, key=lambda j: sum(boxes[j]), default=None)

@@ -1,44 +1,131 @@
 """What to train on, how to cut it into pieces, and how to batch it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NoReturn
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from transformer_jax.config_types import Rate
+from transformer_jax.config_types import Positive, Rate, Strings
+from transformer_jax.data.filters.base import Filter
+from transformer_jax.data.filters.registry import FILTERS
 from transformer_jax.data.sources.base import Languages, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
-from transformer_jax.variants import OneOf
+from transformer_jax.variants import ManyOf, OneOf
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One of several texts to train on, and how it is used.
+
+    A corpus with a tag is only trained on: its validation and test sets are not read.
+    """
+
+    source: Annotated[Source, OneOf(SOURCES)] = Files()  #: where the text is
+    languages: Strings = ()
+    #: codes of its two sides, such as en,de; empty = the endings of its files, or those of data
+    reverse: bool = False  #: translate from its second side into its first
+    weight: Positive = 1.0  #: how often a pair is seen while one of weight 1 is seen once
+    tag: Annotated[str, Field(pattern=r"^(<[^\s<>]+>)?$")] = ""
+    #: a piece that its source sentences begin with, such as <bt> for back-translated text
+
+    @property
+    def direction(self) -> Languages:
+        """The languages to translate from and into, where `languages` names both."""
+        first, second = self.languages
+        return (second, first) if self.reverse else (first, second)
+
 
 Int32 = Annotated[PositiveInt, Field(lt=2**31)]  # all that SentencePiece reads
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """A parallel corpus and the direction to translate in."""
+    """The parallel text, and the direction to translate in.
+
+    The text is `source`, or several `corpora`. Of several directions, `source_language` and
+    `target_language` are the one that is meant where none is named; else it is that of the first
+    corpus. With several target languages, each source begins with a tag such as `<2fr>`.
+    """
 
     source: Annotated[Source, OneOf(SOURCES)] = Files()
     source_language: str | None = None  #: translate from; none = the file ending (train.en)
     target_language: str | None = None  #: translate into; none = the file ending (train.de)
+    corpora: Annotated[tuple[Corpus, ...], ManyOf({"corpus": Corpus}, least=0)] = ()
+    #: several texts, in place of source
+    temperature: Annotated[FiniteFloat, Field(ge=1)] = 1.0
+    #: T: a corpus of n pairs is seen in proportion to n ^ (1 / T), the largest once an epoch
+    filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0)] = ()
+    #: which training pairs to leave out; a new run also counts those of the other filters
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
     terminology: str | None = None  #: lines of source TAB target term to annotate in training text
     terminology_share: Annotated[float, Field(gt=0, le=1)] = 0.1  #: of the training pairs
     cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property
-    def languages(self) -> Languages:
-        """The languages to translate from and into, as set here or as the source tells them.
+    def parts(self) -> tuple[Corpus, ...]:
+        """The corpora with their languages; `source` alone is one of them.
 
         Raises:
-            UserError: a language is neither set nor known to the source.
+            UserError: a language is neither set nor known to the source; or both `source` and
+                `corpora` are given.
         """
-        known = self.source.languages
-        return (
-            self.source_language or known[0] or self._unknown("source_language"),
-            self.target_language or known[1] or self._unknown("target_language"),
+        if not self.corpora:
+            known = self.source.languages
+            languages = (
+                self.source_language or known[0] or self._unknown("source_language"),
+                self.target_language or known[1] or self._unknown("target_language"),
+            )
+            return (Corpus(self.source, languages),)
+        if self.source != Files():
+            raise UserError("data.source and data.corpora are both given: give one of them")
+        return tuple(self._named(number, corpus) for number, corpus in enumerate(self.corpora, 1))
+
+    @property
+    def languages(self) -> Languages:
+        """The languages to translate from and into where no direction is named.
+
+        Raises:
+            UserError: as `parts`.
+        """
+        parts = self.parts
+        if self.source_language and self.target_language:
+            return self.source_language, self.target_language
+        return parts[0].direction
+
+    @property
+    def directions(self) -> tuple[Languages, ...]:
+        """The directions that are trained, each once, in the order of the corpora.
+
+        Raises:
+            UserError: as `parts`.
+        """
+        return tuple(dict.fromkeys(corpus.direction for corpus in self.parts))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A short name of each corpus, such as `1:en-de` or `2:en-de<bt>`.
+
+        Raises:
+            UserError: as `parts`.
+        """
+        return tuple(
+            f"{number}:{'-'.join(corpus.direction)}{corpus.tag}"
+            for number, corpus in enumerate(self.parts, start=1)
         )
+
+    def _named(self, number: int, corpus: Corpus) -> Corpus:
+        languages = corpus.languages
+        if not languages:
+            known = corpus.source.languages
+            both = known[0] or self.source_language, known[1] or self.target_language
+            languages = tuple(code for code in both if code)
+        if len(languages) != 2:
+            raise UserError(
+                f"data.corpora: corpus {number}: name its two languages, as in languages='en,de'"
+            )
+        return replace(corpus, languages=languages)
 
     def _unknown(self, key: str) -> NoReturn:
         raise UserError(

@@ -11,7 +11,9 @@ import contextlib
 import errno
 import functools
 import hashlib
+import itertools
 import json
+import mmap
 import os
 import shutil
 import tempfile
@@ -30,7 +32,8 @@ from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Arrays = dict[str, np.ndarray]
 
-_FORMAT = 2
+_FORMAT = 3
+_PART = 1 << 26  # bytes of an array that are read at a time
 _CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
 _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
 _NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
@@ -91,6 +94,7 @@ class IdCorpus:
 
     source: Sentences
     target: Sentences
+    sizes: tuple[int, ...] = ()  #: pairs of each corpus, in order; () = there is one
 
     @classmethod
     def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
@@ -109,7 +113,7 @@ class IdCorpus:
             ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
             return Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))})
 
-        return cls(side(source), side(target))
+        return cls(side(source), side(target), (len(source),))
 
     def __len__(self) -> int:
         return len(self.source)
@@ -121,12 +125,31 @@ class IdCorpus:
         for side in ("source", "target"):
             for name, values in sorted(getattr(self, side).arrays.items()):
                 content.update(f"{side}_{name} {values.dtype.str} {len(values)}\n".encode())
-                content.update(np.ascontiguousarray(values).data)
+                for part in _in_pages(values):
+                    content.update(np.ascontiguousarray(part).data)
         return content.hexdigest()[:32]
 
 
+def _in_pages(values: np.ndarray) -> Iterator[np.ndarray]:
+    """The parts of an array; those of a mapped file leave memory once they are used."""
+    step = _PART // values.itemsize
+    for start in range(0, len(values), step):
+        yield values[start : start + step]
+        if isinstance(values, np.memmap):
+            release(values, start, start + step)
+
+
+def release(values: np.memmap, start: int, stop: int) -> None:
+    """Drops a range of a mapped file from this process's memory; it is read again when needed."""
+    mapped = values._mmap  # type: ignore[attr-defined]
+    if hasattr(mapped, "madvise"):
+        begin = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+        end = min(stop * values.itemsize, len(mapped))
+        mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
 def prepare_ids(
-    pairs: Iterable[tuple[str, str]],
+    corpora: Iterable[Iterable[tuple[str, str]]],
     tokenizers: Tokenizers,
     cache_dir: Path | str,
     key: str,
@@ -137,7 +160,7 @@ def prepare_ids(
     """The corpus as ids, from the cache, or encoded now and cached.
 
     Args:
-        pairs: (source, target) texts, iterated only when the cache has no entry.
+        corpora: the (source, target) texts of each, iterated only when the cache has no entry.
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
         key: fingerprint of the text, see `text.fingerprint`.
@@ -156,7 +179,7 @@ def prepare_ids(
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
-        _write(temporary, _encoded(pairs, tokenizers, sampling_alpha, progress))
+        _write(temporary, _encoded(corpora, tokenizers, sampling_alpha, progress))
         _publish(temporary, folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -193,7 +216,7 @@ def load_ids(folder: Path) -> IdCorpus | None:
         meta = json.loads((folder / "meta.json").read_text())
         if meta["format"] != _FORMAT:
             return None
-        sides: dict[str, Arrays] = {"source": {}, "target": {}}
+        sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
         for name, (dtype, size) in meta["arrays"].items():
             path = folder / f"{name}.bin"
             if path.stat().st_size != size * np.dtype(dtype).itemsize:
@@ -206,25 +229,34 @@ def load_ids(folder: Path) -> IdCorpus | None:
                 array = array.replace("lengths", "offsets")
                 values = np.append(0, np.cumsum(values, dtype=np.int64))
             sides[side][array] = values
-        return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]))
+        sizes = tuple(sides["corpus"]["sizes"].tolist())
+        return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _encoded(
-    pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, alpha: float | None, progress: bool
+    corpora: Iterable[Iterable[tuple[str, str]]],
+    tokenizers: Tokenizers,
+    alpha: float | None,
+    progress: bool,
 ) -> Iterator[Arrays]:
-    """Chunks of the corpus in its order."""
-    iterator = iter(pairs)
+    """Chunks of the corpora in their order, then their sizes."""
+    numbers = itertools.count()
     with tqdm(
         desc="encoding", unit=" pairs", unit_scale=True, leave=False, disable=not progress
     ) as bar:
-        for number, chunk in enumerate(iter(lambda: list(islice(iterator, _CHUNK)), [])):
-            arrays: Arrays = {}
-            for side, texts in zip(("source", "target"), zip(*chunk, strict=True), strict=True):
-                arrays |= _encoded_side(side, getattr(tokenizers, side), texts, alpha, number)
-            yield arrays
-            bar.update(len(chunk))
+        for pairs in corpora:
+            iterator, size = iter(pairs), 0
+            while chunk := list(islice(iterator, _CHUNK)):
+                arrays: Arrays = {}
+                number = next(numbers)
+                for side, texts in zip(("source", "target"), zip(*chunk, strict=True), strict=True):
+                    arrays |= _encoded_side(side, getattr(tokenizers, side), texts, alpha, number)
+                yield arrays
+                size += len(chunk)
+                bar.update(len(chunk))
+            yield {"corpus_sizes": np.array([size], "<i8")}
 
 
 def _encoded_side(
@@ -255,6 +287,7 @@ def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
     """Appends the chunks to one file per array."""
     empty = {"ids": np.zeros(0, "<u2"), "lengths": np.zeros(0, "<i4")}
     none = {f"{side}_{name}": empty[name] for side in ("source", "target") for name in empty}
+    none["corpus_sizes"] = np.zeros(0, "<i8")
     sizes: dict[str, int] = {}
     dtypes: dict[str, str] = {}
     with contextlib.ExitStack() as stack:

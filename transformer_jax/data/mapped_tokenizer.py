@@ -12,7 +12,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ class Vocabulary:
     """What `vocabulary.json` holds."""
 
     pieces: tuple[str, ...]  #: by id
-    prefix: Ids = ()  #: every sentence begins with these, unless it begins with a tag
-    tags: Ids = ()  #: looked up whole at the start of a text
+    prefix: Ids = ()  #: every sentence begins with these, unless it begins with tags
+    tags: Ids = ()  #: looked up whole at the start of a text, one or several without a space
     marked_tags: bool = False  #: a text may begin with a tag of the form `>>...<<`, or UNK for it
     hidden: Ids = ()  #: left out of decoded text, besides PAD, BOS and EOS
 
@@ -101,6 +101,15 @@ class MappedTokenizer(Tokenizer):
     def byte_fallback(self) -> bool:
         return any(map(self._processor.is_byte, range(self._processor.vocab_size())))
 
+    def id_of(self, piece: str) -> int | None:
+        """The id of a piece; None: it is not one."""
+        return self._ids.get(piece)
+
+    def with_prefix(self, prefix: Ids) -> "MappedTokenizer":
+        """The same tokenizer with another prefix."""
+        vocabulary = replace(self.vocabulary, prefix=prefix)
+        return MappedTokenizer(mapped_tokenizer(self.sentencepiece_model, vocabulary), self.name)
+
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
@@ -133,11 +142,13 @@ class MappedTokenizer(Tokenizer):
         return [self.vocabulary.pieces[i] for i in np.asarray(ids, dtype=np.int64).tolist()]
 
     def _cut(self, text: str) -> tuple[tuple[int, ...], str]:
-        """(ids of the tag at the start of a text, or the prefix; the text without it)."""
-        match = self._tag.match(text) if self._tag else None
-        if match is None:
-            return self.vocabulary.prefix, text
-        return (self._ids.get(match.group(), UNK_ID),), text[match.end() :]
+        """(ids of the tags at the start of a text, or the prefix; the text without them)."""
+        ids: list[int] = []
+        place = 0
+        while self._tag and (match := self._tag.match(text, place)):
+            ids.append(self._ids.get(match.group(), UNK_ID))
+            place = match.end()
+        return tuple(ids) or self.vocabulary.prefix, text[place:]
 
     @functools.cached_property
     def _of_processor(self) -> list[int]:

@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 
 from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.language_tags import NO_TAGS, Tags, with_tags
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -23,41 +24,57 @@ _LOGGER = logging.getLogger(__name__)
 _TRAINING_THREADS = 4
 
 
-def train_tokenizers(config: TokenizerConfig, pairs: Iterable[tuple[str, str]]) -> Tokenizers:
+def train_tokenizers(
+    config: TokenizerConfig, pairs: Iterable[tuple[str, str]], tags: Tags = NO_TAGS
+) -> Tokenizers:
     """The tokenizers that the config gives, or that are trained on the pairs.
 
     Args:
         config: kind, size, or the paths of given models.
         pairs: (source, target) sentences, iterated once for each tokenizer that is trained.
+        tags: pieces of the source vocabulary. They are among the `vocab_size` pieces of a
+            tokenizer that is trained, and added to a given one.
 
     Raises:
         UserError: a given model cannot be used, or the text cannot support the vocabulary.
     """
     source, target = _given(config)
+    added = tags.missing_in(source)
     if config.joint:
-        joint = source or train_tokenizer(config, chain.from_iterable(pairs))
+        text = chain.from_iterable(pairs)
+        joint = with_tags(source or train_tokenizer(config, text, tags=len(added)), added)
         return Tokenizers(joint, joint)
-    return Tokenizers(
-        source or train_tokenizer(config, (pair[0] for pair in pairs), "source"),
-        target or train_tokenizer(config, (pair[1] for pair in pairs), "target"),
-    )
+    if source is None:
+        source = train_tokenizer(config, (pair[0] for pair in pairs), "source", len(added))
+    if target is None:
+        target = train_tokenizer(config, (pair[1] for pair in pairs), "target")
+    return Tokenizers(with_tags(source, added), target)
 
 
-def vocabulary_sizes(config: TokenizerConfig) -> tuple[int, int]:
+def vocabulary_sizes(config: TokenizerConfig, tags: Tags = NO_TAGS) -> tuple[int, int]:
     """(source, target) pieces of the tokenizers that this config gives or will train.
+
+    Args:
+        config: see `train_tokenizers`.
+        tags: the same.
 
     Raises:
         UserError: a given model cannot be used or is not what the config says, or a vocabulary
             has no room for characters.
     """
     given, size = _given(config), config.trained_vocab_size
+    added = len(tags.missing_in(given[0]))
     reserved = 4 + 256 * config.byte_fallback
-    if None in given and size <= reserved:
+    if None in given and size <= reserved + added:
         raise UserError(
             f"tokenizer.vocab_size={size} has no room for characters: the 4 special ids "
-            f"{'and 256 bytes ' if config.byte_fallback else ''}take {reserved}; raise it"
+            f"{'and 256 bytes ' if config.byte_fallback else ''}"
+            f"{f'and {added} tags ' if added else ''}take {reserved + added}; raise it"
         )
     source, target = (model.vocab_size if model else size for model in given)
+    if given[0]:
+        source += added
+        target += added if config.joint else 0
     return source, target
 
 
@@ -99,7 +116,7 @@ def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
 
 
 def train_tokenizer(
-    config: TokenizerConfig, sentences: Iterable[str], side: str = "joint"
+    config: TokenizerConfig, sentences: Iterable[str], side: str = "joint", tags: int = 0
 ) -> Tokenizer:
     """Trains one tokenizer; the same sentences give the same bytes on any machine.
 
@@ -107,6 +124,7 @@ def train_tokenizer(
         config: kind, vocab_size, byte_fallback, character_coverage, max_training_sentences.
         sentences: the text; at most `max_training_sentences` of it are held in memory.
         side: "joint", "source" or "target", for error messages.
+        tags: how many of the `vocab_size` pieces are added later.
 
     Raises:
         UserError: no text, or a vocabulary the text cannot support (names the limit).
@@ -123,7 +141,7 @@ def train_tokenizer(
             sentence_iterator=iter(sample),
             model_writer=model,
             model_type=config.kind,
-            vocab_size=config.trained_vocab_size,
+            vocab_size=config.trained_vocab_size - tags,
             byte_fallback=config.byte_fallback,
             character_coverage=config.character_coverage,
             normalization_rule_name="identity",
@@ -135,7 +153,7 @@ def train_tokenizer(
             minloglevel=2,  # errors come as exceptions; the log would flood the terminal
         )
     except (RuntimeError, OSError, ValueError) as error:
-        raise UserError(_explain(error, config, side)) from error
+        raise UserError(_explain(error, config, side, tags)) from error
     return Tokenizer(model.getvalue(), f"the {side} tokenizer")
 
 
@@ -159,18 +177,19 @@ def _sample(sentences: Iterable[str], limit: int) -> list[str]:
     return sample
 
 
-def _explain(error: Exception, config: TokenizerConfig, side: str) -> str:
+def _explain(error: Exception, config: TokenizerConfig, side: str, tags: int) -> str:
     message = " ".join(str(error).split())
     key = f"tokenizer.vocab_size={config.trained_vocab_size}"
     if match := re.search(r"Vocabulary size too high.*<= (\d+)", message):
         return (
             f"{key} is larger than the {side} text supports; "
-            f"the maximum for this corpus is {match[1]}"
+            f"the maximum for this corpus is {int(match[1]) + tags}"
         )
     if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        least = int(match[1]) + tags
         return (
             f"{key} is too small for the {side} text: its characters, the 4 special ids "
-            f"{'and 256 bytes ' if config.byte_fallback else ''}need at least {match[1]}; "
+            f"{'and 256 bytes ' if config.byte_fallback else ''}need at least {least}; "
             "raise it or lower tokenizer.character_coverage"
         )
     return f"cannot train the {side} tokenizer: {message}"

@@ -31,6 +31,8 @@ class DecodeConfig:
     max_source_length: Annotated[int, Ge(2)] = (
         256  #: longer input (EOS included) is cut and counted
     )
+    source_language: str | None = None  #: of a model whose sources begin with a language token
+    target_language: str | None = None  #: of a model with language tags; none = its own default
     target_prefix: str = ""  #: text that every translation begins with
     no_repeat_ngram: Annotated[int, Ge(0)] = (
         0  #: no sequence of this many pieces occurs twice in a translation; 0 = off

@@ -10,6 +10,7 @@ import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
+from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.terminology import Terminology
 from transformer_jax.data.text import has_split, read_pairs
 from transformer_jax.decoding.config import DecodeConfig
@@ -90,6 +91,7 @@ def evaluate(
     run: Run,
     pairs: Pairs = "test",
     *,
+    direction: Languages | None = None,
     checkpoint: str = "best",
     name: str | None = None,
     baseline: Sequence[str] | None = None,
@@ -107,6 +109,8 @@ def evaluate(
     Args:
         run: from `open_run`.
         pairs: a split of the run's corpus, or (source, reference) sentences.
+        direction: languages to translate from and into, by a model of several directions; default:
+            the run's own. The name of another one is part of the key.
         checkpoint: as `which` of `Run.params`.
         name: the name of the set; default: the split, or `pairs`.
         baseline: other translations of the sources, to compare by paired bootstrap.
@@ -123,24 +127,29 @@ def evaluate(
             not valid, or the results cannot be written.
     """
     # Everything that can be wrong is checked before the model is loaded and the text translated.
-    sources, references, name = _read_set(run, pairs, name)
+    data = run.config.data
+    # Those of an imported model are set without any training text, or not known at all.
+    own = data.source_language or "unknown", data.target_language or "unknown"
+    asked = overrides.get("source_language"), overrides.get("target_language")
+    source_language, target_language = direction or (asked[0] or own[0], asked[1] or own[1])
+    sources, references, name = _read_set(run, pairs, direction, name)
+    if (source_language, target_language) != own:
+        name += f".{source_language}-{target_language}"
+        overrides |= {"source_language": source_language, "target_language": target_language}
     if baseline is not None and len(baseline) != len(references):
         raise UserError(
             f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
         )
-    # Those of an imported model are set without any training text, or not known at all.
-    source_language = run.config.data.source_language or "unknown"
-    target_language = run.config.data.target_language or "unknown"
     options: Any = {"target_language": target_language, "ter": ter, "lowercase": lowercase}
     make_metrics(**options)
     run.scores()
     mesh = decoding_mesh(run.config.mesh, jax.devices())
     chosen = run.select(checkpoint)
     translator = run.translator(chosen, mesh, **overrides)
-    direction = f"{source_language}-{target_language}"
+    direction_name = f"{source_language}-{target_language}"
     disable = None if progress and is_first() else True  # None: only on a terminal
     with tqdm(
-        total=len(sources), desc=direction, unit=" sentences", disable=disable, leave=False
+        total=len(sources), desc=direction_name, unit=" sentences", disable=disable, leave=False
     ) as bar:
         decoded = translator.decode(sources, progress=bar.update)
     if not is_first():
@@ -153,7 +162,7 @@ def evaluate(
         set=name,
         source_language=source_language,
         target_language=target_language,
-        direction=direction,
+        direction=direction_name,
         checkpoint=chosen.name,
         num_sentences=len(sources),
         num_cut=decoded.num_cut,
@@ -197,16 +206,18 @@ def _count_terms(
     return counts
 
 
-def _read_set(run: Run, pairs: Pairs, name: str | None) -> tuple[list[str], list[str], str]:
+def _read_set(
+    run: Run, pairs: Pairs, direction: Languages | None, name: str | None
+) -> tuple[list[str], list[str], str]:
     """(sources, references, the set's name)."""
     if isinstance(pairs, str) and pairs not in ("test", "validation"):
         raise UserError(f"{pairs}: use test, validation or a list of pairs")
-    if isinstance(pairs, str) and not has_split(run.config.data, pairs):
+    if isinstance(pairs, str) and not has_split(run.config.data, pairs, direction):
         raise UserError(
             f"no {pairs} set in the config of this run: give sentences and their references instead"
         )
     name = name or (pairs if isinstance(pairs, str) else "pairs")
-    rows = list(read_pairs(run.config.data, pairs) if isinstance(pairs, str) else pairs)
+    rows = list(read_pairs(run.config.data, pairs, direction) if isinstance(pairs, str) else pairs)
     if not rows:
         raise UserError(f"{name}: there are no sentences")
     return [source for source, _ in rows], [target for _, target in rows], name

@@ -37,6 +37,7 @@ _FILLED_IN = (
 _MAY_CHANGE = (
     "data.source",
     "data.source.",
+    "data.corpora",
     "data.cache_dir",
     "decode.",
     "mesh.",
@@ -156,7 +157,13 @@ def _filled_in(config: Config) -> Config:
     Raises:
         UserError: the vocabulary or the mesh cannot be as the config says.
     """
-    sizes = dict(zip(("source", "target"), vocabulary_sizes(config.tokenizer), strict=True))
+    sizes = dict(
+        zip(
+            ("source", "target"),
+            vocabulary_sizes(config.tokenizer, text.tags_of(config.data)),
+            strict=True,
+        )
+    )
     for side, size in sizes.items():
         given = getattr(config.model, f"{side}_vocab_size")
         if given not in (None, size):

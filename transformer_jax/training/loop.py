@@ -32,7 +32,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
 from transformer_jax.training.record import NO_EVALUATIONS, Origin, Record, meta, restore
-from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.reporter import AboutBatches, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 
@@ -52,6 +52,7 @@ def fit(
     workdir: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
     evaluate: Evaluate | None = None,
+    about_batches: AboutBatches = lambda positions: {},
     origin: Origin | None = None,
     initial: Callable[[], Params] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -72,6 +73,7 @@ def fit(
             everything in memory.
         mesh: the devices, from `make_mesh`; default: all of them along `data`.
         evaluate: called with (params, step) every `train.evaluate_every` steps.
+        about_batches: gives metrics of the batches at some positions, which are logged.
         origin: what determines the run besides its config, such as hashes of the text. It is
             stored in each checkpoint, and a run is continued only if the hashes are the same.
         initial: gives a new run the parameters to begin with, on the mesh; they are evaluated as
@@ -112,6 +114,7 @@ def fit(
             trainer.schedule,
             path if is_first() else None,
             start,
+            about_batches=about_batches,
             progress=progress and is_first(),
             began=began,
         )

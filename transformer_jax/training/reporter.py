@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,6 +19,10 @@ from transformer_jax.runs.metrics import MetricsLog
 _LOGGER = logging.getLogger(__name__)
 
 
+#: Metrics of the batches at positions of the data, such as the share of each corpus.
+AboutBatches = Callable[[range], Mapping[str, float]]
+
+
 class Reporter:
     """Collects the metrics of the steps and reads them in groups, so the device never waits.
 
@@ -27,6 +31,7 @@ class Reporter:
         schedule: the learning rate.
         workdir: where metrics are written; None: nowhere.
         start: the number of steps done before.
+        about_batches: metrics of the data; default: none.
         progress: draw a progress bar.
         began: `time.perf_counter()` when the loop was called.
     """
@@ -38,6 +43,7 @@ class Reporter:
         workdir: epath.Path | None,
         start: int,
         *,
+        about_batches: AboutBatches = lambda positions: {},
         progress: bool,
         began: float,
     ) -> None:
@@ -46,6 +52,7 @@ class Reporter:
         self._train = train
         self._schedule = schedule
         self._log = None if workdir is None else MetricsLog(workdir, start)
+        self._about_batches = about_batches
         self._began: float | None = began
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
         self._interval_start = time.perf_counter()
@@ -88,6 +95,7 @@ class Reporter:
         seconds = time.perf_counter() - self._interval_start - self._paused
         self._interval_start, self._paused = time.perf_counter(), 0.0
         timed, self._untimed_steps = values[self._untimed_steps :], 0
+        positions = range(self._pending[0][0] - 1, step)
         self._pending.clear()
         used = [value for value in values if value["finite"]]
         record: dict[str, Any] = {}
@@ -102,6 +110,7 @@ class Reporter:
             speed = record["target_tokens_per_second"] = _sum(timed, "tokens") / seconds
             record["steps_per_second"] = len(timed) / seconds
         record["skipped_steps"] = skipped
+        record |= self._about_batches(positions)
         self.write(step, record)
         if len(used) < len(values):
             _LOGGER.warning(

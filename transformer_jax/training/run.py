@@ -19,7 +19,14 @@ from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler
-from transformer_jax.data.text import TrainingText, check_splits, has_split
+from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.text import (
+    TrainingText,
+    check_splits,
+    directions_with,
+    in_languages,
+    visit_rates,
+)
 from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
@@ -38,12 +45,11 @@ from transformer_jax.runs.resume import Start, check_identity, resolve
 from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.loop import BatchesFrom, Evaluate, fit
 from transformer_jax.training.record import Origin
+from transformer_jax.training.reporter import AboutBatches
 from transformer_jax.translation.scores import corpus_scores, make_metrics
 from transformer_jax.translation.translator import Translator
 
 _LOGGER = logging.getLogger(__name__)
-
-Pair = tuple[str, str]
 
 
 def run(
@@ -91,6 +97,7 @@ def run(
             workdir=path,
             mesh=mesh,
             evaluate=_evaluator(data, mesh),
+            about_batches=_shares(data),
             origin=data.origin(),
             initial=_initial(start.config, mesh),
             should_stop=should_stop,
@@ -106,7 +113,8 @@ class _Data:
     tokenizers: Tokenizers
     corpus: IdCorpus  #: the training text as ids
     plan: BatchPlan  #: which pairs each batch holds
-    validation: list[Pair]  #: what BLEU is measured on while training; [] without validation set
+    #: what BLEU is measured on while training, for each direction that has a validation set
+    validation: dict[Languages, list[Pair]]
 
     def origin(self) -> Origin:
         """What determines the run besides its config."""
@@ -150,32 +158,35 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
         corpus.target.lengths,
         start.config.batch,
         row_multiple=start.config.batch.row_multiple or 1,
+        corpora=list(zip(corpus.sizes, visit_rates(start.config.data, corpus.sizes), strict=True)),
     )
     return _Data(start.config, tokenizers, corpus, plan, validation)
 
 
-def _validation(config: Config, text: TrainingText) -> list[Pair]:
-    """The pairs that BLEU is measured on while training; [] if there is no validation set.
+def _validation(config: Config, text: TrainingText) -> dict[Languages, list[Pair]]:
+    """The pairs that BLEU is measured on while training, for each direction with a validation set.
 
     Raises:
-        UserError: something is wrong with the validation or test set, which is otherwise read
-            only after training.
+        UserError: something is wrong with a validation or test set, which is otherwise read only
+            after training.
     """
 
-    def check() -> bool:
+    def check() -> list[Languages]:
         check_splits(config.data)
-        return has_split(config.data, "validation")
+        return directions_with(config.data, "validation")
 
-    if from_first(check):
-        make_metrics(target_language=config.data.languages[1])
-        return list(one_host_at_a_time(lambda: text.validation(config.train.evaluate_sentences)))
-    if config.train.early_stopping is not None:
+    found = {}
+    for direction in map(tuple, from_first(check)):
+        make_metrics(target_language=direction[1])
+        read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
+        found[direction] = list(one_host_at_a_time(read))
+    if not found and config.train.early_stopping is not None:
         raise UserError(
             f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
             "data.source.validation_source and data.source.validation_target, or "
             "data.validation_from_train; or set train.early_stopping=none"
         )
-    return []
+    return found
 
 
 def _tokenizers(start: Start, text: TrainingText, workdir: epath.Path) -> Tokenizers:
@@ -220,12 +231,17 @@ def _describe(data: _Data) -> None:
     count = f"{total:,} parameters{f' ({trained:,} trained)' if trained < total else ''}"
     skipped = f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
     _LOGGER.info(
-        f"{config.data.source_language} -> {config.data.target_language}: "
+        f"{', '.join(' -> '.join(direction) for direction in config.data.directions)}: "
         f"{plan.num_pairs:,} training pairs{skipped if plan.num_skipped else ''}, "
         f"{plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
         f"{100 * plan.padding_fraction():.1f} % padding; "
         f"{count} on {jax.device_count()} {jax.devices()[0].platform} device(s)"
     )
+    if config.data.corpora:
+        rates = visit_rates(config.data, data.corpus.sizes)
+        rows = zip(config.data.names, data.corpus.sizes, rates, strict=True)
+        listed = "; ".join(f"{name}: {size:,} pairs x {rate:.3g}" for name, size, rate in rows)
+        _LOGGER.info(f"corpora, and how often an epoch has their pairs: {listed}")
     warmup = config.train.schedule.warmup_steps
     if config.train.steps <= warmup:
         _LOGGER.warning(
@@ -251,8 +267,23 @@ def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     return functools.partial(batches, data.corpus, data.plan, share=share, sampler=sampler)
 
 
+def _shares(data: _Data) -> AboutBatches:
+    """The share of each of several corpora in the pairs of some batches."""
+    names = data.config.data.names
+
+    def shares(positions: range) -> dict[str, float]:
+        if len(names) == 1:
+            return {}
+        values = data.plan.shares(positions).tolist()
+        return {f"share.{name}": value for name, value in zip(names, values, strict=True)}
+
+    return shares
+
+
 def _evaluator(data: _Data, mesh: Mesh) -> Evaluate | None:
     """Greedy BLEU on the first validation sentences; None if there are none.
+
+    Of several directions it is the mean of their BLEU.
 
     The parameters stay on the devices where training has them, and all devices translate: no
     process needs more of the parameters than its own part.
@@ -260,16 +291,31 @@ def _evaluator(data: _Data, mesh: Mesh) -> Evaluate | None:
     if not data.validation:
         return None
     config = data.config
-    sources, references = ([pair[side] for pair in data.validation] for side in (0, 1))
-    decode = while_training(config.decode)
     model = dataclasses.replace(config.model, adapter=NoAdapter())
-    translator = Translator(model, None, data.tokenizers, decode, mesh=mesh)
+    decode = while_training(config.decode)
+    translators = {
+        direction: Translator(
+            model,
+            None,
+            in_languages(config.data, data.tokenizers, direction),
+            decode,
+            mesh=mesh,
+        )
+        for direction in data.validation
+    }
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
         _, merged = api.merge_adapter(config.model, params)
-        hypotheses = translator.with_params(merged).translate(sources)
-        scores = corpus_scores(hypotheses, references, target_language=config.data.languages[1])
-        return {"bleu": scores["bleu"].score}
+        bleu = {}
+        for direction, pairs in data.validation.items():
+            sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+            hypotheses = translators[direction].with_params(merged).translate(sources)
+            scores = corpus_scores(hypotheses, references, target_language=direction[1])
+            bleu["-".join(direction)] = scores["bleu"].score
+        mean = {"bleu": sum(bleu.values()) / len(bleu)}
+        return mean | (
+            {f"bleu.{name}": score for name, score in bleu.items()} if len(bleu) > 1 else {}
+        )
 
     return evaluate

@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.config import override
+from transformer_jax.data.language_tags import towards
 from transformer_jax.data.padding import pad
 from transformer_jax.data.terminology import Terminology
 from transformer_jax.decoding.base import Hypotheses
@@ -293,12 +294,13 @@ class Translator:
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
         forced = any(prefixes)
         annotate = _annotation(self.decode_config)
+        tokenizers = self._tokenizers_for(self.decode_config)
         rows, num_cut = [], 0
         for index, (text, target_given, prefix) in enumerate(
             zip(sources, targets, prefixes, strict=True)
         ):
-            source_ids = self.tokenizers.source.encode(annotate(text))
-            target_ids = prefix + self._target_ids(target_given, with_prefix=False)
+            source_ids = tokenizers.source.encode(annotate(text))
+            target_ids = prefix + self._target_ids(tokenizers, target_given, with_prefix=False)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
             length = padded_length(max(len(source), len(target)), limit)
@@ -342,10 +344,11 @@ class Translator:
     ) -> list[list[int]]:
         """The ids of the prefix of each of `count` sentences."""
         given = config.target_prefix if given is None else given
+        tokenizers = self._tokenizers_for(config)
         if isinstance(given, str):
-            prefixes = [self._target_ids(given)] * count
+            prefixes = [self._target_ids(tokenizers, given)] * count
         else:
-            prefixes = [self._target_ids(prefix) for prefix in given]
+            prefixes = [self._target_ids(tokenizers, prefix) for prefix in given]
         if len(prefixes) != count:
             raise UserError(f"target_prefix: {len(prefixes)} prefixes for {count} sentences")
         most = self._limit(config) - 1
@@ -356,10 +359,17 @@ class Translator:
                 )
         return prefixes
 
-    def _target_ids(self, target: str | Sequence[int], with_prefix: bool = True) -> list[int]:
+    def _tokenizers_for(self, config: DecodeConfig) -> Any:
+        """The tokenizers with the tags of the languages that the config names."""
+        languages = config.source_language, config.target_language
+        return towards(self.tokenizers, *languages) if any(languages) else self.tokenizers
+
+    def _target_ids(
+        self, tokenizers: Any, target: str | Sequence[int], with_prefix: bool = True
+    ) -> list[int]:
         """The ids of a text in the target language, or those given."""
         if isinstance(target, str):
-            tokenizer = self.tokenizers.target
+            tokenizer = tokenizers.target
             return list(tokenizer.encode(target)[0 if with_prefix else len(tokenizer.prefix) :])
         size = self.model_config.target_vocab_size
         ids = [int(i) for i in target]
@@ -438,10 +448,11 @@ class Translator:
 
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
         """A function from a text to the ids that `decode` makes of it: terms annotated, no EOS."""
-        annotate = _annotation(config or self.decode_config)
+        config = config or self.decode_config
+        annotate, tokenizer = _annotation(config), self._tokenizers_for(config).source
 
         def encode(text: str) -> list[int]:
-            return list(self.tokenizers.source.encode(annotate(text))) if text.strip() else []
+            return list(tokenizer.encode(annotate(text))) if text.strip() else []
 
         return encode
 

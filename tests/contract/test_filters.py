@@ -1,0 +1,220 @@
+"""What each filter promises, on every registered one, and each against a plain reference."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.oracles import need
+from transformer_jax.config import Config, override
+from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.filters.base import Filter
+from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
+from transformer_jax.data.filters.identical import Identical
+from transformer_jax.data.filters.language import Language
+from transformer_jax.data.filters.lengths import LengthRatio
+from transformer_jax.data.filters.registry import FILTERS
+from transformer_jax.data.filters.review import Review
+from transformer_jax.data.filters.script import Script
+from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.text import TrainingText, fingerprint, read_pairs, resolve
+from transformer_jax.errors import UserError
+
+EN_DE = ("en", "de")
+GOOD: list[Pair] = [
+    ("A man walks his dog in the park today.", "Ein Mann geht heute mit seinem Hund in den Park."),
+    ("Two children are playing with a ball.", "Zwei Kinder spielen auf der Wiese mit einem Ball."),
+    ("It is 5 o'clock.", "Es ist fünf Uhr."),
+    ("42", "42."),
+    ("Hm", "Hm!"),
+]
+BAD: dict[str, list[Pair]] = {
+    "duplicates": [GOOD[0]],
+    "near_duplicates": [("two children are  playing with a ball", GOOD[1][1].upper())],
+    "length_ratio": [("", ""), ("No.", "Das ist ein viel zu langer Satz für so wenig."), ("x", "")],
+    "identical": [("Homepage of the city", " Homepage of the city "), ("", "")],
+    "script": [("A man walks.", "Мужчина идёт."), ("男人走路。", "Ein Mann geht.")],
+    "language": [
+        ("A man walks his dog in the park.", "Un homme promène son chien dans le parc ce matin."),
+        ("Ein Mann geht heute mit seinem Hund spazieren.", "Ein Mann geht mit seinem Hund."),
+    ],
+}
+
+
+def judged(each: Filter, pairs: list[Pair], *, part: int = 1000) -> list[bool]:
+    parts = [pairs[i : i + part] for i in range(0, len(pairs), part)]
+    marks = [each.marks(some, EN_DE) for some in parts]
+    assert [mark.shape for mark in marks] == [(len(some),) for some in parts]
+    bad = each.bad(np.concatenate(marks))
+    assert bad.dtype == bool
+    return list(bad.tolist())
+
+
+@pytest.fixture(params=FILTERS)
+def name(request: pytest.FixtureRequest) -> str:
+    if request.param == "language":
+        need("py3langid")
+    return str(request.param)
+
+
+def test_it_finds_what_is_bad_and_nothing_else(name: str) -> None:
+    pairs = [*GOOD, *BAD[name]]
+    assert judged(FILTERS[name](), pairs) == [False] * len(GOOD) + [True] * len(BAD[name])
+
+
+def test_parts_change_nothing(name: str) -> None:
+    pairs = [*GOOD, *(pair for pairs in BAD.values() for pair in pairs), *GOOD]
+    whole = judged(FILTERS[name](), pairs)
+    assert all(judged(FILTERS[name](), pairs, part=part) == whole for part in (1, 3))
+
+
+def test_it_is_chosen_by_its_name(name: str) -> None:
+    config = override(Config(), {"data.filters": f"{name},identical"})
+    assert config.data.filters == (FILTERS[name](), Identical())
+
+
+def random_pairs(seed: int, count: int) -> list[Pair]:
+    rng = np.random.default_rng(seed)
+    words = np.array(["dog", "Dog", "5", "7", "…", "Straße", "собака", "犬", "ein  Hund", "", "a"])
+    return [
+        (" ".join(rng.choice(words, rng.integers(0, 4))), " ".join(rng.choice(words, 2)))
+        for _ in range(count)
+    ]
+
+
+def seen_before(key: Callable[[str], str]) -> Callable[[list[Pair]], list[bool]]:
+    def reference(pairs: list[Pair]) -> list[bool]:
+        keys = [(key(source), key(target)) for source, target in pairs]
+        return [each in keys[:number] for number, each in enumerate(keys)]
+
+    return reference
+
+
+def letters(text: str) -> str:
+    return "".join(c for c in text.casefold() if c.isalpha() or re.match(r"[^\W\d_]", c))
+
+
+def wrong_script(pair: Pair) -> bool:
+    shares = []
+    for text in pair:
+        names = [unicodedata.name(c) for c in text if c.isalpha()]
+        latin = [name for name in names if name.startswith("LATIN")]
+        shares.append(2 * len(latin) < len(names))
+    return any(shares)
+
+
+def too_long(pair: Pair) -> bool:
+    source, target = (len(text.strip()) for text in pair)
+    if not source or not target:
+        return True
+    return (source + 10) / (target + 10) > 2 or (target + 10) / (source + 10) > 2
+
+
+REFERENCES: list[tuple[Filter, Callable[[list[Pair]], list[bool]]]] = [
+    (Duplicates(), seen_before(str)),
+    (NearDuplicates(), seen_before(letters)),
+    (LengthRatio(most=2.0), lambda pairs: [too_long(pair) for pair in pairs]),
+    (Identical(), lambda pairs: [a.strip() == b.strip() for a, b in pairs]),
+    (Script(), lambda pairs: [wrong_script(pair) for pair in pairs]),
+]
+
+
+@pytest.mark.parametrize(("each", "reference"), REFERENCES)
+def test_it_agrees_with_a_plain_reference(each: Filter, reference: Any) -> None:
+    pairs = random_pairs(0, 600)
+    expected = reference(pairs)
+    assert judged(each, pairs, part=70) == expected
+    assert 0 < sum(expected) < len(pairs)
+
+
+def test_scripts_that_a_language_may_have() -> None:
+    russian, japanese = ("Мужчина идёт.", "A man walks."), ("男の人が歩く。", "A man walks.")
+    assert Script().marks([russian, japanese], ("ru", "en")).tolist() == [False, True]
+    assert Script().marks([russian, japanese], ("ja", "en")).tolist() == [True, False]
+    assert Script().marks([russian, japanese], ("sr", "tlh")).tolist() == [False, False]
+    assert Script().marks([("123 …", "!"), ("", "")], EN_DE).tolist() == [False, False]
+
+
+def test_short_sentences_and_unknown_languages_are_not_judged() -> None:
+    need("py3langid")
+    french = ("Un homme promène son chien dans le parc ce matin.",) * 2
+    assert Language().marks([french], ("fr", "tlh")).tolist() == [False]
+    assert Language().marks([french], ("en", "fr")).tolist() == [True]
+    assert Language(shortest=80).marks([french], ("en", "fr")).tolist() == [False]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataConfig:
+    """Ten good pairs, then what the filters find."""
+    good = [
+        (f"{source} {'abcdefghij'[i]}", target) for i in range(10) for source, target in GOOD[:1]
+    ]
+    pairs = [*good, good[3], good[4], ("same", "same"), ("дом", "ein Haus"), *GOOD[1:3]]
+    for side, language in enumerate(EN_DE):
+        (tmp_path / f"a.{language}").write_text("".join(pair[side] + "\n" for pair in pairs))
+    source = Files(train_source=(f"{tmp_path}/a.en",), train_target=(f"{tmp_path}/a.de",))
+    return resolve(DataConfig(source, validation_from_train=2, cache_dir=str(tmp_path / "cache")))
+
+
+def test_nothing_is_left_out_by_default_but_it_is_counted(data: DataConfig, logged: Any) -> None:
+    with TrainingText(data) as text:
+        assert list(text) == list(read_pairs(data, "train"))
+    (line,) = logged()
+    assert line == (
+        "1:en-de: 14 pairs; filters: 2 duplicates (14.29%) kept, 2 near_duplicates (14.29%) kept, "
+        "1 identical (7.14%) kept, 1 script (7.14%) kept"
+    )
+
+
+def test_what_is_chosen_is_left_out_and_reported(data: DataConfig, logged: Any) -> None:
+    pairs = list(read_pairs(data, "train"))
+    chosen = replace(data, filters=(Script(), Duplicates()))
+    config = TokenizerConfig(vocab_size=290)
+    with TrainingText(chosen, config) as text:
+        tokenizers = text.tokenizers()
+        ids = text.ids(tokenizers, None)
+        assert list(text) == [pair for i, pair in enumerate(pairs) if i not in (10, 11, 13)]
+    assert ids.sizes == (11,)
+    assert [tokenizers.source.decode(ids.source[i]) for i in (9, 10)] == [pairs[9][0], pairs[12][0]]
+    assert logged()[-1] == (
+        "1:en-de: 14 pairs, 11 of them used; filters: 1 script (7.14%) left out, "
+        "2 duplicates (14.29%) left out, 2 near_duplicates (14.29%) kept, 1 identical (7.14%) kept"
+    )
+    assert list(read_pairs(chosen, "validation")) == list(read_pairs(data, "validation"))
+    kinds = [data, chosen, replace(data, filters=(Script(least=0.9), Duplicates()))]
+    assert len({fingerprint(each, "train") for each in kinds}) == 3
+    # A new run with a cache of the ids and given tokenizers reports it too.
+    with TrainingText(chosen, config) as text:
+        text.ids(tokenizers, None)
+    assert "11 of them used" in logged()[0]
+
+
+def test_each_corpus_is_judged_by_itself(data: DataConfig, logged: Any) -> None:
+    corpora = (Corpus(data.source), Corpus(data.source, reverse=True))
+    both = replace(data, source=Files(), corpora=corpora, filters=(Duplicates(),))
+    with TrainingText(resolve(both)) as text:
+        assert len(list(text)) == 24
+    assert [line.partition(";")[0] for line in logged()] == [
+        "1:en-de: 14 pairs, 12 of them used",
+        "2:de-en: 14 pairs, 12 of them used",
+    ]
+
+
+def test_wrong_options_are_named() -> None:
+    for wrong, words in (
+        ("duplicate", r"'duplicate' is unknown \(did you mean duplicates\?\)"),
+        ("length_ratio(most=1)", r"length_ratio\(most=1\): must be greater than 1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            override(Config(), {"data.filters": wrong})
+
+
+def test_an_empty_text_has_nothing_to_judge() -> None:
+    review = Review((Duplicates(),), EN_DE)
+    assert list(review.seen([])) == [] and len(review.kept("1:en-de")) == 0

@@ -1,0 +1,333 @@
+"""Several corpora: how often each is seen, their directions and tags, and what is held out."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.test_tokenizer import sentences
+from transformer_jax.config import Config, from_json, override, to_json
+from transformer_jax.data.batches import BatchPlan, make_batch
+from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.language_tags import find_tag, towards
+from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.segmentation import SubwordSampler
+from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.grammar import Grammar
+from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.data.text import (
+    TrainingText,
+    directions_with,
+    fingerprint,
+    has_split,
+    read_pairs,
+    resolve,
+    tags_of,
+    visit_rates,
+)
+from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizers, vocabulary_sizes
+from transformer_jax.errors import UserError
+
+PLAN = BatchConfig(tokens=200, max_length=40, num_buckets=4, seed=5)
+SIZES, RATES = (100, 300, 40), (2.0, 0.3, 1.0)
+TOKENIZER = TokenizerConfig(vocab_size=340)
+
+
+def lengths(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(2, 20, (2, count))
+
+
+@pytest.fixture(scope="module")
+def plan() -> BatchPlan:
+    return BatchPlan(*lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, RATES, strict=True)))
+
+
+def rows_of(plan: BatchPlan, epoch: int) -> list[int]:
+    count = plan.batches_per_epoch
+    positions = range(epoch * count, (epoch + 1) * count)
+    return [int(row) for position in positions for row in plan.rows(position)[1]]
+
+
+def corpus_of(rows: list[int]) -> Counter[int]:
+    return Counter(np.searchsorted(np.cumsum(SIZES), rows, side="right").tolist())
+
+
+def test_each_corpus_has_its_share_of_every_epoch(plan: BatchPlan) -> None:
+    for epoch in (0, 1, 7):
+        counts = corpus_of(rows_of(plan, epoch))
+        for number, (size, rate) in enumerate(zip(SIZES, RATES, strict=True)):
+            assert abs(counts[number] - size * rate) <= len(plan.shapes)  # rounded in each shape
+        assert sum(counts.values()) == plan.num_rows
+
+
+def test_all_pairs_of_a_corpus_are_seen_equally_often(plan: BatchPlan) -> None:
+    counts: Counter[int] = Counter()
+    for epoch in range(20):
+        counts.update(rows_of(plan, epoch))
+    source, target = lengths(sum(SIZES))
+    begin = 0
+    for size, rate in zip(SIZES, RATES, strict=True):
+        seen = np.array([counts[row] for row in range(begin, begin + size)])
+        assert seen.min() > 0 and abs(seen.mean() - 20 * rate) < 1
+        for shape in plan.shapes:  # exactly so within a shape
+            fits = (source[begin : begin + size] <= shape[1]) & (
+                target[begin : begin + size] <= shape[2]
+            )
+            assert seen[fits].max() - seen[fits].min() <= 20 * rate
+        begin += size
+    once = BatchPlan(*lengths(100), PLAN, corpora=[(100, 2.0)])
+    assert set(Counter(rows_of(once, 0)).values()) == {2}
+    half = BatchPlan(*lengths(2000), PLAN, corpora=[(2000, 0.5)])
+    twice = Counter(rows_of(half, 0) + rows_of(half, 1))
+    assert max(twice.values()) <= 2 and len(twice) >= 2000 - len(half.shapes)
+
+
+def test_any_position_is_reached_directly(plan: BatchPlan) -> None:
+    again = BatchPlan(*lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, RATES, strict=True)))
+    assert rows_of(again, 9) == rows_of(plan, 9)  # without visiting 0 to 8
+    assert rows_of(again, 0) != rows_of(again, 1)
+    assert again.fingerprint == plan.fingerprint
+
+
+def test_one_corpus_is_the_special_case() -> None:
+    one = BatchPlan(*lengths(200), PLAN)
+    for corpora in ([(200, 1.0)], [(150, 1.0), (50, 1.0)]):
+        other = BatchPlan(*lengths(200), PLAN, corpora=corpora)
+        assert rows_of(other, 3) == rows_of(one, 3)
+        assert other.num_rows == one.num_rows == 200
+
+
+def test_the_weights_are_part_of_the_fingerprint(plan: BatchPlan) -> None:
+    others = [(2.0, 0.3, 2.0), (2.0, 0.5, 1.0), (1.0, 0.3, 1.0)]
+    prints = {
+        BatchPlan(
+            *lengths(sum(SIZES)), PLAN, corpora=list(zip(SIZES, rates, strict=True))
+        ).fingerprint
+        for rates in (RATES, *others)
+    }
+    assert len(prints) == 4 and plan.fingerprint in prints
+
+
+def test_shares_are_those_of_the_rows(plan: BatchPlan) -> None:
+    rows = [int(row) for position in (3, 4, 5) for row in plan.rows(position)[1]]
+    expected = [corpus_of(rows)[number] / len(rows) for number in range(3)]
+    np.testing.assert_allclose(plan.shares(range(3, 6)), expected)
+
+
+def test_rates_follow_weights_and_temperature() -> None:
+    corpora = tuple(Corpus(Grammar(), ("en", "de"), weight=weight) for weight in (1.0, 3.0))
+    data = DataConfig(corpora=corpora)
+    assert visit_rates(data, (800, 200)) == [1.0, 3.0]
+    hot = replace(data, temperature=2.0)
+    rates = visit_rates(hot, (800, 200))
+    np.testing.assert_allclose(rates, [1.0, 6.0])  # in proportion to weight * sqrt(pairs)
+    np.testing.assert_allclose(rates[1] * 200 / (rates[0] * 800), 3 * (200 / 800) ** 0.5)
+
+
+def write(folder: Path, name: str, pairs: list[Pair], languages: tuple[str, str]) -> Files:
+    paths = [folder / f"{name}.{language}" for language in languages]
+    for side, path in enumerate(paths):
+        path.write_text("".join(pair[side] + "\n" for pair in pairs))
+    return Files(train_source=(str(paths[0]),), train_target=(str(paths[1]),))
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> DataConfig:
+    """English-German both ways, English-French, and back-translated English-German text."""
+    texts = list(islice(sentences(), 400))
+    english, german, french, back = (texts[i : i + 90] for i in (0, 90, 180, 270))
+    en_de = write(tmp_path, "a", list(zip(english, german, strict=True)), ("en", "de"))
+    en_fr = write(tmp_path, "b", list(zip(english, french, strict=True)), ("en", "fr"))
+    made = write(tmp_path, "c", list(zip(back, german, strict=True)), ("en", "de"))
+    return DataConfig(
+        corpora=(
+            Corpus(en_de),
+            Corpus(en_de, reverse=True, weight=0.5),
+            Corpus(en_fr),
+            Corpus(made, tag="<bt>", weight=2.0),
+        ),
+        validation_from_train=10,
+        cache_dir=str(tmp_path / "cache"),
+    )
+
+
+def test_directions_and_what_is_held_out(three: DataConfig) -> None:
+    assert three.languages == ("en", "de")
+    assert three.directions == (("en", "de"), ("de", "en"), ("en", "fr"))
+    assert directions_with(three, "validation") == list(three.directions)
+    assert not directions_with(three, "test")
+    whole = list(three.corpora[0].source.pairs("train", ("en", "de")))
+    back = list(three.corpora[3].source.pairs("train", ("en", "de")))
+    assert list(read_pairs(three, "validation")) == whole[-10:]
+    assert list(read_pairs(three, "train", ("en", "de"))) == whole[:-10] + back
+    swapped = [(target, source) for source, target in whole]
+    assert list(read_pairs(three, "validation", ("de", "en"))) == swapped[-10:]
+    assert list(read_pairs(three, "train", ("de", "en"))) == swapped[:-10]
+    with pytest.raises(UserError, match="no validation set of de-fr: the directions of the text"):
+        list(read_pairs(three, "validation", ("de", "fr")))
+    assert not has_split(three, "validation", ("de", "fr"))
+
+
+def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None:
+    again = replace(three, corpora=(*three.corpora, replace(three.corpora[0], tag="<x>")))
+    held_out = set(read_pairs(three, "validation"))
+    with TrainingText(again) as text:
+        assert not held_out & set(text)
+
+
+def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path: Path) -> None:
+    data = resolve(three)
+    with TrainingText(data, TOKENIZER) as text:
+        tokenizers = text.tokenizers()
+        ids = text.ids(tokenizers, None)
+        pairs = list(text)
+    assert ids.sizes == (80, 80, 80, 90)
+    assert tokenizers.source.vocab_size == tokenizers.target.vocab_size == 340
+    assert vocabulary_sizes(TOKENIZER, tags_of(data)) == (340, 340)
+    place = tokenizers.source.pieces(range(340)).index
+    expected = [[place("<2de>")], [place("<2en>")], [place("<2fr>")]]
+    expected.append([place("<bt>"), place("<2de>")])
+    begin, found = 0, []
+    for size, tags in zip(ids.sizes, expected, strict=True):
+        for row in range(begin, begin + size):
+            source, target = pairs[row]
+            plain = towards(tokenizers, None, "en").source.encode(source)[1:]
+            assert ids.source[row].tolist() == [*tags, *plain]
+            assert ids.target[row].tolist() == tokenizers.target.encode(target)
+            found.append(tags)
+        begin += size
+    # The default is the direction of the first corpus, and a text can name another.
+    assert tokenizers.source.encode("tür")[0] == place("<2de>")
+    assert tokenizers.source.encode("<2fr> tür")[0] == place("<2fr>")
+    assert tokenizers.source.decode(tokenizers.source.encode("<bt><2fr> tür")) == "tür"
+    tokenizers.save(tmp_path / "tokenizer")
+    loaded = load_tokenizers(tmp_path / "tokenizer")
+    assert loaded.source.encode("tür") == tokenizers.source.encode("tür")
+    assert find_tag(loaded.source, "fr") == place("<2fr>") and find_tag(loaded.source, "es") is None
+
+
+def test_samples_keep_their_tags(three: DataConfig) -> None:
+    data = resolve(three)
+    with TrainingText(data, TOKENIZER) as text:
+        tokenizers = text.tokenizers()
+        ids = text.ids(tokenizers, 0.1)
+    rates = visit_rates(data, ids.sizes)
+    plan = BatchPlan(
+        ids.source.lengths,
+        ids.target.lengths,
+        BatchConfig(tokens=1024),
+        corpora=list(zip(ids.sizes, rates, strict=True)),
+    )
+    sampler = SubwordSampler(tokenizers, 0.1)
+    stream = batches(ids, plan, 4, sampler=sampler)
+    seen = False
+    for position in range(4, 8):
+        batch, stored = next(stream), make_batch(ids, plan, position)
+        again = make_batch(ids, plan, position, sampler=sampler)
+        assert all(np.array_equal(batch[key], again[key]) for key in batch)
+        np.testing.assert_array_equal(batch["source"][:, 0], stored["source"][:, 0])
+        seen |= not np.array_equal(batch["source"], stored["source"])
+    assert seen
+    stream.close()
+
+
+def test_the_cache_of_ids_knows_tags_and_directions(three: DataConfig) -> None:
+    one = DataConfig(three.corpora[0].source)
+    same = DataConfig(corpora=(Corpus(one.source),))
+    assert fingerprint(same, "train") == fingerprint(one, "train")
+    changed = [
+        same,
+        DataConfig(corpora=(Corpus(one.source, reverse=True),)),
+        DataConfig(corpora=(Corpus(one.source), Corpus(one.source))),
+        three,
+    ]
+    assert len({fingerprint(data, "train") for data in changed}) == len(changed)
+    tokenizers = train_tokenizers(TOKENIZER, read_pairs(one, "train"), tags_of(three))
+    names = set()
+    for tag in ("<bt>", ""):
+        tagged = replace(same, corpora=(Corpus(one.source, tag=tag),), cache_dir=three.cache_dir)
+        with TrainingText(tagged) as text:
+            text.ids(tokenizers, None)
+        names |= {path.name for path in Path(three.cache_dir or "").iterdir()}
+    assert len(names) == 2
+
+
+def test_given_tokenizers_are_extended_by_what_they_lack(three: DataConfig, tmp_path: Path) -> None:
+    pairs = list(read_pairs(three, "train"))
+    train_tokenizers(TOKENIZER, pairs).save(tmp_path)
+    given = TokenizerConfig(source_model=str(tmp_path / "joint.model"))
+    tags = tags_of(three)
+    made = train_tokenizers(given, [], tags)
+    assert vocabulary_sizes(given, tags) == (344, 344)
+    assert made.source.pieces(range(340, 344)) == ["<2de>", "<2en>", "<2fr>", "<bt>"]
+    made.save(tmp_path / "tagged")
+    again = TokenizerConfig(source_model=str(tmp_path / "tagged" / "joint.model"))
+    assert train_tokenizers(again, [], tags).source.model == made.source.model
+    with pytest.raises(UserError, match="and 4 tags take 264"):
+        vocabulary_sizes(TokenizerConfig(vocab_size=263), tags)
+
+
+def test_the_tags_of_published_models_are_found(three: DataConfig) -> None:
+    plain = train_tokenizers(TOKENIZER, list(read_pairs(three, "train"))).source
+    pieces = tuple(plain.pieces(range(plain.vocab_size)))
+    listed, marked = "deu_Latn", ">>fra<<"
+    vocabulary = Vocabulary((*pieces, listed, marked), tags=(340,), marked_tags=True)
+    source = MappedTokenizer(mapped_tokenizer(plain.model, vocabulary))
+    assert [find_tag(source, code) for code in ("deu_Latn", "fra", "de", "tür")] == [
+        340,
+        341,
+        None,
+        None,
+    ]
+    french = towards(Tokenizers(source, plain), "eng", "fra")
+    assert (
+        french.source.encode("tür") == source.encode(">>fra<< tür") == [341, *plain.encode("tür")]
+    )
+    assert french.target is plain
+
+
+def test_a_language_without_a_tag_is_refused(three: DataConfig) -> None:
+    pairs = list(read_pairs(three, "train"))
+    tagged = train_tokenizers(TOKENIZER, pairs, tags_of(three))
+    with pytest.raises(UserError, match="target_language=es: the model has no tag .* has <2"):
+        towards(tagged, "en", "es")
+    with pytest.raises(UserError, match="target_language=es: .* it has none"):
+        towards(train_tokenizers(TOKENIZER, pairs), None, "es")
+
+
+def test_corpora_have_a_flag_and_are_stored() -> None:
+    text = (
+        "corpus(source=files(train_source='a.en,b.en',train_target='a.de,b.de'),weight=2),"
+        "corpus(source=grammar,languages='en,de',reverse=true,tag=<bt>)"
+    )
+    config = override(Config(), {"data.corpora": text, "data.temperature": "5"})
+    first, second = config.data.parts
+    assert first.source == Files(train_source=("a.en", "b.en"), train_target=("a.de", "b.de"))
+    assert (first.direction, first.weight) == (("en", "de"), 2.0)
+    assert (second.direction, second.tag) == (("de", "en"), "<bt>")
+    assert from_json(to_json(config), "x") == config
+    assert override(config, {"data.corpora": "none"}).data.corpora == ()
+    for wrong, words in (
+        ("corpus(tag=bt)", "corpus.tag=bt.: "),
+        ("corpus(weight=0)", "corpus.weight=0.: must be greater than 0"),
+        ("files", "'files' is unknown; use corpus"),
+        ("corpus(source=fils)", "use files, tfds, grammar"),
+    ):
+        with pytest.raises(UserError, match=words):
+            override(Config(), {"data.corpora": wrong})
+
+
+def test_mistakes_are_named() -> None:
+    grammar = Corpus(Tfds("opus"))
+    with pytest.raises(UserError, match=r"data\.corpora: corpus 1: name its two languages"):
+        resolve(DataConfig(corpora=(grammar,)))
+    named = DataConfig(corpora=(grammar,), source_language="en", target_language="de")
+    assert resolve(named).parts[0].direction == ("en", "de")
+    with pytest.raises(UserError, match=r"data\.source and data\.corpora are both given"):
+        resolve(replace(named, source=Grammar()))

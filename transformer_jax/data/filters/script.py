@@ -1,0 +1,76 @@
+"""Pairs of which one side is not written in the script of its language."""
+
+import functools
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from transformer_jax.data.filters.base import Filter
+from transformer_jax.data.sources.base import Languages, Pair
+
+#: How the Unicode names of the letters of a script begin: languages that are written in it.
+_LANGUAGES = {
+    "ARABIC": "ar fa ur ps ug sd ckb",
+    "ARMENIAN": "hy",
+    "BENGALI": "bn as",
+    "CJK HIRAGANA KATAKANA": "ja",
+    "CJK": "zh yue",
+    "CYRILLIC": "ru uk bg mk be kk ky mn tg tt ba cv sah",
+    "DEVANAGARI": "hi mr ne sa mai bho",
+    "ETHIOPIC": "am ti",
+    "GEORGIAN": "ka",
+    "GREEK": "el grc",
+    "GUJARATI": "gu",
+    "GURMUKHI": "pa",
+    "HANGUL CJK": "ko",
+    "HEBREW": "he yi",
+    "KANNADA": "kn",
+    "KHMER": "km",
+    "LAO": "lo",
+    "LATIN": "af ast az br bs ca ceb cs cy da de en eo es et eu fi fo fr ga gd gl ha hr ht hu id "
+    "ig is it jv la lb lt lv mg mi ms mt nb nl nn no oc pl pt ro rw sk sl sn so sq st sv sw tk tl "
+    "tr uz vi xh yo zu",
+    "MALAYALAM": "ml",
+    "MYANMAR": "my",
+    "ORIYA": "or",
+    "SINHALA": "si",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "THAI": "th",
+    "TIBETAN": "bo dz",
+}
+_SCRIPTS = {code: names.split() for names, codes in _LANGUAGES.items() for code in codes.split()}
+
+
+@dataclass(frozen=True)
+class Script(Filter):
+    """Pairs of which one side has less than `least` of its letters in its language's script.
+
+    Languages whose script is not known, or that have several, such as `sr`, are not judged.
+    """
+
+    least: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
+        bad = np.zeros(len(pairs), bool)
+        for side, code in enumerate(languages):
+            if scripts := _SCRIPTS.get(code.replace("_", "-").partition("-")[0].lower()):
+                bad |= [_share(pair[side], scripts) < self.least for pair in pairs]
+        return bad
+
+
+def _share(text: str, scripts: Sequence[str]) -> float:
+    """The share of the letters that are of one of the scripts; 1 where there are no letters."""
+    if text.isascii() and scripts == ["LATIN"]:
+        return 1.0
+    found = [_script(character) for character in text if character.isalpha()]
+    return sum(script in scripts for script in found) / len(found) if found else 1.0
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _script(character: str) -> str:
+    return unicodedata.name(character, "NONE").partition(" ")[0]
