@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +18,12 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
+from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer  # noqa: E402
+from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer  # noqa: E402
+from transformer_jax.mixers.linear import Linear, LinearCross  # noqa: E402
+from transformer_jax.models.api import init  # noqa: E402
+from transformer_jax.models.config import StackConfig  # noqa: E402
+from transformer_jax.translation.translator import Translator  # noqa: E402
 from transformer_jax.viewing.explanation import explain, next_pieces  # noqa: E402
 
 FILES = ["/", "/page.css", "/page.js", "/icon.svg"]
@@ -64,8 +72,9 @@ def one(browser, selector):
 def translated(browser, text):
     """Types a text, and waits until its words can be chosen."""
     one(browser, "#text").send_keys(text)
-    wait(browser, lambda: one(browser, "#status").text == "Translated")
-    wait(browser, lambda: all_of(browser, ".word"))
+    # Until then, a part of it may have been translated.
+    wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
+    assert one(browser, "#status").text == "Translated"
     return one(browser, "#words").get_property("textContent")
 
 
@@ -293,6 +302,67 @@ def test_a_key_is_asked_for(browser, engines, sentences):
         wait(browser, lambda: "needs an API key" in one(browser, "#status").text)
         one(browser, "#key").send_keys("secret")
         wait(browser, lambda: one(browser, "#status").text == "Translated")
+
+
+@pytest.fixture(scope="module")
+def tagged(translators):
+    """A model with language tokens, and without any matrix of attention."""
+    tokenizer = translators["en", "de"].tokenizers.source
+    pieces = tokenizer.pieces(range(400))
+    names = (*pieces[:4], "eng_Latn", "deu_Latn", *pieces[4:])
+    source, target = (
+        read_tokenizer(
+            mapped_tokenizer(
+                tokenizer.model, Vocabulary(names, prefix=(first,), tags=(4, 5), hidden=(4, 5))
+            )
+        )
+        for first in (4, 5)
+    )
+    linear = StackConfig(num_layers=1, mixers=(Linear(),))
+    config = replace(
+        translators["en", "de"].model_config,
+        source_vocab_size=402,
+        target_vocab_size=402,
+        encoder=linear,
+        decoder=linear,
+        cross=LinearCross(),
+        max_length=24,
+    )
+    params = jax.tree.map(lambda x: 3 * x, init(config, jax.random.key(20)))
+    decode = translators["en", "de"].decode_config
+    return Translator(config, params, Tokenizers(source, target), decode)
+
+
+def test_without_a_matrix_and_with_language_tokens(browser, tagged):
+    """Marks are the effective attention, and only text is shown and offered."""
+    from transformer_jax.serving.app import make_app
+    from transformer_jax.serving.engine import JaxEngine
+
+    text = "The dog sleeps."
+    best = tagged.n_best([text], 1)[0][0]
+    with served(make_app([JaxEngine(tagged, "en", "de")])) as url:
+        browser.get(url)
+        wait(browser, lambda: all_of(browser, "#target option"))
+        assert translated(browser, text) == best.text
+        word = one(browser, "[data-word='0.0']")
+        webdriver.ActionChains(browser).move_to_element(word).perform()
+        marks = wait(browser, lambda: all_of(browser, "#looks mark"))
+        shown = [m.get_property("textContent") for m in marks]
+        assert "".join(shown) == text.replace(" ", "")
+        source = tagged.tokenizers.source.encode(text)
+        target = [token for token in best.tokens if token != 2]
+        explained = explain(tagged, source, target)
+        assert explained.source[0] == explained.target[0] == "" and target[0] == 5
+        count = len(word.find_elements(By.CSS_SELECTOR, ".piece"))
+        looks_S = explained.looks_TS[1 : 1 + count].sum(axis=0)
+        shares = [number(browser, mark, "--share") for mark in marks]
+        assert shares == pytest.approx((looks_S / looks_S.max()).tolist(), abs=2e-3)
+        assert len(set(shares)) > 2
+        word.click()
+        wait(browser, lambda: all_of(browser, "#menu [role=menuitem]"))
+        assert "_Latn" not in one(browser, "body").text
+    found = next_pieces(tagged, source, [5], 64)
+    assert len(found) > 8 and not {4, 5} & {token for token, _ in found}
 
 
 def test_all_files_are_served(url):

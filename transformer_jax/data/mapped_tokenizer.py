@@ -20,7 +20,7 @@ from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from transformer_jax.data.tokenizer import Tokenizer, load_processor
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 Ids = tuple[NonNegativeInt, ...]
 
@@ -80,7 +80,6 @@ class MappedTokenizer(Tokenizer):
         listed = (*self.vocabulary.prefix, *self.vocabulary.tags, *self.vocabulary.hidden)
         if size <= UNK_ID or max(listed, default=0) >= size:
             raise UserError(f"{name}: {_VOCABULARY}: has {size} pieces and names others")
-        self._hidden = {PAD_ID, BOS_ID, *self.vocabulary.hidden}
         self._ids = {piece: i for i, piece in enumerate(self.vocabulary.pieces)}
         tags = sorted((self.vocabulary.pieces[i] for i in self.vocabulary.tags), reverse=True)
         patterns = [">>.*?<<"] * self.vocabulary.marked_tags + [re.escape(tag) for tag in tags]
@@ -96,6 +95,10 @@ class MappedTokenizer(Tokenizer):
     @property
     def prefix(self) -> tuple[int, ...]:
         return self.vocabulary.prefix
+
+    @functools.cached_property
+    def hidden(self) -> frozenset[int]:  # type: ignore[override]
+        return super().hidden.union(self.vocabulary.hidden)
 
     @property
     def byte_fallback(self) -> bool:
@@ -134,7 +137,7 @@ class MappedTokenizer(Tokenizer):
         for token in np.asarray(ids, dtype=np.int64).tolist():
             if token == EOS_ID:
                 break
-            if token not in self._hidden:
+            if token not in self.hidden:
                 kept.append(self.vocabulary.pieces[token])
         return str(self._processor.decode_pieces(kept))
 

@@ -80,6 +80,11 @@ class Tokenizer:
         return ()
 
     @property
+    def hidden(self) -> frozenset[int]:
+        """What `decode` leaves out: PAD, BOS and ids that are no text, such as language tokens."""
+        return frozenset({PAD_ID, BOS_ID})
+
+    @property
     def kind(self) -> str:
         """How it segments words: `unigram` or `bpe`."""
         return "bpe" if is_bpe(self._processor) else "unigram"
@@ -114,7 +119,7 @@ class Tokenizer:
         for token in np.asarray(ids, dtype=np.int64).tolist():
             if token == EOS_ID:
                 break
-            if token not in (PAD_ID, BOS_ID):
+            if token not in self.hidden:
                 kept.append(token)
         return str(self._processor.decode(kept))
 

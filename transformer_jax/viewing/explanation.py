@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.data.padding import pad
+from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import shift_right
 from transformer_jax.models.config import ModelConfig
@@ -27,7 +28,7 @@ _CANDIDATES = 64
 class Explanation:
     """Of one translation of S source and T target pieces, the latter with EOS."""
 
-    source: list[str]  #: the pieces, `▁` for a space
+    source: list[str]  #: the pieces, `▁` for a space, "" for what is no text: language tokens
     target: list[str]
     log_probs_T: np.ndarray  #: float32, of each target piece given those before it, in nats
     looks_TS: np.ndarray  #: float32, how much each target piece uses each source piece
@@ -57,17 +58,22 @@ def explain(translator: Translator, source: Sequence[int], target: Sequence[int]
         weights_TS = effective_attention(config, params, *pair, [last])[last]
     looks_TS = np.asarray(weights_TS)[:rows, :columns]
     return Explanation(
-        source=tokenizers.source.pieces(source),
-        target=[*tokenizers.target.pieces(target), "</s>"],
+        source=_texts(tokenizers.source, source),
+        target=[*_texts(tokenizers.target, target), "</s>"],
         log_probs_T=np.asarray(log_probs_T)[:rows],
         looks_TS=looks_TS / np.maximum(looks_TS.sum(axis=1, keepdims=True), 1e-30),
     )
 
 
+def _texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    pieces = zip(ids, tokenizer.pieces(ids), strict=True)
+    return ["" if token in tokenizer.hidden else piece for token, piece in pieces]
+
+
 def next_pieces(
     translator: Translator, source: Sequence[int], prefix: Sequence[int], count: int
 ) -> list[tuple[int, float]]:
-    """(id, log-probability) of the most probable pieces after `prefix`, EOS not among them.
+    """(id, log-probability) of the most probable pieces after `prefix`, which are text.
 
     If the most probable one begins a word, all of them do.
 
@@ -82,11 +88,16 @@ def next_pieces(
     """
     _, (ids_TC, log_probs_TC), _ = _run(translator, source, prefix)
     ids_C, log_probs_C = (np.asarray(each)[len(prefix)] for each in (ids_TC, log_probs_TC))
-    begins = [p.startswith("▁") for p in translator.tokenizers.target.pieces(ids_C)]
+    tokenizer = translator.tokenizers.target
+    found = [
+        (int(token), float(log_prob), piece.startswith("▁"))
+        for token, log_prob, piece in zip(ids_C, log_probs_C, tokenizer.pieces(ids_C), strict=True)
+        if np.isfinite(log_prob) and int(token) not in tokenizer.hidden
+    ]
     return [
-        (int(token), float(log_prob))
-        for token, log_prob, begins_word in zip(ids_C, log_probs_C, begins, strict=True)
-        if np.isfinite(log_prob) and (begins_word or not begins[0])
+        (token, log_prob)
+        for token, log_prob, begins_word in found
+        if begins_word or not found[0][2]
     ][:count]
 
 

@@ -189,6 +189,9 @@ const SPACELESS = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Scrip
 function wordsOf(pieces) {
   const words = [];
   texts(pieces).forEach((text, place) => {
+    if (!text) {
+      return; // a language token
+    }
     const space = text.startsWith(" ") ? " " : "";
     if (!words.length || space || SPACELESS.test(text)) {
       words.push({ space, pieces: [] });
@@ -221,7 +224,10 @@ function places(pieces, sentence) {
       at += 1;
     }
     const bare = text.trim();
-    const start = sentence.startsWith(bare, at) ? at : Math.max(at, sentence.indexOf(bare, at));
+    const start = sentence.startsWith(bare, at) ? at : sentence.indexOf(bare, at);
+    if (start < 0) {
+      return [at, at]; // what the sentence does not spell: an unknown piece
+    }
     at = start + bare.length;
     return [start, at];
   });
