@@ -15,10 +15,14 @@ from transformer_jax.config import Config, TrainConfig, differences
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.models.lora import Lora, NoAdapter
 from transformer_jax.models.paths import by_path
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.runs.folder import open_run
-from transformer_jax.runs.pretrained import starting_from
+from transformer_jax.runs.pretrained import check_init_from, initial_params, starting_from
 
-SESSION = [one for one in commands("docs/usage.md") if any("runs/medical" in word for word in one)]
+SESSION, OTHER_CHECKPOINT = (
+    [one for one in commands("docs/usage.md") if any(name in word for word in one)]
+    for name in ("runs/medical", "latest")
+)
 SMALL = [
     "--no_progress",
     "--config.batch.tokens=512",
@@ -26,6 +30,11 @@ SMALL = [
     "--config.data.cache_dir=cache",
     "--config.train.log_every=1",
     "--config.train.evaluate_sentences=4",
+]
+# Without a validation set nothing is translated or drawn.
+ONLY_STEPS = [
+    "--config.data.validation_from_train=none",
+    "--config.train.early_stopping=none",
 ]
 
 
@@ -56,6 +65,7 @@ def tune(workdir, *flags, steps):
             "--config.data.source.train_source=medical.en",
             "--config.data.source.train_target=medical.de",
             *SMALL,
+            *ONLY_STEPS,
             f"--config.train.steps={steps}",
             *flags,
         ]
@@ -130,7 +140,7 @@ def test_flags_change_the_model_that_was_taken(here, capsys):
 
 
 def test_a_run_with_adapters_can_be_tuned_again(here):
-    adapter = "--config.model.adapter=lora(rank=2)"
+    adapter = "--config.model.adapter=lora(rank=8)"
     assert tune("first", adapter, steps=1) == 0
     second = ("--config.train.init_from=first", "--config.train.frozen=*/kernel,*/table")
     assert tune("second", *second, steps=1) == 0
@@ -182,6 +192,17 @@ def test_what_does_not_fit_is_refused_in_one_line(here, capsys, flags, message):
     (line,) = [e for e in capsys.readouterr().err.splitlines() if e.startswith("error: ")]
     assert line.startswith("error: " + message.format(here=here))
     assert not (here / "refused").exists()
+
+
+def test_another_checkpoint_is_begun_with_by_way_of_a_folder(here, capsys):
+    assert [one[0] for one in OTHER_CHECKPOINT] == ["export", "import"]
+    for arguments in OTHER_CHECKPOINT:
+        assert main(arguments) == 0
+    mine = open_run("runs/mine")
+    assert mine.select("latest").name != mine.select("best").name
+    start = initial_params("runs/latest", make_mesh(MeshConfig()))
+    jax.tree.map(np.testing.assert_array_equal, start, mine.params("latest"))
+    check_init_from(starting_from(Config(), "runs/latest"), mine.tokenizers())
 
 
 def test_the_recipe_alone_asks_for_a_run(here, capsys):

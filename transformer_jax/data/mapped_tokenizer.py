@@ -97,7 +97,7 @@ class MappedTokenizer(Tokenizer):
         return self.vocabulary.prefix
 
     @functools.cached_property
-    def hidden(self) -> frozenset[int]:  # type: ignore[override]
+    def hidden(self) -> frozenset[int]:
         return super().hidden.union(self.vocabulary.hidden)
 
     @property
