@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.cli.main import main
+from transformer_jax.cli.main import main, parse
 from transformer_jax.config import override
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.folder import open_run
@@ -128,7 +128,7 @@ def test_eval_scores_all_directions_or_one(trained, place, capsys):
     assert main([*command, "--direction=fr"]) == 2
     assert "--direction=fr: expected two languages" in capsys.readouterr().err
     assert main([*command, "--direction=de-fr"]) == 2
-    assert "no test set of de-fr" in capsys.readouterr().err
+    assert "no test set in the config" in capsys.readouterr().err
 
 
 def test_translate_into_a_language(trained, monkeypatch, capfdbinary):
@@ -157,3 +157,23 @@ def test_translate_into_a_language(trained, monkeypatch, capfdbinary):
 def test_the_set_and_the_scores_of_a_direction_are_kept(trained):
     names = set(open_run(trained).scores())
     assert any(name.startswith("test.de-en.best") for name in names)
+
+
+def test_a_server_has_an_engine_for_each_direction(trained):
+    from transformer_jax.cli.run_flags import chosen_runs
+    from transformer_jax.serving.engine import open_engine
+
+    command = ["serve", f"--workdir={trained}"]
+    engines = [
+        open_engine("jax", run, "best", **decoding)
+        for run, decoding in chosen_runs(parse([*command, "--batch_size=2"]))
+    ]
+    assert [(each.source, each.target) for each in engines] == [
+        ("en", "de"),
+        ("de", "en"),
+        ("en", "fr"),
+    ]
+    first = [each.encode("dog") for each in engines]
+    assert len({ids[0] for ids in first}) == 3 and first[0][1:] == first[2][1:]
+    (only,) = chosen_runs(parse([*command, "--target_language=fr"]))
+    assert only[1] == {"target_language": "fr"}

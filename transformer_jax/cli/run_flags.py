@@ -1,7 +1,7 @@
 """Flags that several commands share: the run, how it decodes, and other processes of a job."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from transformer_jax.cli.flags import Parser
@@ -44,14 +44,31 @@ def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
 
 
 def chosen_runs(args: argparse.Namespace) -> list[tuple["Run", dict[str, Any]]]:
-    """As `chosen_run`, for each direction: only runs with the same languages are an ensemble."""
+    """As `chosen_run`, for each direction: only runs with the same languages are an ensemble.
+
+    A run of several directions is there once for each, unless the flags name a language.
+    """
     from transformer_jax.runs.folder import open_run
 
     directions: dict[Any, list[str]] = {}
     for workdir in args.workdir:
         data = open_run(workdir).config.data
         directions.setdefault((data.source_language, data.target_language), []).append(workdir)
-    return [_chosen(workdirs, args) for workdirs in directions.values()]
+    return [each for workdirs in directions.values() for each in _in_directions(workdirs, args)]
+
+
+def _in_directions(
+    workdirs: list[str], args: argparse.Namespace
+) -> Iterator[tuple["Run", dict[str, Any]]]:
+    run, overrides = _chosen(workdirs, args)
+    data = run.config.data
+    if not data.corpora or overrides.keys() & {"source_language", "target_language"}:
+        yield run, overrides
+        return
+    for source, target in data.directions:
+        own = (source, target) == (data.source_language, data.target_language)
+        languages = {"source_language": source, "target_language": target}
+        yield run, overrides if own else overrides | languages
 
 
 def _chosen(workdirs: list[str], args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from transformer_jax.data.language_tags import towards
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -47,6 +48,8 @@ class CTranslate2Engine:
             max_length_offset=decode.max_length_offset,
             max_source_length=decode.max_source_length,
             batch_size=decode.batch_size,
+            source_language=decode.source_language,
+            target_language=decode.target_language,
         )
         if decode != only:
             raise UserError(
@@ -55,10 +58,11 @@ class CTranslate2Engine:
             )
         if isinstance(run, EnsembleRun):
             raise UserError(f"engine={format}: it runs one model, not several of one direction")
-        self.source, self.target = languages_of(run)
+        self.source, self.target = languages_of(run, decode)
         self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size
         self._decode, self._method = decode, method
-        self._tokenizers = run.tokenizers()
+        languages = decode.source_language, decode.target_language
+        self._tokenizers = towards(run.tokenizers(), *languages)
         self._limit = min(decode.max_source_length, run.config.model.max_length)
         self._max_length = run.config.model.max_length
         self.max_pieces = self._limit - 1

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.runs.folder import Run
@@ -112,16 +113,20 @@ class JaxEngine:
         return next_pieces(self._translator, pieces, prefix, count)
 
 
-def languages_of(run: Run) -> tuple[str, str]:
-    """(source, target) of a run.
+def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:
+    """(source, target) that a run is used with.
 
     Raises:
-        UserError: it does not name them.
+        UserError: neither the run nor the decoding names them.
     """
     data = run.config.data
-    if not (data.source_language and data.target_language):
-        raise UserError(f"{run.path}: data.source_language or data.target_language is not set")
-    return data.source_language, data.target_language
+    source = decode.source_language or data.source_language
+    target = decode.target_language or data.target_language
+    if not (source and target):
+        raise UserError(
+            f"--workdir={run.path}: data.source_language or data.target_language is empty"
+        )
+    return source, target
 
 
 def open_engine(kind: str, run: Run, checkpoint: str, **decoding: Any) -> Engine:
@@ -137,7 +142,8 @@ def open_engine(kind: str, run: Run, checkpoint: str, **decoding: Any) -> Engine
         UserError: as `Run.translator`; or the engine cannot run the model.
     """
     if kind == "jax":
-        return JaxEngine(run.translator(checkpoint, **decoding), *languages_of(run))
+        translator = run.translator(checkpoint, **decoding)
+        return JaxEngine(translator, *languages_of(run, translator.decode_config))
     if kind.partition("(")[0] != "ctranslate2":
         raise UserError(f"engine={kind}: use jax or ctranslate2")
     from transformer_jax.serving.ctranslate2 import CTranslate2Engine
