@@ -98,13 +98,16 @@ def test_tf_data_reads_a_memory_mapped_corpus(corpus, plan, tmp_path):
         assert equal(next(stream), make_batch(corpus, plan, position))
 
 
-def test_auto_uses_tf_data_if_it_is_installed_and_nothing_is_sampled(corpus, plan, monkeypatch):
+def test_auto_uses_tf_data_if_it_is_installed_and_suits(corpus, plan, monkeypatch):
     def names():
         streams = batches(corpus, plan), batches(corpus, plan, sampler=lambda *_: ([], []))
         return [stream.__name__ for stream in streams]
 
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: True)
     assert names() == ["_through_tensorflow", "prefetched"]
+    with monkeypatch.context() as patch:  # tf.data would copy them
+        patch.setattr("transformer_jax.data.pipeline._COPIED", 8)
+        assert names() == ["prefetched", "prefetched"]
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: False)
     assert names() == ["prefetched", "prefetched"]
 

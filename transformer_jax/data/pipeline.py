@@ -19,6 +19,7 @@ Item = TypeVar("Item")
 _KEYS = ("source", "source_mask", "target", "target_mask")
 _AHEAD = 4  # batches made ahead
 _SEGMENT = 1024  # positions in one tf.data dataset
+_COPIED = 1 << 28  # bytes of ids that tf.data, which copies them, is given at most
 
 
 def batches(
@@ -42,13 +43,16 @@ def batches(
         sampler: see `make_batch`.
         engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
-            TensorFlow is installed and nothing is sampled. The batches are the same bit for bit.
+            TensorFlow is installed, nothing is sampled and the ids are few enough to copy. The
+            batches are the same bit for bit.
     """
     # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.
     if engine == "tensorflow" and sampler:
         raise ValueError("a sampler is Python: use engine='python' or 'auto'")
-    if engine == "tensorflow" or (engine == "auto" and not sampler and has_tensorflow()):
+    is_small = corpus.source.ids.nbytes + corpus.target.ids.nbytes <= _COPIED
+    suits = is_small and not sampler and has_tensorflow()
+    if engine == "tensorflow" or (engine == "auto" and suits):
         return _through_tensorflow(corpus, plan, share, start)
     return prefetched(
         lambda position: make_batch(corpus, plan, position, share, sampler), start, _AHEAD

@@ -6,7 +6,7 @@ Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.079
 import io
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -138,7 +138,7 @@ def train_tokenizer(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sample),
+            sentence_iterator=_taken(sample),
             model_writer=model,
             model_type=config.kind,
             vocab_size=config.trained_vocab_size - tags,
@@ -175,6 +175,13 @@ def _sample(sentences: Iterable[str], limit: int) -> list[str]:
         if place < limit:
             sample[place] = sentence
     return sample
+
+
+def _taken(sentences: list[str]) -> Iterator[str]:
+    """Yields the sentences and empties the list: SentencePiece keeps a copy of each."""
+    sentences.reverse()
+    while sentences:
+        yield sentences.pop()
 
 
 def _explain(error: Exception, config: TokenizerConfig, side: str, tags: int) -> str:
