@@ -40,7 +40,7 @@ class TrainConfig:
     seed: NonNegativeInt = 0
     log_every: PositiveInt = 50
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
-    evaluate_sentences: PositiveInt = 500  #: at most this many sentences of the validation set
+    evaluate_sentences: PositiveInt = 500  #: at most, of the validation set of a direction
     early_stopping: PositiveInt | None = None
     #: stop after this many evaluations without a better BLEU; none = never
     max_bad_steps: PositiveInt = 10

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.config import Config, TrainConfig, override, to_json
-from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
@@ -179,3 +180,16 @@ def test_checkpoints_without_a_config_are_left_alone(tmp_path):
 def test_a_wrong_vocabulary_is_refused_before_the_text_is_read(tmp_path, change, words):
     with pytest.raises(UserError, match=words):
         resolved(override(Config(data=TEXT), change), tmp_path / "run")
+
+
+def test_a_vocabulary_without_the_tags_of_the_corpora_is_refused(tmp_path):
+    joint = train_tokenizer(TokenizerConfig(vocab_size=267), ["a b c d e f"])
+    Tokenizers(joint, joint).save(tmp_path / "tokenizer")
+    source = Files(train_source=("a.en",), train_target=("a.de",))
+    config = Config(
+        data=DataConfig(corpora=(Corpus(source), Corpus(source, reverse=True))),
+        tokenizer=TokenizerConfig(source_model=str(tmp_path / "tokenizer" / "joint.model")),
+        train=TrainConfig(init_from="runs/first"),
+    )
+    with pytest.raises(UserError, match="vocabulary of that run lacks .* need: <2de>, <2en>"):
+        resolve(config, as_path(tmp_path / "run"))

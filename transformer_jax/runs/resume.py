@@ -11,7 +11,11 @@ from etils import epath
 from transformer_jax.config import Config, differences, override, validated
 from transformer_jax.data import text
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.tokenizer_training import resolved_vocab_size, vocabulary_sizes
+from transformer_jax.data.tokenizer_training import (
+    missing_tags,
+    resolved_vocab_size,
+    vocabulary_sizes,
+)
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
@@ -157,13 +161,13 @@ def _filled_in(config: Config) -> Config:
     Raises:
         UserError: the vocabulary or the mesh cannot be as the config says.
     """
-    sizes = dict(
-        zip(
-            ("source", "target"),
-            vocabulary_sizes(config.tokenizer, text.tags_of(config.data)),
-            strict=True,
+    tags = text.tags_of(config.data)
+    if config.train.init_from and (missing := missing_tags(config.tokenizer, tags)):
+        raise UserError(
+            f"train.init_from={config.train.init_from}: the vocabulary of that run lacks what the "
+            f"corpora need: {', '.join(missing)}"
         )
-    )
+    sizes = dict(zip(("source", "target"), vocabulary_sizes(config.tokenizer, tags), strict=True))
     for side, size in sizes.items():
         given = getattr(config.model, f"{side}_vocab_size")
         if given not in (None, size):

@@ -25,7 +25,7 @@ def report(run: Run, *, samples: int = 4) -> Iterator[str]:
     """
     data = run.config.data
     pictures = [plot_training(run)]
-    if has_split(data, "validation"):
+    if has_split(data, "validation", data.languages):
         translator = run.translator()
         pairs = list(itertools.islice(read_pairs(data, "validation"), 40))
         sources = [source for source, _ in pairs]
