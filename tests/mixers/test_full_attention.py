@@ -1,6 +1,7 @@
 """Full attention's options against loops, against each other, and what they refuse."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,11 @@ from tests.contract import suite
 from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
 from transformer_jax.errors import UserError
+from transformer_jax.mixers import full_attention as module
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.ops.sharding import layout
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.t5 import T5
 
@@ -292,3 +295,39 @@ def test_a_whole_model_with_fused_attention_under_remat():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradient(config), gradient(every)
     )
+
+
+@pytest.mark.parametrize("implementation", ["auto", "plain", "fused"])
+def test_auto_asks_the_devices_of_the_program(implementation, monkeypatch):
+    """It takes cuDNN's kernel on a GPU, but not for a decoding step's few queries."""
+    monkeypatch.setattr(module, "flash_attention", lambda q, *_, **__: jnp.full_like(q, 7))
+    context = replace(suite.context(causal=False), dtype=jnp.bfloat16, num_heads=2, head_dim=8)
+    cross = FullCross(implementation=implementation).build(context)
+    memory = jnp.ones((2, 20, D), jnp.bfloat16)
+    variables = cross.init(
+        jax.random.key(0), memory, (memory, jnp.ones((2, 20), bool)), method=read
+    )
+
+    def is_fused(length, platform):
+        devices = np.array([SimpleNamespace(platform=platform)])
+        with layout(SimpleNamespace(devices=devices, size=1), {}):
+            y = cross.apply(
+                variables, memory[:, :length], (memory, jnp.ones((2, 20), bool)), method=read
+            )
+        return bool((y == 7).all())
+
+    found = [is_fused(20, "gpu"), is_fused(4, "gpu"), is_fused(20, "cpu"), is_fused(20, "tpu")]
+    assert (
+        found
+        == {
+            "auto": [True, False, False, False],
+            "plain": [False] * 4,
+            "fused": [True] * 4,
+        }[implementation]
+    )
+
+
+def read(cross, x_BTD, memory):
+    """The heads' outputs, before they are joined."""
+    projected = cross.project(*memory)
+    return cross.attend(cross.heads.queries(x_BTD), projected.key, projected.value, projected.mask)

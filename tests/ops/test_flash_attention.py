@@ -1,5 +1,7 @@
 """Blockwise and kernel attention against the plain one: outputs, gradients, memory."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,12 @@ import pytest
 from transformer_jax.ops.attention import Hooks, attention_mask, dot_product_attention
 from transformer_jax.ops.flash_attention import (
     blockwise_attention,
+    chosen_kernel,
     flash_attention,
     kernel_for,
     pallas_attention,
 )
+from transformer_jax.ops.sharding import layout
 
 B, T, M, H, K = 3, 13, 11, 4, 4
 
@@ -143,6 +147,21 @@ def test_which_kernel():
     assert chosen("gpu", extras=True) == "blockwise"
     assert chosen("tpu", jnp.float32) == "pallas"
     assert chosen("tpu", devices=8) == "blockwise"
+
+
+def test_the_kernel_is_that_of_the_devices_of_the_mesh():
+    """They may only be described, and this process has others."""
+    q = jax.ShapeDtypeStruct((1, 16, 8, 64), jnp.bfloat16)
+    assert chosen_kernel(q, q, q) == "blockwise"
+    for platform, size, kernel in (
+        ("gpu", 8, "cudnn"),
+        ("tpu", 1, "pallas"),
+        ("cpu", 1, "blockwise"),
+    ):
+        devices = np.array([SimpleNamespace(platform=platform)] * size)
+        with layout(SimpleNamespace(devices=devices, size=size), {}):
+            assert chosen_kernel(q, q, q) == kernel
+    assert chosen_kernel(q, q, q) == "blockwise"
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -15,8 +15,8 @@ from transformer_jax.ops.platform import by_platform
 PACKAGE = Path(__file__).parents[2] / "transformer_jax"
 #: Folders of functions that are traced.
 TRACED = ("ops", "layers", "positions", "mixers", "models", "decoding")
-#: Kernels that can only be traced where they run: they are chosen by the process's devices.
-EXEMPT = {"ops/flash_attention.py"}
+#: `sharding.target` falls back to the devices of the process where there is no mesh.
+EXEMPT = {"ops/sharding.py"}
 ASKS = re.compile(
     r"default_backend\(|jax\.(local_)?device(s|_count)\(|process_count\(|\.platform\b(?! import)"
 )

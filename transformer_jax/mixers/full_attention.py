@@ -41,9 +41,12 @@ from transformer_jax.ops.attention import (
     weighted_values,
 )
 from transformer_jax.ops.dropout import dropout
-from transformer_jax.ops.flash_attention import flash_attention
+from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
 from transformer_jax.ops.sequences import write_token
 from transformer_jax.positions.base import Position
+
+#: Fewer queries than this are not worth a kernel of their own.
+_MIN_QUERIES = 16
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class FullOptions:
     """What self- and cross-attention have in common."""
 
     num_kv_heads: PositiveInt | None = None  #: heads of keys and values; None = num_heads
-    implementation: Literal["plain", "fused"] = "plain"  #: fused: memory linear in the length
+    #: fused: memory linear in the length; auto: cuDNN's kernel where the GPU has it, else plain.
+    #: For both, padding must be at the end of a row.
+    implementation: Literal["auto", "plain", "fused"] = "auto"
     merged_query_key: bool = False  #: one matrix per head in place of W_q W_k^T
     factored_value: bool = False  #: one output map shared by all heads
     use_bias: bool = True  #: of queries, values and the output
@@ -161,8 +166,8 @@ class DotProductAttention(MixerModule):
     ) -> jax.Array:
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
         scale, rate, key = self.heads.scale, self.config.dropout_rate, self.weight_dropout.key()
-        if self.config.implementation == "fused" and not self.is_watched:
-            hooks = Hooks(bias, rate, key)
+        hooks = Hooks(bias, rate, key)
+        if self._is_fused(q_BTHK, k_BMGK, v_BMJV, hooks):
             return flash_attention(
                 q_BTHK, k_BMGK, v_BMJV, key_mask_BM, hooks, causal=causal, scale=scale
             )
@@ -173,6 +178,18 @@ class DotProductAttention(MixerModule):
             self.sow("intermediates", "attention_weights", weights_BHTM)
         weights_BHTM = dropout(weights_BHTM, rate, key)
         return weighted_values(weights_BHTM, v_BMJV).astype(v_BMJV.dtype)
+
+    def _is_fused(
+        self, q_BTHK: jax.Array, k_BMGK: jax.Array, v_BMJV: jax.Array, hooks: Hooks
+    ) -> bool:
+        implementation = self.config.implementation
+        if self.is_watched or implementation == "plain":
+            return False
+        if implementation == "fused":
+            return True
+        # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
+        is_step = q_BTHK.shape[1] < _MIN_QUERIES
+        return not is_step and chosen_kernel(q_BTHK, k_BMGK, v_BMJV, hooks) == "cudnn"
 
 
 class FullAttention(DotProductAttention, Mixer):

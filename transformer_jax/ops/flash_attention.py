@@ -2,8 +2,9 @@
 
 NVIDIA GPUs have cuDNN's flash attention and TPUs a Pallas kernel, both with a hand-written
 backward pass. Each takes only some cases (cuDNN no float32, neither a bias in blocks or
-dropout). All other cases and backends use `blockwise_attention`, so the result is the same
-function everywhere, up to rounding.
+dropout). All other cases and devices use `blockwise_attention`, so the result is the same
+function everywhere, up to rounding. A kernel can only be traced where its library is, so it is
+chosen while tracing, by the devices that the program is for (`ops.sharding.target`).
 
 `blockwise_attention` reads the keys block by block. A running maximum m and sum l correct
 what was added before (the online softmax of Milakov and Gimelshein 2018, arXiv:1805.02867;
@@ -20,6 +21,7 @@ scores of one block at a time. O(L) memory, and O(L M) time as in `ops.attention
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.errors import UserError
 from transformer_jax.ops.attention import (
     MASKED,
     NO_HOOKS,
@@ -29,6 +31,7 @@ from transformer_jax.ops.attention import (
 )
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.sequences import chunked, pad_to_multiple, unchunked
+from transformer_jax.ops.sharding import target
 
 Running = tuple[jax.Array, jax.Array, jax.Array]  # m_BHT, l_BHT, y_BTHK
 
@@ -48,12 +51,7 @@ def flash_attention(
 ) -> jax.Array:
     """As `blockwise_attention`, by the fastest kernel; padding must be at the end of each row."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
-    has_extras = hooks.bias is not None or (
-        hooks.dropout_key is not None and hooks.dropout_rate > 0.0
-    )
-    kernel = kernel_for(
-        jax.default_backend(), jax.device_count(), q_BTHK, k_BMGK, v_BMJV, has_extras=has_extras
-    )
+    kernel = chosen_kernel(q_BTHK, k_BMGK, v_BMJV, hooks)
     if kernel == "cudnn":
         return _cudnn(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal, scale)
     if kernel == "pallas":
@@ -63,8 +61,18 @@ def flash_attention(
     )
 
 
+def chosen_kernel(
+    q_BTHK: jax.Array, k_BMGK: jax.Array, v_BMJV: jax.Array, hooks: Hooks = NO_HOOKS
+) -> str:
+    """The kernel that `flash_attention` uses for the devices that the program is for."""
+    has_extras = hooks.bias is not None or (
+        hooks.dropout_key is not None and hooks.dropout_rate > 0.0
+    )
+    return kernel_for(*target(), q_BTHK, k_BMGK, v_BMJV, has_extras=has_extras)
+
+
 def kernel_for(
-    backend: str,
+    platform: str,
     devices: int,
     q: jax.Array | jax.ShapeDtypeStruct,
     k: jax.Array | jax.ShapeDtypeStruct,
@@ -75,7 +83,7 @@ def kernel_for(
     """`cudnn`, `pallas` or `blockwise`, by what the vendors' kernels can take.
 
     Args:
-        backend: `jax.default_backend()`.
+        platform: of the devices that the program is for.
         devices: their number; XLA cannot split a Pallas call over several.
         q: queries. Only the shapes and dtypes of q, k and v are read.
         has_extras: a bias (which the kernels take only as a whole [T, M] array) or dropout.
@@ -83,9 +91,9 @@ def kernel_for(
     if has_extras or k.shape != v.shape:
         return "blockwise"
     width = q.shape[-1]
-    if backend == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
+    if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
         return "cudnn" if width % 8 == 0 and width <= 128 else "blockwise"
-    if backend == "tpu" and devices == 1:
+    if platform == "tpu" and devices == 1:
         return "pallas"
     return "blockwise"
 
@@ -95,15 +103,21 @@ def _cudnn(
 ) -> jax.Array:
     # A row that only pads a batch has no key; one is enough to stay finite.
     lengths_B = jnp.maximum(key_mask_BM.sum(axis=-1), 1).astype(jnp.int32)
-    return jax.nn.dot_product_attention(
-        q,
-        k,
-        v,
-        scale=scale,
-        is_causal=causal,
-        key_value_seq_lengths=lengths_B,
-        implementation="cudnn",
-    )
+    try:
+        return jax.nn.dot_product_attention(
+            q,
+            k,
+            v,
+            scale=scale,
+            is_causal=causal,
+            key_value_seq_lengths=lengths_B,
+            implementation="cudnn",
+        )
+    except RuntimeError as error:  # where a GPU is only described, its libraries may be missing
+        raise UserError(
+            f"attention for an NVIDIA GPU: {error}; pip install nvidia-cudnn-cu13 (or -cu12), as "
+            "the version of CUDA is, or choose implementation=plain"
+        ) from error
 
 
 def pallas_attention(

@@ -88,6 +88,19 @@ def rowwise(function: Callable[[jax.Array], Any], x: jax.Array) -> Any:
     return jax.shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows)(x)
 
 
+def target() -> tuple[str, int]:
+    """(platform, number) of the devices that the traced function is compiled for.
+
+    These are the mesh's, which may only be described (`train.py --plan_topology`). Without a mesh
+    they are this process's.
+    """
+    current = _LAYOUT.get()
+    if current is None:
+        return jax.default_backend(), jax.device_count()
+    mesh, _ = current
+    return mesh.devices.flat[0].platform, mesh.size
+
+
 def num_shards(name: str) -> int:
     """The number of parts into which the logical axis is split; 1 without a mesh."""
     current = _LAYOUT.get()
