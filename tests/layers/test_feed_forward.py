@@ -103,3 +103,12 @@ def test_options():
         variants.parse("mlp(activation=tanhh)", FEED_FORWARDS)
     with pytest.raises(ValueError, match="dropout_rate=1.0.*less than 1"):
         variants.parse("mlp(dropout_rate=1.0)", FEED_FORWARDS)
+
+
+def test_the_gradient_of_relu_needs_only_its_result():
+    x = jnp.asarray([-2.0, -0.0, 0.0, 3.0])
+    y, pull = jax.vjp(ACTIVATIONS["relu"], x)
+    np.testing.assert_array_equal(y, jax.nn.relu(x))
+    np.testing.assert_array_equal(pull(jnp.ones(4))[0], [0, 0, 0, 1])
+    residuals = [r for r in jax.tree.leaves(pull) if getattr(r, "dtype", None) == x.dtype]
+    assert all((np.asarray(r) >= 0).all() for r in residuals)  # the result, not x

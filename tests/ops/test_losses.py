@@ -35,7 +35,7 @@ def naive(hidden, kernel, labels, weights, smoothing):
 def test_equals_the_formula_in_value_and_gradient(
     arrays, smoothing, shards, chunk_tokens, monkeypatch
 ):
-    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", int(chunk_tokens * V))
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(int(chunk_tokens * V)))
     hidden, kernel, labels, weights = arrays
     mesh = AbstractMesh((shards,), ("data",))
 
@@ -55,7 +55,7 @@ def test_equals_the_formula_in_value_and_gradient(
 
 @pytest.mark.parametrize("chunk_tokens", [7, 30])
 def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
-    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", int(chunk_tokens * V))
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(int(chunk_tokens * V)))
     hidden, kernel, labels, weights = arrays
     bias = jax.random.normal(jax.random.key(5), (V,)) * 2.0
 
@@ -104,3 +104,25 @@ def test_bfloat16_operands_stay_close(arrays):
     exact, low = grad(hidden, jnp.float32), grad(hidden, jnp.bfloat16)
     assert not np.array_equal(exact, low)
     np.testing.assert_allclose(low, exact, atol=0.03)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_rounded_logits_change_little(arrays, bias, monkeypatch):
+    """A GPU stores them in the dtype of the hidden states."""
+    hidden, kernel, labels, weights = arrays
+    hidden = hidden.astype(jnp.bfloat16)
+    bias_V = jnp.linspace(-1, 1, V) if bias else None
+
+    def loss(hidden, kernel):
+        return losses.cross_entropy(
+            hidden, kernel, labels, weights, 0.1, jnp.bfloat16, bias_V=bias_V
+        )[0]
+
+    want, want_grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, rounded=True))
+    value, grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
+    assert value != want
+    np.testing.assert_allclose(value, want, rtol=2e-3)
+    for got, wanted in zip(grads, want_grads, strict=True):
+        difference = np.asarray(got - wanted, np.float32)
+        assert np.linalg.norm(difference) < 0.02 * np.linalg.norm(np.asarray(wanted, np.float32))

@@ -70,8 +70,13 @@ def test_more_axes_are_the_flat_product(x_shape, w_shape, contracted, dtype):
 def test_both_platforms_forms_are_one_product(contracted):
     a = jax.random.normal(jax.random.key(2), (3, 5, 4, 6))
     b = jax.random.normal(jax.random.key(3), (*a.shape[-contracted:], 2, 7))
-    cpu, other = (forms._product(contracted, a, b, is_cpu) for is_cpu in (1, 0))
+    bias = jax.random.normal(jax.random.key(4), (2, 7))
+    cpu, other, gpu = (
+        forms._product(contracted, jnp.float32, a, b, bias, form)
+        for form in ("flat", "whole", "rounded")
+    )
     np.testing.assert_allclose(cpu, other, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(gpu, other)
     np.testing.assert_array_equal(*(forms._transposed(contracted, a, is_cpu) for is_cpu in (1, 0)))
 
 
@@ -91,3 +96,43 @@ def test_on_a_tpu_heads_come_out_of_the_product(dtype):
     products = re.findall(r"dot_general .*-> tensor<([\dx]+)xf32>", text)
     assert products == ["3x5x4x6", "3x5x16"]
     assert not re.search(r"reshape .*\(tensor<3x5x", text)  # activations stay as they are
+
+
+@pytest.mark.parametrize(("dtype", "result"), [("bfloat16", "bf16"), ("float32", "f32")])
+def test_on_a_gpu_products_write_the_dtype_of_their_layer(dtype, result):
+    """A call of cuBLAS is not fused with a conversion of its result."""
+    layer = Dense(16, 24, ("embed", "mlp"), dtype=dtype, matmul_dtype="bfloat16")
+    x = jnp.ones((3, 5, 16), dtype)
+    params = jax.eval_shape(layer.init, jax.random.key(0), x)
+
+    def gradient(params, x):
+        return jax.grad(lambda p, x: layer.apply(p, x).astype(jnp.float32).sum(), (0, 1))(params, x)
+
+    text = jax.jit(gradient).trace(params, x).lower(lowering_platforms=("cuda",)).as_text()
+    products = re.findall(r"dot_general .*-> tensor<([\dx]+)x(\w+)>", text)
+    # The product itself is not needed for its gradients: of x, and of the kernel in float32.
+    assert sorted(products) == sorted([("3x5x16", result), ("16x24", "f32")])
+    forward = jax.jit(layer.apply).trace(params, x).lower(lowering_platforms=("cuda",)).as_text()
+    assert re.findall(r"dot_general .*-> tensor<([\dx]+)x(\w+)>", forward) == [("3x5x24", result)]
+
+
+@pytest.mark.parametrize("matmul_dtype", [jnp.float32, jnp.bfloat16])
+def test_a_bias_is_added_before_rounding(matmul_dtype):
+    bias = jax.random.normal(jax.random.key(5), (24,))
+
+    def apart(x, w, bias):
+        return (matmul(x, w, matmul_dtype) + bias).astype(jnp.bfloat16)
+
+    def together(x, w, bias):
+        return matmul(x, w, matmul_dtype, bias=bias, result=jnp.bfloat16)
+
+    def summed(f):
+        return jax.value_and_grad(
+            lambda *args: jnp.sin(f(*args).astype(jnp.float32)).sum(), (0, 1, 2)
+        )(x, w, bias)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+        summed(together),
+        summed(apart),
+    )

@@ -38,7 +38,7 @@ def test_lowering_picks_the_setting(platform, wanted):
 def test_a_training_step_traced_here_is_a_tpus_when_lowered_for_one(monkeypatch):
     # One row of logits on a CPU, all of them elsewhere.
     rows, length, size = 4, 6, 40
-    monkeypatch.setitem(losses._CHUNK_LOGITS, "cpu", length * size)
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(length * size))
     stack = StackConfig(num_layers=1)
     model = ModelConfig(
         source_vocab_size=size,

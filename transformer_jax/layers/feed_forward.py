@@ -13,15 +13,26 @@ from functools import partial
 from typing import ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
 
+
+@jax.custom_jvp
+def relu(x: jax.Array) -> jax.Array:
+    """max(x, 0). Its derivative needs only the result, so that no one has to keep x."""
+    return jnp.maximum(x, 0)
+
+
+# Not y > 0, which XLA rewrites to x > 0: then x is kept, and cuBLAS cannot apply the activation.
+relu.defjvps(lambda dx, y, x: jax.lax.select(y != 0, dx, jnp.zeros_like(dx)))
+
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
 
 ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {
-    "relu": jax.nn.relu,
+    "relu": relu,
     "gelu": partial(jax.nn.gelu, approximate=False),  # x Phi(x), by the error function
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),  # its approximation by tanh
     "silu": jax.nn.silu,  # x sigmoid(x), also called swish

@@ -54,8 +54,7 @@ class Dense(Layer):
         return self._apply(x, self.kernel.reshape(*x.shape[-2:], self.features), contracted=2)
 
     def _apply(self, x: jax.Array, kernel: jax.Array, contracted: int) -> jax.Array:
-        y = matmul(x, kernel, self.matmul_dtype, contracted)
+        bias = None
         if self.use_bias:
             bias = self.bias.astype(jnp.float32).reshape(kernel.shape[contracted:])
-            y = y + jax.lax.broadcast_to_rank(bias, y.ndim)
-        return y.astype(self.dtype)
+        return matmul(x, kernel, self.matmul_dtype, contracted, bias=bias, result=self.dtype)

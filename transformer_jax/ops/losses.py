@@ -12,7 +12,7 @@ CPU the logits stay in the cache.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,23 @@ _Inputs = tuple[jax.Array, jax.Array, jax.Array | None]
 _Targets = tuple[jax.Array, jax.Array]  # labels, weights
 _Sums = tuple[jax.Array, jax.Array]  # of the loss, of the negative log-likelihood
 
-#: Approximate limit on the float32 logits of one chunk on one device: what fits the cache of a
-#: CPU (8 MiB; twice as much took a third longer), elsewhere 512 MiB of memory.
-_CHUNK_LOGITS = {"cpu": 1 << 21, "other": 1 << 27}
+
+class _Form(NamedTuple):
+    """How a platform goes through the logits.
+
+    Attributes:
+        limit: approximate number of logits of one chunk on one device.
+        rounded: store them in the dtype of the hidden states, in place of float32. A product on a
+            GPU writes its result to memory, from where it is read three times.
+    """
+
+    limit: int
+    rounded: bool = False
+
+
+#: What fits the cache of a CPU (8 MiB; twice as much took a third longer), elsewhere 512 MiB of
+#: memory.
+_FORMS = {"cpu": _Form(1 << 21), "cuda": _Form(1 << 28, rounded=True), "other": _Form(1 << 27)}
 
 
 def cross_entropy(
@@ -51,7 +65,8 @@ def cross_entropy(
         labels_BT: int32 target ids.
         weights_BT: 1 for a real token, 0 for padding; any real weight works.
         label_smoothing: e in [0, 1).
-        dtype: of the matrix products' operands; everything else is float32.
+        dtype: of the matrix products' operands; everything else is float32, except that a GPU
+            rounds the logits to the dtype of the hidden states.
         bias_V: float32, added to the logits.
 
     Returns:
@@ -65,16 +80,17 @@ def cross_entropy(
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _fused(inputs: _Inputs, targets: _Targets, smoothing: float, dtype: jnp.dtype) -> _Sums:
     function = partial(_loss_sums, smoothing, dtype)
-    return by_platform(function, inputs, targets, **_CHUNK_LOGITS)
+    return by_platform(function, inputs, targets, **_FORMS)
 
 
 def _loss_sums(
-    smoothing: float, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, limit: int
+    smoothing: float, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, form: _Form
 ) -> _Sums:
-    chunks, kernel_low = _chunks(inputs, targets, dtype, limit)
+    chunks, kernel_low = _chunks(inputs, targets, dtype, form.limit)
+    logits_dtype = inputs[0].dtype if form.rounded else jnp.float32
 
     def body(sums: _Sums, chunk: Chunk) -> tuple[_Sums, None]:
-        loss, nll, _ = _chunk_losses(chunk, kernel_low, inputs[2], smoothing)
+        loss, nll, _ = _chunk_losses(chunk, kernel_low, inputs[2], smoothing, logits_dtype)
         return (sums[0] + loss, sums[1] + nll), None
 
     zero = jnp.zeros((), jnp.float32)
@@ -85,20 +101,23 @@ def _fused_forward(
     inputs: _Inputs, targets: _Targets, smoothing: float, dtype: jnp.dtype
 ) -> tuple[_Sums, _Inputs]:
     function = partial(_loss_sums_and_gradients, smoothing, dtype)
-    return by_platform(function, inputs, targets, **_CHUNK_LOGITS)
+    return by_platform(function, inputs, targets, **_FORMS)
 
 
 def _loss_sums_and_gradients(
-    smoothing: float, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, limit: int
+    smoothing: float, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, form: _Form
 ) -> tuple[_Sums, _Inputs]:
     hidden_BTD, kernel_DV, bias_V = inputs
-    chunks, kernel_low = _chunks(inputs, targets, dtype, limit)
+    chunks, kernel_low = _chunks(inputs, targets, dtype, form.limit)
+    logits_dtype = inputs[0].dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low)
 
     def body(carry: Any, chunk: Chunk) -> tuple[Any, jax.Array]:
         loss_sum, nll_sum, dkernel_DV, dbias_V = carry
         hidden_ND, labels_N, weights_N = chunk
-        loss, nll, (logits_NV, lse_N) = _chunk_losses(chunk, kernel_low, bias_V, smoothing)
+        loss, nll, (logits_NV, lse_N) = _chunk_losses(
+            chunk, kernel_low, bias_V, smoothing, logits_dtype
+        )
         label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_NV.shape, 1) == labels_N[:, None]
         dlogits_NV = jnp.exp(logits_NV - lse_N[:, None]) - smoothing / logits_NV.shape[-1]
         dlogits_NV = dlogits_NV - jnp.where(label_NV, 1.0 - smoothing, 0.0)
@@ -106,7 +125,7 @@ def _loss_sums_and_gradients(
         if dbias_V is not None:
             dbias_V = dbias_V + dlogits_NV.sum(axis=0)
         dlogits_NV = dlogits_NV.astype(dtype)
-        dhidden_ND = product(dlogits_NV, kernel_low_VD)
+        dhidden_ND = product(dlogits_NV, kernel_low_VD, result=hidden_BTD.dtype)
         dkernel_DV = dkernel_DV + product(transposed(hidden_ND), dlogits_NV)
         return (loss_sum + loss, nll_sum + nll, dkernel_DV, dbias_V), dhidden_ND
 
@@ -129,12 +148,15 @@ _fused.defvjp(_fused_forward, _fused_backward)
 
 
 def _chunk_losses(
-    chunk: Chunk, kernel_low: jax.Array, bias_V: jax.Array | None, smoothing: float
+    chunk: Chunk,
+    kernel_low: jax.Array,
+    bias_V: jax.Array | None,
+    smoothing: float,
+    logits_dtype: DTypeLike,
 ) -> tuple[jax.Array, jax.Array, tuple[jax.Array, jax.Array]]:
     hidden_ND, labels_N, weights_N = chunk
-    logits_NV = product(hidden_ND, kernel_low)
-    if bias_V is not None:
-        logits_NV = logits_NV + bias_V[None]
+    logits_NV = product(hidden_ND, kernel_low, bias=bias_V, result=logits_dtype)
+    logits_NV = logits_NV.astype(jnp.float32)
     lse_N = jax.nn.logsumexp(logits_NV, axis=-1)
     label_logit_N = jnp.take_along_axis(logits_NV, labels_N[:, None], axis=-1)[:, 0]
     nll_N = lse_N - label_logit_N

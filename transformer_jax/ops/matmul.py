@@ -1,4 +1,4 @@
-"""The matrix product of every projection: low-precision operands, float32 result.
+"""The matrix product of every projection: low-precision operands, summed up in float32.
 
 Axes are kept: a projection to heads is a product of [B, T, D] and [D, H, K], not of [B, T, D]
 and [D, H K] followed by a reshape. On a TPU the two differ: its arrays are tiled over their two
@@ -11,6 +11,10 @@ operands of automatic differentiation, and bfloat16 results use slower kernels. 
 operands are flattened to two axes (in float32 too), and the backward pass makes row-major
 copies of its transposes, which cost far less than they save. Measure it with
 `python benchmarks/matmul_forms.py`.
+
+On an NVIDIA GPU a product is a call of cuBLAS, which XLA does not fuse with what follows. So where
+a bfloat16 result is asked for, the call itself adds the bias (rounded to bfloat16) to its float32
+sums, rounds them, and writes half of the bytes. `plan/` shows the difference.
 """
 
 import math
@@ -25,59 +29,95 @@ from jax.typing import DTypeLike
 from transformer_jax.ops.platform import by_platform
 
 
-def matmul(x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int = 1) -> jax.Array:
-    """Contracts the last `contracted` axes of `x` with the first ones of `w`.
+def matmul(
+    x: jax.Array,
+    w: jax.Array,
+    dtype: DTypeLike,
+    contracted: int = 1,
+    *,
+    bias: jax.Array | None = None,
+    result: DTypeLike = jnp.float32,
+) -> jax.Array:
+    """Contracts the last `contracted` axes of `x` with the first ones of `w`, and adds `bias`.
 
     Args:
         x: [..., K], or [..., K1, K2] with `contracted=2`.
         w: [K, N...], or [K1, K2, N...].
         dtype: the operands, and the incoming gradient, are rounded to it before the product.
         contracted: number of axes that are summed over.
+        bias: [N...] float32; None = 0.
+        result: dtype to which the sum is rounded.
 
     Returns:
-        [..., N...] in float32, in which the product is accumulated.
+        [..., N...]; products and bias are summed up in float32.
     """
     if jnp.dtype(dtype) == jnp.float32:
-        return product(x.astype(jnp.float32), w.astype(jnp.float32), contracted)
-    return _low_precision_matmul(x, w, dtype, contracted)
+        return product(x.astype(jnp.float32), w.astype(jnp.float32), contracted, bias, result)
+    return _low_precision_matmul(x, w, bias, jnp.dtype(dtype), contracted, jnp.dtype(result))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
 def _low_precision_matmul(
-    x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int
+    x: jax.Array,
+    w: jax.Array,
+    bias: jax.Array | None,
+    dtype: jnp.dtype,
+    contracted: int,
+    result: jnp.dtype,
 ) -> jax.Array:
-    return product(x.astype(dtype), w.astype(dtype), contracted)
+    return product(x.astype(dtype), w.astype(dtype), contracted, bias, result)
 
 
 def _forward(
-    x: jax.Array, w: jax.Array, dtype: DTypeLike, contracted: int
+    x: jax.Array,
+    w: jax.Array,
+    bias: jax.Array | None,
+    dtype: jnp.dtype,
+    contracted: int,
+    result: jnp.dtype,
 ) -> tuple[jax.Array, Any]:
     x_low, w_low = x.astype(dtype), w.astype(dtype)
     # The empty arrays record the dtypes of the operands, which the gradients must have.
     types = (jnp.zeros(0, x.dtype), jnp.zeros(0, w.dtype))
-    return product(x_low, w_low, contracted), (x_low, w_low, types)
+    return product(x_low, w_low, contracted, bias, result), (x_low, w_low, bias, types)
 
 
 def _backward(
-    dtype: DTypeLike, contracted: int, residuals: Any, dy: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    x_low, w_low, (x_type, w_type) = residuals
+    dtype: jnp.dtype, contracted: int, result: jnp.dtype, residuals: Any, dy: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    del result
+    x_low, w_low, bias, (x_type, w_type) = residuals
     dy_low = dy.astype(dtype)
     rows = x_low.ndim - contracted
-    dx = product(dy_low, transposed(w_low, contracted), w_low.ndim - contracted)
+    columns = w_low.ndim - contracted
+    dx = product(dy_low, transposed(w_low, contracted), columns, result=x_type.dtype)
     dw = product(transposed(x_low, rows), dy_low, rows)
-    return dx.astype(x_type.dtype), dw.astype(w_type.dtype)
+    if bias is not None:
+        bias = dy.astype(jnp.float32).sum(axis=tuple(range(rows))).astype(bias.dtype)
+    return dx, dw.astype(w_type.dtype), bias
 
 
 _low_precision_matmul.defvjp(_forward, _backward)
 
 
-def product(a: jax.Array, b: jax.Array, contracted: int = 1) -> jax.Array:
-    """[M..., K...] x [K..., N...] -> [M..., N...], accumulated and returned in float32.
+def product(
+    a: jax.Array,
+    b: jax.Array,
+    contracted: int = 1,
+    bias: jax.Array | None = None,
+    result: DTypeLike = jnp.float32,
+) -> jax.Array:
+    """[M..., K...] x [K..., N...] + [N...] -> [M..., N...], summed up in float32.
 
-    `contracted` is the number of axes K.
+    Args:
+        contracted: number of axes K.
+        bias: [N...] float32; None = 0.
+        result: dtype of the result.
     """
-    return by_platform(partial(_product, contracted), a, b, cpu=True, other=False)
+    forms = {"cpu": "flat", "other": "whole"}
+    if jnp.dtype(result) == a.dtype != jnp.float32:
+        forms["cuda"] = "rounded"
+    return by_platform(partial(_product, contracted, result), a, b, bias, **forms)
 
 
 def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
@@ -91,9 +131,25 @@ def transposed(x: jax.Array, leading: int = 1) -> jax.Array:
     return by_platform(partial(_transposed, leading), x, cpu=True, other=False)
 
 
-def _product(contracted: int, a: jax.Array, b: jax.Array, flat: bool) -> jax.Array:
-    if not flat:
-        return jnp.tensordot(a, b, contracted, preferred_element_type=jnp.float32)
+def _product(
+    contracted: int,
+    result: DTypeLike,
+    a: jax.Array,
+    b: jax.Array,
+    bias: jax.Array | None,
+    form: str,
+) -> jax.Array:
+    if form == "flat":
+        y = _flat_product(contracted, a, b)
+    else:
+        summed = result if form == "rounded" else jnp.float32
+        y = jnp.tensordot(a, b, contracted, preferred_element_type=summed)
+    if bias is not None:
+        y = y + jax.lax.broadcast_to_rank(bias.astype(y.dtype), y.ndim)
+    return y.astype(result)
+
+
+def _flat_product(contracted: int, a: jax.Array, b: jax.Array) -> jax.Array:
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
     a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
     y = jnp.matmul(a, b, preferred_element_type=jnp.float32)

@@ -14,17 +14,18 @@ import jax
 T = TypeVar("T")
 
 
-def by_platform(function: Callable[..., Any], *arrays: Any, cpu: T, other: T) -> Any:
+def by_platform(function: Callable[..., Any], *arrays: Any, other: T, **settings: T) -> Any:
     """`function(*arrays, setting)` with the setting of the target platform.
 
     Args:
         function: must return arrays of the same shapes and dtypes with either setting.
         arrays: its first arguments, arrays or trees of arrays.
-        cpu: the setting on CPUs.
-        other: the setting everywhere else.
+        other: the setting where `settings` names no other.
+        settings: by platform: `cpu`, `cuda`, `tpu`.
     """
-    return jax.lax.platform_dependent(
-        *arrays,
-        cpu=lambda *arrays: function(*arrays, cpu),
-        default=lambda *arrays: function(*arrays, other),
-    )
+
+    def with_setting(setting: T) -> Callable[..., Any]:
+        return lambda *arrays: function(*arrays, setting)
+
+    forms = {platform: with_setting(setting) for platform, setting in settings.items()}
+    return jax.lax.platform_dependent(*arrays, default=with_setting(other), **forms)
