@@ -1,4 +1,3 @@
-import io
 import json
 import pickle
 import random
@@ -9,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from transformer_jax.data import segmentation
 from transformer_jax.data.config import TokenizerConfig
@@ -303,32 +301,3 @@ def test_training_prints_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_word_counts_give_the_pieces_that_sentences_give(kind):
-    """As SentencePiece learns them from the sentences themselves."""
-    text = [" zwei  Räume ", "", "日本 語", *sentences()[:300]]
-    ours = train_tokenizer(replace(SMALL, kind=kind), text)
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(text),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=SMALL.vocab_size,
-        byte_fallback=True,
-        character_coverage=1.0,
-        normalization_rule_name="identity",
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
-        num_threads=4,
-        minloglevel=2,
-    )
-    theirs = Tokenizer(model.getvalue())
-    for method in ("get_score", "id_to_piece"):
-        one, other = (getattr(each._processor, method) for each in (ours, theirs))
-        assert [one(i) for i in range(ours.vocab_size)] == [
-            other(i) for i in range(ours.vocab_size)
-        ]

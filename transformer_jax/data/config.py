@@ -145,7 +145,8 @@ class TokenizerConfig:
     character_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
     source_model: str | None = None  #: path of a given SentencePiece model (with joint, for both)
     target_model: str | None = None
-    max_training_sentences: PositiveInt = 2_000_000
+    max_training_sentences: PositiveInt = 500_000
+    #: drawn from a larger text; learning takes about 2 KB of memory for each
     sampling_alpha: PositiveFloat | None = None  #: samples segmentations (data/segmentation.py)
 
     @property

@@ -6,7 +6,6 @@ Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.079
 import io
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 
@@ -142,14 +141,13 @@ def train_tokenizer(
     _LOGGER.info("tokenizer: learning the vocabulary from the training text (%s)", side)
     import sentencepiece
 
-    words = _word_counts(_sample(sentences, config.max_training_sentences))
-    if not any(map(str.strip, words)):
+    sample = _sample(sentences, config.max_training_sentences)
+    if not any(line.strip() for line in sample):
         raise UserError(f"no text to train the {side} tokenizer on: the corpus is empty")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(f"{word}\t{count}" for word, count in words.items()),
-            input_format="tsv",
+            sentence_iterator=iter(sample),
             model_writer=model,
             model_type=config.kind,
             vocab_size=config.trained_vocab_size - tags,
@@ -186,19 +184,6 @@ def _sample(sentences: Iterable[str], limit: int) -> list[str]:
         if place < limit:
             sample[place] = sentence
     return sample
-
-
-def _word_counts(sentences: list[str]) -> Counter[str]:
-    """How often each word occurs, between spaces and tabs; empties the list.
-
-    SentencePiece would count the words itself, and learns the same pieces from their counts, but
-    takes some two kilobytes of memory for each sentence.
-    """
-    words: Counter[str] = Counter()
-    while sentences:
-        words.update(sentences.pop().replace("\t", " ").split(" "))
-    del words[""]
-    return words
 
 
 def _explain(error: Exception, config: TokenizerConfig, side: str, tags: int) -> str:
