@@ -361,6 +361,18 @@ def test_without_a_matrix_and_with_language_tokens(browser, tagged):
         word.click()
         wait(browser, lambda: all_of(browser, "#menu [role=menuitem]"))
         assert "_Latn" not in one(browser, "body").text
+        for width in (400, 1100):  # nothing is wider than the window, long words neither
+            browser.execute_cdp_cmd(
+                "Emulation.setDeviceMetricsOverride",
+                {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+            )
+            page = "document.documentElement"
+            script = f"return {page}.scrollWidth - {page}.clientWidth"
+            wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
+            one(browser, "[data-word='0.0']").click()
+            wait(browser, lambda: focused(browser).get_dom_attribute("role") == "menuitem")
+            assert browser.execute_script(script) <= 0
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     found = next_pieces(tagged, source, [5], 64)
     assert len(found) > 8 and not {4, 5} & {token for token, _ in found}
 
