@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.data import corpus as corpus_module
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.corpus import IdCorpus, cache_name, load_ids, prepare_ids
+from transformer_jax.data.corpus import IdCorpus, Sentences, cache_name, load_ids, prepare_ids
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
@@ -60,6 +60,20 @@ def test_second_call_reads_the_cache_memory_mapped(tmp_path, tokenizers):
     assert same(first, again)
     assert isinstance(again.source.ids, np.memmap)
     assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "key")]
+
+
+def test_the_fingerprint_does_not_depend_on_where_the_arrays_are(tmp_path, tokenizers, monkeypatch):
+    mapped = prepare_ids([PAIRS, PAIRS[:7]], tokenizers, tmp_path, "key")
+    assert mapped.sizes == (len(PAIRS), 7)
+    sides = [
+        Sentences({name: np.array(values) for name, values in side.arrays.items()})
+        for side in (mapped.source, mapped.target)
+    ]
+    expected = IdCorpus(*sides).fingerprint
+    monkeypatch.setattr(corpus_module, "_PART", 64)  # bytes hashed at a time, then let go
+    again = load_ids(tmp_path / cache_name(tokenizers, "key"))
+    assert again.fingerprint == mapped.fingerprint == expected
+    assert same(again, mapped)
 
 
 def test_key_covers_corpus_and_tokenizer(tokenizers):
