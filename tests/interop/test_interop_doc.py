@@ -1,13 +1,16 @@
 """docs/interop.md works as written: the export commands, and the programs that read the folders."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.interop import exporter_suite as suite
 from tests.oracles import need
 from tests.pages import blocks, commands
-from transformer_jax.cli.main import main
+from transformer_jax.cli.main import main, parse
+from transformer_jax.config import override
 from transformer_jax.interop.run_folder import write_run
-from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.recipes import load_recipe
 
 PAGE = "docs/interop.md"
 
@@ -16,8 +19,18 @@ PAGE = "docs/interop.md"
 def place(tmp_path_factory):
     """A folder with the runs that the page names."""
     place = tmp_path_factory.mktemp("place")
-    marian = {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)}
-    for name, options in (("quickstart", {}), ("mine", {}), ("marian", marian)):
+    runs = {"mine": {}}
+    for args in map(parse, (words for words in commands(PAGE) if words[0] == "train")):
+        recipe = load_recipe(args.config)
+        chosen = override(recipe, args.flags).model
+        # What the flags of the page choose, in a small model.
+        runs[Path(args.workdir).name] = {
+            key: getattr(chosen, key)
+            for key in vars(chosen)
+            if getattr(chosen, key) != getattr(recipe.model, key)
+        }
+    assert set(runs) == {"mine", "quickstart", "marian"} and runs["marian"]
+    for name, options in runs.items():
         model = suite.random_model(suite.small(**options), suite.tokenizers())
         write_run(place / "runs" / name, model)
     return place
