@@ -3,26 +3,44 @@
 import io
 import json
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sentencepiece import SentencePieceProcessor
 
-from tests.interop.published import CASES
+from tests.interop.published import CASES, write_opus_mt
 from tests.malformed.harness import command, contents
 from tests.oracles import need
-from tests.pages import ROOT
+from tests.pages import ROOT, commands
 from transformer_jax.cli.main import main
+from transformer_jax.data.sources.files import Files
 from transformer_jax.interop.import_model import import_model
-from transformer_jax.runs.folder import open_run
+from transformer_jax.models.api import num_params
+from transformer_jax.runs.folder import Run, open_run
+from transformer_jax.viewing.samples import report
 
 need("torch")
 need("transformers")
 
+#: For `train`; without a validation set nothing is translated.
+FEW_STEPS = [
+    "--no_progress",
+    "--config.data.cache_dir=cache",
+    "--config.data.validation_from_train=none",
+    "--config.train.early_stopping=none",
+    "--config.batch.tokens=256",
+    "--config.batch.num_buckets=1",
+    "--config.train.steps=8",
+    "--config.train.schedule=constant(learning_rate=0.01,warmup_steps=1)",
+]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("marian")
-    CASES["marian"].build(path)
+    path = tmp_path_factory.mktemp("marian") / "folder"
+    write_opus_mt(path)
     return path
 
 
@@ -49,8 +67,55 @@ def test_an_imported_model_translates_and_scores(folder, tmp_path, capsys, monke
     np.testing.assert_allclose(score, opened.translator().score(["the dog"], ["the dog"])[0], 1e-4)
 
 
-@pytest.mark.parametrize("name", ["marian", "marian, two vocabularies", "nllb"])
-def test_an_imported_model_is_trained_further(tmp_path, name, capsys):
+def test_an_imported_model_is_inspected_planned_and_reported(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    import_model(folder, run)
+    for side in ("en", "de"):
+        (tmp_path / f"v.{side}").write_text("the dog\nan old man\n")
+    english, german = ((str(tmp_path / f"v.{side}"),) for side in ("en", "de"))
+    files = Files(english, german, validation_source=english, validation_target=german)
+    picture = tmp_path / "heat.png"
+    words = ["the dog sees", "der Hund", f"--output={picture}"]
+    assert main(["inspect", f"--workdir={run}", *words]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    command = ["train", "--config=finetune", f"--config.train.init_from={run}", "--plan"]
+    assert main([*command, "--plan_no_search", "--plan_length=8"]) == 0
+    printed = capsys.readouterr().out
+    assert f"parameters              {num_params(open_run(run).config.model):,};" in printed
+    opened = open_run(run)
+    config = replace(opened.config, data=replace(opened.config.data, source=files))
+    texts = list(report(Run(opened.path, config)))
+    assert texts[0].startswith("  en: the dog\n  de: ") and texts[-1].startswith("drew ")
+    assert main(["eval", f"--workdir={run}"]) == 2
+    assert "no test set in the config of this run" in capsys.readouterr().err
+
+
+def test_the_session_of_the_readme(folder, tmp_path, monkeypatch):
+    """A folder is imported, fine-tuned and exported, and CTranslate2 translates with it."""
+    shutil.copytree(folder, tmp_path / "opus-mt-en-de")
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "de"):
+        Path(f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+    session = [
+        words
+        for words in commands("README.md")
+        if any(name in word for word in words for name in ("runs/opus", "runs/tuned"))
+    ]
+    assert [words[0] for words in session] == ["import", "train", "export"]
+    for words in session:
+        assert main([*words, *(FEW_STEPS if words[0] == "train" else [])]) == 0
+    before, after = (open_run(f"runs/{name}").translator() for name in ("opus", "tuned"))
+    pair = ["the dog sees a cat"], ["the dog sees a cat"]
+    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
+    model = need("ctranslate2").Translator("exported")
+    pieces = SentencePieceProcessor(model_file="exported/source.model")
+    (result,) = model.translate_batch([pieces.encode("the dog", out_type=str)])
+    assert result.hypotheses
+
+
+@pytest.mark.parametrize("name", ["marian, two vocabularies", "nllb"])
+def test_an_imported_model_is_trained_further(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
     case = CASES[name]
     case.build(tmp_path)
     run = tmp_path / "run"
@@ -65,14 +130,7 @@ def test_an_imported_model_is_trained_further(tmp_path, name, capsys):
         f"--config.train.init_from={run}",
         f"--config.data.source.train_source={tmp_path / 'train.en'}",
         f"--config.data.source.train_target={tmp_path / 'train.de'}",
-        f"--config.data.cache_dir={tmp_path / 'cache'}",
-        "--config.data.validation_from_train=2",
-        "--config.batch.tokens=256",
-        "--config.batch.num_buckets=1",
-        "--config.train.steps=8",
-        "--config.train.schedule='constant(learning_rate=0.01,warmup_steps=1)'".replace("'", ""),
-        "--config.train.evaluate_every=8",
-        "--config.decode.max_length_offset=4",
+        *FEW_STEPS,
     ]
     assert main(command) == 0
     before, after = (open_run(path).translator() for path in (run, tmp_path / "tuned"))

@@ -1,11 +1,13 @@
 """Small published models: folders as they are downloaded, with random weights.
 
 A case writes its folder with Transformers, PyTorch and SentencePiece and gives the model and the
-tokenizer that it is compared with.
+tokenizer that it is compared with. `python -m tests.interop.published FOLDER` writes one of
+OPUS-MT's form, for sessions where none is at hand.
 """
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -420,3 +422,13 @@ CASES = {
         tag="<2de> ",
     ),
 }
+
+
+def write_opus_mt(folder: Path) -> None:
+    """A small folder of OPUS-MT's form, with random weights."""
+    folder.mkdir(parents=True)
+    CASES["marian"].build(folder)
+
+
+if __name__ == "__main__":
+    write_opus_mt(Path(sys.argv[1]))
