@@ -1,22 +1,67 @@
-"""Sentences per second of a trained run, by decoding method.
+"""Sentences per second of a trained run, by decoding method; also beside CTranslate2.
 
     python benchmarks/decoding_speed.py --workdir=runs/multi30k --source=FILE [--batch_size=32]
+        [--against=ctranslate2] [--turns=3]
 
-Each method translates the file twice. The speed is that of the second pass. The first includes
-compilation; its time is printed too.
+Text in, text out, tokenisation included. Each method translates the file once, which includes
+compilation, and then `--turns` times; the fastest turn counts. With `--against` the run is exported
+to CTranslate2 in float32 and translates the same file with the same method, batch size and number
+of threads, in turns with ours.
 """
 
 import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.data.sources.files import read_lines
 
+# CTranslate2's length penalty, so that both search for the same.
 METHODS = {
     "greedy": tj.Greedy(),
-    "beam 4": tj.Beam(beam_size=4),
-    "beam 5": tj.Beam(beam_size=5),
+    "beam 4": tj.Beam(beam_size=4, length_penalty_form="power"),
+    "beam 5": tj.Beam(beam_size=5, length_penalty_form="power"),
 }
+
+Translate = Callable[[list[str], tj.Greedy | tj.Beam], list[str]]
+
+
+def in_ctranslate2(run: tj.Run, batch_size: int) -> Translate:
+    """Translates with an export of the run."""
+    import ctranslate2
+
+    with tempfile.TemporaryDirectory() as folder:
+        tj.export(run, "ctranslate2", Path(folder) / "model")
+        model = ctranslate2.Translator(
+            str(Path(folder) / "model"),
+            compute_type="float32",
+            intra_threads=len(os.sched_getaffinity(0)),
+        )
+    tokenizers = run.tokenizers()
+    source, target = tokenizers.source, tokenizers.target
+    ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
+
+    def translate(lines: list[str], method: tj.Greedy | tj.Beam) -> list[str]:
+        results = model.translate_batch(
+            [source.pieces(source.encode(line)) for line in lines],
+            max_batch_size=batch_size,
+            beam_size=method.num_hypotheses,
+            length_penalty=method.length_penalty,
+        )
+        return [target.decode([ids[piece] for piece in each.hypotheses[0]]) for each in results]
+
+    return translate
+
+
+def seconds_of(translate: Callable[[], list[str]]) -> tuple[float, list[str]]:
+    """Wall time, and the translations."""
+    began = time.perf_counter()
+    translations = translate()
+    return time.perf_counter() - began, translations
 
 
 def main() -> None:
@@ -25,16 +70,37 @@ def main() -> None:
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--source", required=True)
     parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--against", choices=["ctranslate2"])
+    parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     keep_freed_memory()
     lines = list(read_lines(arguments.source))
-    translator = tj.open_run(arguments.workdir).translator(batch_size=arguments.batch_size)
-    print(f"{len(lines)} sentences, batches of {arguments.batch_size}")
-    print("| method | sentences/s | first pass, with compilation, s |")
-    print("| --- | --- | --- |")
+    run = tj.open_run(arguments.workdir)
+    translator = run.translator(batch_size=arguments.batch_size)
+    contenders: dict[str, Translate] = {
+        "ours": lambda lines, method: translator.translate(lines, method=method)
+    }
+    if arguments.against:
+        contenders[arguments.against] = in_ctranslate2(run, arguments.batch_size)
+    print(f"{len(lines)} sentences, batches of {arguments.batch_size}; sentences/s")
+    columns = ["method", *contenders, "first pass, s"]
+    columns += ["ratio", "the same"] if arguments.against else []
+    print("| " + " | ".join(columns) + " |")
+    print("| " + " | ".join("---" for _ in columns) + " |")
     for name, method in METHODS.items():
-        first, second = (translator.decode(lines, method=method) for _ in range(2))
-        print(f"| {name} | {len(lines) / second.seconds:.1f} | {first.seconds:.1f} |")
+        first, ours = seconds_of(lambda: translator.translate(lines, method=method))  # noqa: B023
+        times: dict[str, list[float]] = {each: [] for each in contenders}
+        theirs = ours
+        for _ in range(arguments.turns):
+            for each, translate in contenders.items():
+                seconds, theirs = seconds_of(lambda: translate(lines, method))  # noqa: B023
+                times[each].append(seconds)
+        speeds = {each: len(lines) / min(measured) for each, measured in times.items()}
+        cells = [name, *(f"{speed:.1f}" for speed in speeds.values()), f"{first:.1f}"]
+        if arguments.against:
+            same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+            cells += [f"{speeds['ours'] / speeds[arguments.against]:.2f}", f"{same}/{len(lines)}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

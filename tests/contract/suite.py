@@ -3,6 +3,7 @@
 They take built modules, so that the suite itself can be tried on broken ones.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from flax import linen as nn
 
 from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
+from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.positions.base import Position
 from transformer_jax.positions.registry import POSITIONS
 
@@ -56,6 +58,18 @@ def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: jax.Array = MASK)
     return _PROGRAMS[id(mixer)][1](variables, x, mask)
 
 
+def check_rows(axis: int) -> Callable[[jax.Array], jax.Array]:
+    """A check of a state leaf: rows are on `axis`."""
+
+    def check(leaf: jax.Array) -> jax.Array:
+        assert leaf.shape[axis] == BATCH, (
+            f"a state leaf of shape {leaf.shape} has not its {BATCH} rows on axis {axis}"
+        )
+        return leaf
+
+    return check
+
+
 def check_step_equals_parallel(mixer: Mixer, variables: Any) -> None:
     """Unrolling `step` gives `__call__`, with one trace for all steps."""
     x, traces = inputs(), 0
@@ -67,8 +81,7 @@ def check_step_equals_parallel(mixer: Mixer, variables: Any) -> None:
         return mixer.apply(variables, x_BD, state, at, method="step")
 
     state = mixer.apply(variables, BATCH, LENGTH, method="init_state")
-    for leaf in jax.tree.leaves(state):
-        assert leaf.shape[0] == BATCH, f"a state leaf of shape {leaf.shape} is not batch first"
+    map_state(check_rows(0), lambda cache: jax.tree.map(check_rows(1), cache), state)
     outputs = []
     for t in range(LENGTH):
         y, next_state = step(x[:, t], state, jnp.int32(t))
@@ -134,7 +147,9 @@ def check_beams_permute(mixer: Mixer, variables: Any) -> None:
     step = jax.jit(partial(mixer.apply, variables, method="step"))
     for t in range(2):
         _, state = step(x[:, t], state, jnp.int32(t))
-    shuffled = jax.tree.map(lambda leaf: leaf[order], state)
+    shuffled = map_state(
+        lambda leaf: leaf[order], lambda cache: cache.select(order[None], jnp.int32(2)), state
+    )
     now = jnp.int32(2)
     y, _ = step(x[:, 2], state, now)
     y_shuffled, _ = step(x[order, 2], shuffled, now)

@@ -47,13 +47,13 @@ class GrowsItsState(FullAttention):
     def step(self, x, state, position):
         y, state = super().step(x, state, position)
         return y, KeyValueCache(
-            *(jnp.pad(s, [(0, 0), (0, 1), (0, 0), (0, 0)]) for s in (state.key, state.value))
+            *(jnp.pad(s, [(0, 1), (0, 0), (0, 0), (0, 0)]) for s in (state.key, state.value))
         )
 
 
 class ForgetsTheFirst(FullAttention):
     def step(self, x, state, position):
-        return super().step(x, jax.tree.map(lambda s: s.at[:, 0].set(0.0), state), position)
+        return super().step(x, jax.tree.map(lambda s: s.at[0].set(0.0), state), position)
 
 
 class MixesRows(FullAttention):
@@ -61,7 +61,7 @@ class MixesRows(FullAttention):
 
     def step(self, x, state, position):
         y, state = super().step(x, state, position)
-        return y + 0.1 * jnp.roll(state.value.sum((1, 2, 3)), 1)[:, None], state
+        return y + 0.1 * jnp.roll(state.value.sum((0, 2, 3)), 1)[:, None], state
 
 
 class HasADeadParameter(FullAttention):

@@ -43,10 +43,10 @@ def test_a_step_reads_only_the_blocks_of_the_plan():
     mixer = build("bigbird", causal=True, **BLOCKS)
     variables, x = initialised(mixer), inputs()
     _, state = unrolled(mixer, variables, x)
-    at, exists = mixer.reads(jnp.int32(LENGTH - 1), LENGTH)
+    at, exists = mixer.reads(jnp.int32(LENGTH - 1), state.room)
     assert at.size == 3 * (1 + 2 + 2)
-    kept = jnp.zeros(LENGTH, bool).at[jnp.where(exists, at, 0)].set(True)
-    poisoned = jax.tree.map(lambda s: jnp.where(kept[None, :, None, None], s, jnp.nan), state)
+    kept = jnp.zeros(state.room, bool).at[jnp.where(exists, at, 0)].set(True)
+    poisoned = jax.tree.map(lambda s: jnp.where(kept[:, None, None, None], s, jnp.nan), state)
     assert jnp.isnan(poisoned.key).any()
     want, got = (
         mixer.apply(variables, x[:, -1], s, jnp.int32(LENGTH - 1), method="step")[0]

@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.ops.sharding import top_k_of_rows
 
-#: A decoder state: a pytree in which every leaf leads with [B, Z].
+#: A decoder state: a pytree in which every leaf leads with [B, Z], or is of a `KeyValueCache`.
 State = Any
 
 #: `step(tokens_BZ, position, state) -> (logits_BZV, state)`: reads the token *before*

@@ -34,6 +34,7 @@ from pydantic import FiniteFloat, PositiveInt
 
 from transformer_jax.decoding.base import Hypotheses, LengthPenaltyForm, Method, State, Step
 from transformer_jax.decoding.rollout import most_probable, rollout
+from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.sharding import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -172,7 +173,7 @@ class Beam(Method):
             ),
             finished=finished,
             done_B=_is_done(live_log_probs_BZ[:, 0], finished, next_penalty, longest_penalty_B),
-            state=_select_beams(state, parents_BZ),
+            state=_select_beams(state, parents_BZ, position + 1),
         )
 
 
@@ -232,14 +233,14 @@ def _keep_best(
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 
-def _select_beams(state: State, parents_BZ: jax.Array) -> State:
-    """Every leaf [B, Z, ...] of `state`, with beam z replaced by its parent."""
+def _select_beams(state: State, parents_BZ: jax.Array, length: jax.Array) -> State:
+    """The state after `length` tokens, with beam z replaced by its parent."""
 
     def select(leaf: jax.Array) -> jax.Array:
         indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
         return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
 
-    return jax.tree.map(select, state)
+    return map_state(select, lambda cache: cache.select(parents_BZ, length), state)
 
 
 def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:

@@ -83,7 +83,8 @@ class BigBirdAttention(CachedSparseAttention):
             causal=self.context.causal,
         )
 
-    def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-        reads_G = jnp.asarray(self.plan(slots))[position // self.block]
+    def reads(self, position: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
+        # The room is rounded up, and the draw must be that of the parallel form.
+        reads_G = jnp.asarray(self.plan(min(room, self.context.max_length)))[position // self.block]
         at_M = (reads_G[:, None] * self.block + jnp.arange(self.block)[None]).reshape(-1)
         return at_M, (at_M >= 0) & (at_M <= position)

@@ -31,18 +31,17 @@ from transformer_jax.mixers.base import (
     MixerContext,
     MixerModule,
 )
-from transformer_jax.mixers.heads import HeadProjections, bias_of
+from transformer_jax.mixers.heads import HeadProjections, bias_of, token_bias
 from transformer_jax.ops.attention import (
     Bias,
     Hooks,
     attention_mask,
     attention_weights,
-    dot_product_attention,
     weighted_values,
 )
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
-from transformer_jax.ops.sequences import write_token
+from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.positions.base import Position
 
 #: Fewer queries than this are not worth a kernel of their own.
@@ -122,21 +121,6 @@ class FullCross(FullOptions, CrossMixerConfig):
 
 
 @struct.dataclass
-class KeyValueCache:
-    """Keys and values of the tokens so far, [B, max_length, key or value heads, width]."""
-
-    key: jax.Array
-    value: jax.Array
-
-    def write(self, k_B1GK: jax.Array, v_B1JV: jax.Array, position: jax.Array) -> "KeyValueCache":
-        """With the key and value of the token at `position`."""
-        return KeyValueCache(
-            key=write_token(self.key, k_B1GK, position),
-            value=write_token(self.value, v_B1JV, position),
-        )
-
-
-@struct.dataclass
 class Memory:
     """The projected memory: keys and values [B, M, G, K] and its mask [B, M]."""
 
@@ -207,27 +191,24 @@ class FullAttention(DotProductAttention, Mixer):
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
-        dtype = self.context.dtype
-        key, value = (jnp.zeros((batch, max_length, *s), dtype) for s in self.heads.cached_shapes)
-        return KeyValueCache(key=key, value=value)
+        return self.heads.empty_cache(batch, max_length)
 
     def step(
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
     ) -> tuple[jax.Array, KeyValueCache]:
         """Writes this token's key and value at `position` and attends to those so far."""
-        here_1, slots_M = position[None], jnp.arange(state.key.shape[1])
-        q_B1HK, k_B1GK, v_B1JV = self.heads.rotated(x_BD[:, None], self.position, here_1)
-        cache = state.write(k_B1GK, v_B1JV, position)
-        # One query's weights are O(L): there is nothing to fuse.
-        y_B1HV = dot_product_attention(
-            q_B1HK,
-            cache.key,
-            cache.value,
-            (slots_M <= position)[None, None, None, :],
-            self.position.bias(here_1, slots_M),
+        q_BHK, k_BGK, v_BJV = self.heads.of_token(x_BD, self.position, position)
+        cache = state.write(k_BGK, v_BJV, position)
+        at_T = jnp.arange(cache.room)
+        y_BHV = attend_to_cache(
+            q_BHK,
+            cache,
+            at_T <= position,
+            token_bias(self.position, position, at_T),
+            length=position + 1,
             scale=self.heads.scale,
         )
-        return self.heads.join(y_B1HV)[:, 0], cache
+        return self.heads.join(y_BHV), cache
 
 
 class FullCrossAttention(DotProductAttention, CrossMixer):

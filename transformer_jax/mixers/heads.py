@@ -9,6 +9,7 @@ from flax import linen as nn
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.ops.attention import Bias
+from transformer_jax.ops.key_value_cache import KeyValueCache
 from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.positions.base import Position
 
@@ -71,12 +72,12 @@ class HeadProjections(nn.Module):
         """Factor of the query-key product, also if the two are merged."""
         return self.score_scale or self.context.head_dim**-0.5
 
-    @property
-    def cached_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(heads, width) of one token's keys, and of its values."""
+    def empty_cache(self, batch: int, room: int) -> KeyValueCache:
+        """For the keys and values of `room` tokens of each of `batch` hypotheses."""
         c = self.context
         values = (self.num_kv_heads or c.num_heads, c.head_dim)
-        return ((1, c.d_model) if self.merged_query_key else values), values
+        keys = (1, c.d_model) if self.merged_query_key else values
+        return KeyValueCache.empty(batch, room, keys, values, c.dtype)
 
     def queries(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., H, K]; if merged, [..., H, D]."""
@@ -94,6 +95,13 @@ class HeadProjections(nn.Module):
         queries, keys = position.rotate(self.queries(x_BLD), keys, at_L, at_L)
         return queries, keys, values
 
+    def of_token(
+        self, x_BD: jax.Array, position: Position, at: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """As `rotated`, for one token of each row, at the scalar position `at`: [B, heads, K]."""
+        queries, keys, values = self.rotated(x_BD[:, None], position, at[None])
+        return queries[:, 0], keys[:, 0], values[:, 0]
+
     def join(self, heads: jax.Array) -> jax.Array:
         """[..., H, K] -> [..., D]."""
         if self.factored_value:
@@ -109,3 +117,9 @@ def bias_of(position: Position) -> Bias | None:
     """
     first_1 = jnp.zeros(1, jnp.int32)
     return cast(Bias, position.bias) if position.bias(first_1, first_1) is not None else None
+
+
+def token_bias(position: Position, at: jax.Array, key_positions: jax.Array) -> jax.Array | None:
+    """The scheme's bias [H, M] for a query at the scalar position `at`, or None."""
+    bias_H1M = position.bias(at[None], key_positions)
+    return None if bias_H1M is None else bias_H1M[:, 0]

@@ -30,6 +30,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext, Refusals
+from transformer_jax.ops.key_value_cache import KeyValueCache
 from transformer_jax.ops.lsh_attention import (
     hash_buckets,
     hash_rotations,
@@ -37,7 +38,6 @@ from transformer_jax.ops.lsh_attention import (
     lsh_attention_step,
     unit_keys,
 )
-from transformer_jax.ops.sequences import write_token
 from transformer_jax.positions.base import Position
 
 #: More buckets than this are hashed as a product of two numbers.
@@ -91,14 +91,12 @@ class BucketCache:
     """What decoding keeps of the tokens so far.
 
     Attributes:
-        key: [B, max_length, H, K], of length 1.
-        value: [B, max_length, H, K].
+        tokens: keys, of length 1, and values of H heads.
         place: int32 [B, H, J, buckets, C], positions of each bucket's last C tokens.
         count: int32 [B, H, J, buckets], tokens of each bucket so far.
     """
 
-    key: jax.Array
-    value: jax.Array
+    tokens: KeyValueCache
     place: jax.Array
     count: jax.Array
 
@@ -139,11 +137,10 @@ class LshAttention(Mixer):
     def init_state(self, batch: int, max_length: int) -> BucketCache:
         """Room for `max_length` tokens, and a ring of positions for each bucket."""
         c = self.context
-        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtype)
+        shape = (c.num_heads, c.head_dim)
         rings = (batch, c.num_heads, self.rounds, math.prod(self.factors))
         return BucketCache(
-            key=empty,
-            value=empty,
+            tokens=KeyValueCache.empty(batch, max_length, shape, shape, c.dtype),
             place=jnp.zeros((*rings, min(self.config.chunk, max_length)), jnp.int32),
             count=jnp.zeros(rings, jnp.int32),
         )
@@ -162,18 +159,17 @@ class LshAttention(Mixer):
         b, h = jnp.arange(x_BD.shape[0]), jnp.arange(self.context.num_heads)
         here = (b[:, None, None], h[:, None], jnp.arange(self.rounds), bucket_BHJ)
         cache = BucketCache(
-            key=write_token(state.key, k_BHK, position),
-            value=write_token(state.value, v_BHK, position),
+            tokens=state.tokens.write(k_BHK, v_BHK, position),
             place=state.place.at[(*here, count_BHJ % size)].set(position),
             count=state.count.at[here].add(1),
         )
-        rows = (b[:, None, None, None], place_BHJC, h[:, None, None])
+        last = (place_BHJC, b[:, None, None, None], h[:, None, None])
         y_BHK = lsh_attention_step(
             q_BHK,
             k_BHK,
             v_BHK,
-            cache.key[rows],
-            cache.value[rows],
+            cache.tokens.key[last],
+            cache.tokens.value[last],
             jnp.arange(size)[None, None, None] < count_BHJ[..., None],
         )
         return self.out.join(y_BHK.astype(v_BHK.dtype)), cache

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import Mixer, MixerConfig, Refusals
-from transformer_jax.mixers.full_attention import KeyValueCache
-from transformer_jax.mixers.heads import HeadProjections, bias_of
-from transformer_jax.ops.attention import Hooks, dot_product_attention
+from transformer_jax.mixers.heads import HeadProjections, bias_of, token_bias
+from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.ops.partial_attention import QKV
 
 
@@ -68,32 +68,15 @@ class SparseAttention(Mixer):
             weights_BLHL = attend(jnp.broadcast_to(one_hot, shape))
             self.sow("intermediates", "attention_weights", jnp.swapaxes(weights_BLHL, 1, 2))
 
-    def attend_token(
-        self,
-        q_B1HK: jax.Array,
-        k_BMHK: jax.Array,
-        v_BMHK: jax.Array,
-        exists_M: jax.Array,
-        position: jax.Array,
-        at_M: jax.Array,
-    ) -> jax.Array:
-        """One token reads keys and values whose positions are `at_M`: [B, D]."""
-        bias_H1M = self.position.bias(position[None], at_M)
-        mask_111M = exists_M[None, None, None, :]
-        y_B1HK = dot_product_attention(q_B1HK, k_BMHK, v_BMHK, mask_111M, bias_H1M)
-        return self.heads.join(y_B1HK)[:, 0]
-
 
 class CachedSparseAttention(SparseAttention):
     """Sparse attention with keys far back: a step selects them from a cache of all tokens."""
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens, of which a step reads only those in `reads`."""
-        c = self.context
-        empty = jnp.zeros((batch, max_length, c.num_heads, c.head_dim), c.dtype)
-        return KeyValueCache(key=empty, value=empty)
+        return self.heads.empty_cache(batch, max_length)
 
-    def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
+    def reads(self, position: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
         """Positions [M] that the token at `position` reads, and which of them exist [M]."""
         raise NotImplementedError
 
@@ -101,11 +84,14 @@ class CachedSparseAttention(SparseAttention):
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
     ) -> tuple[jax.Array, KeyValueCache]:
         """Writes this token's key and value, and attends to the few positions that it reads."""
-        q_B1HK, k_B1HK, v_B1HK = self.heads.rotated(x_BD[:, None], self.position, position[None])
-        cache = state.write(k_B1HK, v_B1HK, position)
-        at_M, exists_M = self.reads(position, state.key.shape[1])
+        q_BHK, k_BHK, v_BHK = self.heads.of_token(x_BD, self.position, position)
+        cache = state.write(k_BHK, v_BHK, position)
+        at_M, exists_M = self.reads(position, cache.room)
         at_M = jnp.where(exists_M, at_M, 0)
-        y_BD = self.attend_token(
-            q_B1HK, cache.key[:, at_M], cache.value[:, at_M], exists_M, position, at_M
+        y_BHK = attend_to_cache(
+            q_BHK,
+            cache.at(at_M),
+            exists_M,
+            token_bias(self.position, position, at_M),
         )
-        return y_BD, cache
+        return self.heads.join(y_BHK), cache

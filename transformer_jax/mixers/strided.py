@@ -56,8 +56,8 @@ class StridedAttention(CachedSparseAttention):
             qkv, mask_BL, hooks, stride=self.stride, causal=self.context.causal
         )
 
-    def reads(self, position: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-        near = jnp.arange(min(self.stride, slots - 1) + 1)
-        far = jnp.arange(2 * self.stride, slots, self.stride)
+    def reads(self, position: jax.Array, room: int) -> tuple[jax.Array, jax.Array]:
+        near = jnp.arange(min(self.stride, room - 1) + 1)
+        far = jnp.arange(2 * self.stride, room, self.stride)
         at_M = position - jnp.concatenate([near, far])
         return at_M, at_M >= 0

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.heads import token_bias
 from transformer_jax.mixers.sparse_attention import SparseAttention, SparseConfig
 from transformer_jax.ops.attention import Hooks
+from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.ops.sparse_attention import window_part
 from transformer_jax.positions.base import Position
@@ -38,17 +39,6 @@ class Window(SparseConfig):
         return WindowAttention(self, context, position)
 
 
-@struct.dataclass
-class Ring:
-    """The last W tokens of each of the d residue classes, keys and values [B, d, W, H, K].
-
-    The token at position p is in class p % d, in slot (p // d) % W.
-    """
-
-    key: jax.Array
-    value: jax.Array
-
-
 class WindowAttention(SparseAttention):
     """Each token reads its neighbours."""
 
@@ -60,37 +50,30 @@ class WindowAttention(SparseAttention):
             qkv, mask_BL, hooks, window=o.window, dilation=o.dilation, causal=causal
         ).value
 
-    def init_state(self, batch: int, max_length: int) -> Ring:
-        """Room for what a token can see, or for `max_length` tokens where that is less."""
-        c = self.context
-        dilation = min(self.config.dilation, max_length)
-        slots = min(self.config.window + 1, -(-max_length // dilation))
-        shape = (batch, dilation, slots, c.num_heads, c.head_dim)
-        empty = jnp.zeros(shape, c.dtype)
-        return Ring(key=empty, value=empty)
+    @property
+    def ring(self) -> int:
+        """Tokens kept: those that a token can see, or all where there are never more."""
+        dilation = self.config.dilation
+        return dilation * min(self.config.window + 1, -(-self.context.max_length // dilation))
 
-    def step(self, x_BD: jax.Array, state: Ring, position: jax.Array) -> tuple[jax.Array, Ring]:
-        """Overwrites the oldest token of this residue class and attends to the class."""
-        q_B1HK, k_B1HK, v_B1HK = self.heads.rotated(x_BD[:, None], self.position, position[None])
-        _, dilation, slots, *_ = state.key.shape
-        own_class, turn = position % dilation, position // dilation
-        start = (0, own_class, turn % slots, 0, 0)
+    def init_state(self, batch: int, max_length: int) -> KeyValueCache:
+        """Room for the last `ring` tokens; the one at position p is in place p % ring."""
+        return self.heads.empty_cache(batch, min(self.ring, max_length))
 
-        def write(ring: jax.Array, new_B1HK: jax.Array) -> jax.Array:
-            new = new_B1HK[:, None].astype(ring.dtype)
-            return jax.lax.dynamic_update_slice(ring, new, start)
-
-        def read(ring: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_index_in_dim(ring, own_class, axis=1, keepdims=False)
-
-        ring = Ring(key=write(state.key, k_B1HK), value=write(state.value, v_B1HK))
-        turns_ago_M = (turn - jnp.arange(slots)) % slots
-        y_BD = self.attend_token(
-            q_B1HK,
-            read(ring.key),
-            read(ring.value),
-            turns_ago_M <= turn,
-            position,
-            position - turns_ago_M * dilation,
-        )
-        return y_BD, ring
+    def step(
+        self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
+    ) -> tuple[jax.Array, KeyValueCache]:
+        """Overwrites the oldest token and attends to those that the window still holds."""
+        q_BHK, k_BHK, v_BHK = self.heads.of_token(x_BD, self.position, position)
+        cache = state.write(k_BHK, v_BHK, position % self.ring)
+        dilation = self.config.dilation
+        if dilation == 1:
+            at_T, seen, length = jnp.arange(cache.room), cache, jnp.minimum(position + 1, self.ring)
+        else:
+            at_T = position % dilation + dilation * jnp.arange(self.ring // dilation)
+            seen, length = cache.at(at_T), None
+        tokens_ago_T = (position - at_T) % self.ring
+        reads_T = (at_T < self.ring) & (tokens_ago_T <= position)
+        bias_HT = token_bias(self.position, position, position - tokens_ago_T)
+        y_BHK = attend_to_cache(q_BHK, seen, reads_T, bias_HT, length=length)
+        return self.heads.join(y_BHK), cache

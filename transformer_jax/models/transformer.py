@@ -16,6 +16,7 @@ from transformer_jax.models.config import (
     mixer_context,
 )
 from transformer_jax.models.stack import Stack
+from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.vocabulary import BOS_ID
@@ -185,9 +186,11 @@ class Transformer(nn.Module):
         return logits + jax.lax.broadcast_to_rank(bias_V, logits.ndim)
 
 
-def _split_beams(tree: Any, batch: int) -> Any:
-    return jax.tree.map(lambda x: x.reshape(batch, -1, *x.shape[1:]), tree)
+def _split_beams(state: Any, batch: int) -> Any:
+    return map_state(
+        lambda leaf: leaf.reshape(batch, -1, *leaf.shape[1:]), lambda cache: cache, state
+    )
 
 
-def _join_beams(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+def _join_beams(state: Any) -> Any:
+    return map_state(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lambda cache: cache, state)

@@ -18,6 +18,7 @@ from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.parallel.mesh import activations_on
 from transformer_jax.translation import ensemble
@@ -54,7 +55,11 @@ def functions_of(model: ModelConfig | Ensemble) -> Any:
 
 
 def _by_sentence(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: constrain(leaf, "batch"), tree)
+    return map_state(
+        lambda leaf: constrain(leaf, "batch"),
+        lambda cache: jax.tree.map(lambda leaf: constrain(leaf, None, "batch"), cache),
+        tree,
+    )
 
 
 @functools.partial(
