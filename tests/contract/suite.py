@@ -144,11 +144,12 @@ def check_beams_permute(mixer: Mixer, variables: Any) -> None:
     order = jnp.array([0, 2, 1])  # not a rotation
     x = inputs()
     state = mixer.apply(variables, BATCH, LENGTH, method="init_state")
+    state = map_state(lambda leaf: leaf, lambda cache: cache.for_beams(1, BATCH), state)
     step = jax.jit(partial(mixer.apply, variables, method="step"))
     for t in range(2):
         _, state = step(x[:, t], state, jnp.int32(t))
     shuffled = map_state(
-        lambda leaf: leaf[order], lambda cache: cache.select(order[None], jnp.int32(2)), state
+        lambda leaf: leaf[order], lambda cache: cache.select(order[None]), state
     )
     now = jnp.int32(2)
     y, _ = step(x[:, 2], state, now)

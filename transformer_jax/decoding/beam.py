@@ -125,7 +125,9 @@ class Beam(Method):
                 parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
                 finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
                 done_B=max_lengths_B <= 0,
-                state=state,
+                state=map_state(
+                    lambda leaf: leaf, lambda cache: cache.for_beams(*shape_BZ), state
+                ),
             ),
         )
         finished = search.finished
@@ -173,7 +175,7 @@ class Beam(Method):
             ),
             finished=finished,
             done_B=_is_done(live_log_probs_BZ[:, 0], finished, next_penalty, longest_penalty_B),
-            state=_select_beams(state, parents_BZ, position + 1),
+            state=_select_beams(state, parents_BZ),
         )
 
 
@@ -233,14 +235,14 @@ def _keep_best(
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 
-def _select_beams(state: State, parents_BZ: jax.Array, length: jax.Array) -> State:
-    """The state after `length` tokens, with beam z replaced by its parent."""
+def _select_beams(state: State, parents_BZ: jax.Array) -> State:
+    """The state with beam z replaced by its parent."""
 
     def select(leaf: jax.Array) -> jax.Array:
         indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
         return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
 
-    return map_state(select, lambda cache: cache.select(parents_BZ, length), state)
+    return map_state(select, lambda cache: cache.select(parents_BZ), state)
 
 
 def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:

@@ -163,7 +163,7 @@ class LshAttention(Mixer):
             place=state.place.at[(*here, count_BHJ % size)].set(position),
             count=state.count.at[here].add(1),
         )
-        last = (place_BHJC, b[:, None, None, None], h[:, None, None])
+        last = (place_BHJC, cache.tokens.rows(place_BHJC), h[:, None, None])
         y_BHK = lsh_attention_step(
             q_BHK,
             k_BHK,

@@ -1,12 +1,16 @@
 """Keys and values of the tokens so far, and attention of one token to them.
 
-A decoding step is bound by the memory that it moves. So the cache leads with the tokens: a token
-is written, and hypotheses are selected, in rows that lie together in memory, and only the part
-that has been written is read. The attention is computed block by block with a running maximum and
-sum (Milakov and Gimelshein 2018, arXiv:1805.02867). Scores and weights are float32.
+A decoding step is bound by the memory that it moves, so a cache is written once and never moved:
 
-Axes: T room for tokens, N hypotheses of all sentences, sentence by sentence; H query heads, G key
-heads and J value heads, both of which divide H.
+* it leads with the tokens, so that a step writes one contiguous part of it;
+* beam search selects hypotheses by changing `ancestors`, and a step looks up keys and values
+  through them;
+* a step reads only the part that has been written, block by block with a running maximum and sum
+  (Milakov and Gimelshein 2018, arXiv:1805.02867).
+
+Scores and weights are float32. Axes: T room for tokens, N hypotheses of all sentences, sentence by
+sentence; B sentences, Z hypotheses of one; H query heads, G key heads and J value heads, both of
+which divide H.
 """
 
 from collections.abc import Callable
@@ -18,16 +22,19 @@ from jax import lax
 
 from transformer_jax.ops.attention import MASKED
 
-#: A cache is read and reordered in at most this many blocks, of at least `_LEAST_BLOCK` tokens.
+#: A cache is read in at most this many blocks, of at least `_LEAST_BLOCK` tokens.
 _MOST_BLOCKS = 8
 _LEAST_BLOCK = 8
 
 
 class KeyValueCache(NamedTuple):
-    """A decoder state whose leaves lead with tokens; the axis of hypotheses is the second."""
+    """A decoder state whose leaves lead with tokens; the hypotheses come second."""
 
     key: jax.Array  #: [T, N, G, K]
     value: jax.Array  #: [T, N, J, V]
+    #: [T, B, Z] int32: which hypothesis of the sentence wrote the token that each one has there;
+    #: None: each has its own tokens
+    ancestors: jax.Array | None = None
 
     @property
     def room(self) -> int:
@@ -48,42 +55,62 @@ class KeyValueCache(NamedTuple):
         room = -(-room // block) * block
         return cls(*(jnp.zeros((room, batch, *shape), dtype) for shape in (key, value)))
 
-    def at(self, places: jax.Array) -> "KeyValueCache":
-        """The tokens at these places [M] alone."""
-        return KeyValueCache(self.key[places], self.value[places])
+    def at(self, places_M: jax.Array) -> "KeyValueCache":
+        """The tokens at these places alone."""
+        return jax.tree.map(lambda leaf: leaf[places_M], self)
 
     def write(self, k_NGK: jax.Array, v_NJV: jax.Array, place: jax.Array) -> "KeyValueCache":
         """With a token's key and value at `place`.
 
         Read the returned cache, not this one: otherwise XLA keeps a copy of all of it.
         """
-        return KeyValueCache(
-            *(
-                lax.dynamic_update_index_in_dim(old, new.astype(old.dtype), place, axis=0)
-                for old, new in zip(self, (k_NGK, v_NJV), strict=True)
+
+        def put(leaf: jax.Array, new: jax.Array) -> jax.Array:
+            return lax.dynamic_update_index_in_dim(leaf, new.astype(leaf.dtype), place, axis=0)
+
+        ancestors_TBZ = self.ancestors
+        if ancestors_TBZ is not None:
+            itself_BZ = jnp.broadcast_to(
+                jnp.arange(ancestors_TBZ.shape[2]), ancestors_TBZ.shape[1:]
+            )
+            ancestors_TBZ = put(ancestors_TBZ, itself_BZ)
+        return KeyValueCache(put(self.key, k_NGK), put(self.value, v_NJV), ancestors_TBZ)
+
+    def for_beams(self, batch: int, beams: int) -> "KeyValueCache":
+        """A cache from which `select` can be called."""
+        return self._replace(ancestors=jnp.zeros((self.room, batch, beams), jnp.int32))
+
+    def select(self, parents_BZ: jax.Array) -> "KeyValueCache":
+        """Each hypothesis with the tokens of its parent, a hypothesis of the same sentence."""
+        assert self.ancestors is not None
+        return self._replace(
+            ancestors=jnp.take_along_axis(
+                self.ancestors, parents_BZ[None], axis=2, mode="promise_in_bounds"
             )
         )
 
-    def select(self, parents_BZ: jax.Array, length: jax.Array) -> "KeyValueCache":
-        """Each hypothesis with the tokens of its parent, a hypothesis of the same sentence.
+    def rows(self, places: jax.Array) -> jax.Array:
+        """Rows of `key` and `value` that hold the tokens of hypothesis n at `places` [N, ...]."""
+        rows_N = jnp.arange(len(places))
+        row = rows_N.reshape(-1, *(1,) * (places.ndim - 1))
+        if self.ancestors is None:
+            return row
+        beams = self.ancestors.shape[2]
+        return row // beams * beams + self.ancestors[places, row // beams, row % beams]
 
-        Only the first `length` places are selected; those after them are not to be read.
-        """
-        block = _block(self.room)
-        index_1BZ11 = parents_BZ[None, :, :, None, None]
+    def part(self, start: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+        """Keys [size, N, G, K] and values [size, N, J, V] that each hypothesis has from `start`."""
 
-        def select(index: jax.Array, cache: KeyValueCache) -> KeyValueCache:
-            def of_parents(leaf: jax.Array) -> jax.Array:
-                part = lax.dynamic_slice_in_dim(leaf, index * block, block)
-                split = part.reshape(block, *parents_BZ.shape, *part.shape[2:])
-                split = jnp.take_along_axis(split, index_1BZ11, axis=2, mode="promise_in_bounds")
-                return lax.dynamic_update_slice_in_dim(
-                    leaf, split.reshape(part.shape), index * block, axis=0
-                )
+        def read(leaf: jax.Array) -> jax.Array:
+            part = lax.dynamic_slice_in_dim(leaf, start, size)
+            if self.ancestors is None:
+                return part
+            written_by = lax.dynamic_slice_in_dim(self.ancestors, start, size)[..., None, None]
+            split = part.reshape(size, *self.ancestors.shape[1:], *leaf.shape[2:])
+            split = jnp.take_along_axis(split, written_by, axis=2, mode="promise_in_bounds")
+            return split.reshape(part.shape)
 
-            return KeyValueCache(*map(of_parents, cache))
-
-        return lax.fori_loop(0, (length + block - 1) // block, select, self)
+        return read(self.key), read(self.value)
 
 
 def map_state(
@@ -131,8 +158,9 @@ def attend_to_cache(
         def part(x: jax.Array, axis: int = 0) -> jax.Array:
             return lax.dynamic_slice_in_dim(x, index * block, block, axis)
 
+        k_CNGK, v_CNJV = cache.part(index * block, block)
         scores_CNGR = jnp.einsum(
-            "cngk,ngrk->cngr", part(cache.key), q_NGRK, preferred_element_type=jnp.float32
+            "cngk,ngrk->cngr", k_CNGK, q_NGRK, preferred_element_type=jnp.float32
         )
         scores_CNH = scores_CNGR.reshape(block, num_rows, heads)
         if bias_HT is not None:
@@ -144,8 +172,8 @@ def attend_to_cache(
         weights_CNJQ = weights_CNH.reshape(block, num_rows, value_heads, -1)
         values_NJQV = jnp.einsum(
             "cnjq,cnjv->njqv",
-            weights_CNJQ.astype(cache.value.dtype),
-            part(cache.value),
+            weights_CNJQ.astype(v_CNJV.dtype),
+            v_CNJV,
             preferred_element_type=jnp.float32,
         )
         return (
