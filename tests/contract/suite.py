@@ -148,9 +148,7 @@ def check_beams_permute(mixer: Mixer, variables: Any) -> None:
     step = jax.jit(partial(mixer.apply, variables, method="step"))
     for t in range(2):
         _, state = step(x[:, t], state, jnp.int32(t))
-    shuffled = map_state(
-        lambda leaf: leaf[order], lambda cache: cache.select(order[None]), state
-    )
+    shuffled = map_state(lambda leaf: leaf[order], lambda cache: cache.select(order[None]), state)
     now = jnp.int32(2)
     y, _ = step(x[:, 2], state, now)
     y_shuffled, _ = step(x[order, 2], shuffled, now)

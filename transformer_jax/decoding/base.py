@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.ops.sharding import top_k_of_rows
+from transformer_jax.ops.key_value_cache import map_state
+from transformer_jax.ops.top_k import top_k_of_rows
 
 #: A decoder state: a pytree in which every leaf leads with [B, Z], or is of a `KeyValueCache`.
 State = Any
@@ -100,6 +101,21 @@ class Method(abc.ABC):
         The seed reaches `search` as `key`, so methods that differ only in it share a program.
         """
         return dataclasses.replace(self, seed=0) if self.seed else self  # type: ignore[type-var]
+
+
+def selectable(state: State, batch: int, num_hypotheses: int) -> State:
+    """The first state of a search that calls `select_hypotheses`."""
+    return map_state(lambda leaf: leaf, lambda cache: cache.for_beams(batch, num_hypotheses), state)
+
+
+def select_hypotheses(state: State, parents_BZ: jax.Array) -> State:
+    """The state in which hypothesis z of a sentence continues hypothesis parents[z] of it."""
+
+    def select(leaf: jax.Array) -> jax.Array:
+        indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
+        return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
+
+    return map_state(select, lambda cache: cache.select(parents_BZ), state)
 
 
 def length_penalties(max_length: int, alpha: float, form: LengthPenaltyForm = "gnmt") -> np.ndarray:

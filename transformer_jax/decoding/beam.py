@@ -20,8 +20,9 @@ places of their own, so a finished hypothesis never takes a live one's place.
   log-probability here equals the one that scoring the translation gives.
 
 A step costs, beside the model's own time, one top-(2Z + 2) over V for each live hypothesis
-(not over Z * V), and the gather of `state` by parents. Token histories are not gathered:
-each step writes its tokens and parents, and the finished hypotheses are traced back at the end.
+(not over Z * V), and the selection of `state` by parents. Caches of keys and values are not moved
+for that (`ops.key_value_cache`). Token histories are not either: each step writes its tokens and
+parents, and the finished hypotheses are traced back at the end.
 """
 
 from dataclasses import dataclass, replace
@@ -32,10 +33,17 @@ import jax.numpy as jnp
 from jax import lax
 from pydantic import FiniteFloat, PositiveInt
 
-from transformer_jax.decoding.base import Hypotheses, LengthPenaltyForm, Method, State, Step
+from transformer_jax.decoding.base import (
+    Hypotheses,
+    LengthPenaltyForm,
+    Method,
+    State,
+    Step,
+    select_hypotheses,
+    selectable,
+)
 from transformer_jax.decoding.rollout import most_probable, rollout
-from transformer_jax.ops.key_value_cache import map_state
-from transformer_jax.ops.sharding import top_k_of_rows
+from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -125,9 +133,7 @@ class Beam(Method):
                 parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
                 finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
                 done_B=max_lengths_B <= 0,
-                state=map_state(
-                    lambda leaf: leaf, lambda cache: cache.for_beams(*shape_BZ), state
-                ),
+                state=selectable(state, *shape_BZ),
             ),
         )
         finished = search.finished
@@ -175,7 +181,7 @@ class Beam(Method):
             ),
             finished=finished,
             done_B=_is_done(live_log_probs_BZ[:, 0], finished, next_penalty, longest_penalty_B),
-            state=_select_beams(state, parents_BZ),
+            state=select_hypotheses(state, parents_BZ),
         )
 
 
@@ -233,16 +239,6 @@ def _keep_best(
     both = jax.tree.map(lambda old, add: jnp.concatenate([old, add], axis=1), finished, new)
     _, kept_BZ = top_k_of_rows(both.scores, num_beams)
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
-
-
-def _select_beams(state: State, parents_BZ: jax.Array) -> State:
-    """The state with beam z replaced by its parent."""
-
-    def select(leaf: jax.Array) -> jax.Array:
-        indices = parents_BZ.reshape(parents_BZ.shape + (1,) * (leaf.ndim - 2))
-        return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
-
-    return map_state(select, lambda cache: cache.select(parents_BZ), state)
 
 
 def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:

@@ -20,7 +20,7 @@ from pydantic import FiniteFloat, PositiveInt
 
 from transformer_jax.decoding.base import Hypotheses, Method, State, Step, best_first
 from transformer_jax.decoding.rollout import first_argmax, rollout
-from transformer_jax.ops.sharding import top_k_of_rows
+from transformer_jax.ops.top_k import top_k_of_rows
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,11 @@ class Mixer(MixerModule):
         raise NotImplementedError
 
     def init_state(self, batch: int, max_length: int) -> State:
-        """The state before the first token; every leaf leads with `batch`."""
+        """The state before the first token, for up to `max_length` tokens.
+
+        Every leaf leads with `batch`. Keys and values of all tokens so far are best kept in an
+        `ops.key_value_cache.KeyValueCache`, which leads with the tokens.
+        """
         raise NotImplementedError
 
     def step(self, x_BD: jax.Array, state: State, position: jax.Array) -> tuple[jax.Array, State]:

@@ -145,7 +145,8 @@ def encode(
 
     Returns:
         (sentence, state): the leaves of `sentence` (projected memory, source mask) lead with
-        [B] and never change; those of `state` lead with [B, Z] and follow the beams.
+        [B] and never change; those of `state` lead with [B, Z], or are of a
+        `KeyValueCache`, and follow the hypotheses (`decoding.base`).
     """
     return Transformer(config).apply(
         _variables(config, params),

@@ -117,7 +117,7 @@ class Block(nn.Module):
     def step(
         self, streams: Streams, state: Any, projected: Any, position: jax.Array
     ) -> tuple[Streams, Any]:
-        """One token of each of Z beams, [B, Z, D]; the leaves of `state` lead with B * Z."""
+        """One token of each of Z beams, [B, Z, D]; `state` has B * Z rows."""
         next_state = state
 
         def mix(x_BZD: jax.Array) -> jax.Array:

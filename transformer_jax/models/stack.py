@@ -79,7 +79,7 @@ class Stack(nn.Module):
         return [block.cross.project(memory_BSD, mask_BS) for block in self.blocks]
 
     def init_state(self, batch: int, max_length: int) -> list[Any]:
-        """Each layer's state before the first token; leaves lead with `batch`."""
+        """Each layer's state before the first token; see `Mixer.init_state`."""
         self.position.check_length(max_length)
         return [block.mixer.init_state(batch, max_length) for block in self.blocks]
 

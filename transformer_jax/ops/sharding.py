@@ -7,7 +7,6 @@ axes, come from the context `layout`, which the caller enters inside the functio
 traced. Outside of it, the functions of this file have no effect.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -108,16 +107,3 @@ def num_shards(name: str) -> int:
         return 1
     mesh, table = current
     return math.prod(mesh.shape[axis] for axis in mesh_axes(table, name))
-
-
-def top_k_of_rows(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """`jax.lax.top_k` over the last axis of x [B, ...], split over devices by B.
-
-    XLA does not split it: on a CPU each device would gather all rows, which in a search
-    are the logits [B, Z, V]. B is the logical axis "batch"; on a mesh, every device holds
-    the other axes whole.
-
-    Returns:
-        (values, int32 indices), both [B, ..., k], descending; ties in order of index.
-    """
-    return rowwise(functools.partial(jax.lax.top_k, k=k), x)

@@ -1,0 +1,132 @@
+"""A cache of keys and values: attention to it, and its selection by beams, against plain NumPy."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import transformer_jax as tj
+from transformer_jax.models import api
+from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache, map_state
+from transformer_jax.translation.model_calls import Sources, decode_batch
+
+BATCH, BEAMS, HEADS, WIDTH = 2, 3, 4, 5
+
+
+def softmax_attention(q_HK, k_THK, v_THV, scale):
+    """One query, in float64."""
+    scores = np.einsum("hk,thk->ht", q_HK, k_THK) * scale
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.einsum("ht,thv->hv", weights / weights.sum(axis=1, keepdims=True), v_THV)
+
+
+@pytest.mark.parametrize(("key_heads", "value_heads"), [(4, 4), (2, 2), (1, 4)])
+@pytest.mark.parametrize("room", [5, 8, 30, 100])
+@pytest.mark.parametrize("selects", [False, True])
+def test_each_hypothesis_attends_to_its_own_history(key_heads, value_heads, room, selects):
+    random = np.random.default_rng(room)
+    draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
+    rows = BATCH * BEAMS
+    cache = KeyValueCache.empty(
+        rows, room, (key_heads, WIDTH), (value_heads, WIDTH + 1), jnp.float32
+    )
+    assert room <= cache.room < room + max(8, room // 8 + 1)
+    cache = cache.for_beams(BATCH, BEAMS) if selects else cache
+    histories = [[] for _ in range(rows)]  # of (key, value), for each hypothesis
+
+    @jax.jit
+    def step(cache, q, k, v, at):
+        cache = cache.write(k, v, at)
+        reads = jnp.arange(cache.room) <= at
+        return attend_to_cache(q, cache, reads, length=at + 1), cache
+
+    select = jax.jit(KeyValueCache.select)
+    for at in range(min(room, 20)):
+        q = draw(rows, HEADS, WIDTH)
+        k, v = draw(rows, key_heads, WIDTH), draw(rows, value_heads, WIDTH + 1)
+        got, cache = step(cache, q, k, v, jnp.int32(at))
+        for n in range(rows):
+            histories[n].append((k[n], v[n]))
+            keys, values = (np.stack(part) for part in zip(*histories[n], strict=True))
+            want = softmax_attention(
+                q[n],
+                keys.repeat(HEADS // key_heads, axis=1),
+                values.repeat(HEADS // value_heads, axis=1),
+                WIDTH**-0.5,
+            )
+            np.testing.assert_allclose(got[n], want, atol=1e-5)
+        if selects:
+            parents = random.integers(0, BEAMS, (BATCH, BEAMS))
+            cache = select(cache, parents)
+            histories = [
+                list(histories[b * BEAMS + parents[b, z]])
+                for b in range(BATCH)
+                for z in range(BEAMS)
+            ]
+
+
+def test_the_rows_that_hold_a_token_follow_the_ancestors():
+    cache = KeyValueCache.empty(6, 4, (1, 1), (1, 1), jnp.float32).for_beams(2, 3)
+    one = jnp.ones((6, 1, 1))
+    cache = cache.write(one, one, jnp.int32(0)).select(jnp.array([[2, 0, 0], [1, 1, 2]]))
+    cache = cache.write(one, one, jnp.int32(1))
+    rows = cache.rows(jnp.broadcast_to(jnp.arange(2), (6, 2)))
+    np.testing.assert_array_equal(rows, [[2, 0], [0, 1], [0, 2], [4, 3], [4, 4], [5, 5]])
+
+
+def test_a_state_is_mapped_by_kind():
+    cache = KeyValueCache.empty(1, 1, (1, 1), (1, 1), jnp.float32)
+    state = {"a": jnp.zeros(2), "b": [cache]}
+    got = map_state(lambda leaf: leaf + 1, lambda cache: cache.for_beams(1, 1), state)
+    assert got["a"].tolist() == [1, 1] and got["b"][0].ancestors is not None
+    assert got["b"][0].key is cache.key
+
+
+@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(4)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("position", [tj.Sinusoidal(), tj.Rope()], ids=["sinusoidal", "rope"])
+def test_a_compiled_search_never_copies_a_cache(method, position):
+    """No operation inside its loops makes an array as large as a cache, except writes in place."""
+    config = tj.ModelConfig(
+        d_model=16,
+        d_ff=16,
+        num_heads=2,
+        encoder=tj.StackConfig(num_layers=1, position=position),
+        decoder=tj.StackConfig(num_layers=1, position=position),
+        source_vocab_size=32,
+        target_vocab_size=32,
+        max_length=96,
+    )
+    batch, length, room = 3, 8, 96
+    sources = Sources(
+        *(jax.ShapeDtypeStruct((batch, length), dtype) for dtype in (jnp.int32, bool)),
+        *(jax.ShapeDtypeStruct((batch,), jnp.int32) for _ in range(2)),
+    )
+    text = (
+        decode_batch.lower(
+            api.abstract_params(config),
+            sources,
+            jax.eval_shape(lambda: jax.random.key(0)),
+            model_config=config,
+            method=method,
+            max_length=room,
+        )
+        .compile()
+        .as_text()
+    )
+    cache_size = room * batch * method.num_hypotheses * config.d_model
+    loops = [
+        part for part in text.split("\n\n") if "get-tuple-element" in part and "ENTRY" not in part
+    ]
+    made = [
+        line.strip()
+        for part in loops
+        for line in part.splitlines()
+        if (found := re.search(r"= \w+\[([\d,]+)\]\S* ([\w-]+)\(", line))
+        and np.prod([int(size) for size in found[1].split(",")]) >= cache_size
+        and found[2] not in ("get-tuple-element", "parameter", "bitcast")
+    ]
+    writes = [line for line in made if "dynamic-update-slice" in line]
+    assert len(writes) == 2, made  # the key's and the value's
+    assert made == writes

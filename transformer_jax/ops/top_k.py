@@ -1,0 +1,47 @@
+"""The largest elements of rows."""
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.ops.sharding import rowwise
+
+#: Chunks of a row have at least so many elements, and a row has at most about so many chunks.
+_LEAST_CHUNK = 16
+_MOST_CHUNKS = 1024
+
+
+def top_k_of_rows(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """`jax.lax.top_k` over the last axis of x [B, ...], split over devices by B.
+
+    XLA does not split it: on a CPU each device would gather all rows, which in a search
+    are the logits [B, Z, V]. B is the logical axis "batch"; on a mesh, every device holds
+    the other axes whole.
+
+    Returns:
+        (values, int32 indices), both [B, ..., k], descending; ties in order of index.
+    """
+    return rowwise(lambda rows: top_k(rows, k), x)
+
+
+def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """`jax.lax.top_k` over the last axis, faster for long rows.
+
+    The row is cut into chunks. The k largest elements are in the k chunks with the largest
+    maxima, because each of these contains one element that is at least as large as all of any other
+    chunk. So two short selections replace a long one.
+    """
+    length = x.shape[-1]
+    chunk = max(_LEAST_CHUNK, length // _MOST_CHUNKS)
+    num_chunks = -(-length // chunk)
+    if num_chunks <= k or k * chunk > length // 2:
+        return jax.lax.top_k(x, k)
+    padding = [(0, 0)] * (x.ndim - 1) + [(0, num_chunks * chunk - length)]
+    chunks = jnp.pad(x, padding, constant_values=-jnp.inf).reshape(*x.shape[:-1], -1, chunk)
+    # In order of index, so that ties are too. Padding comes last and is never among the k: the
+    # other elements of k chunks are more than k.
+    _, chosen = jax.lax.top_k(chunks.max(axis=-1), k)
+    chosen = jnp.sort(chosen, axis=-1)
+    candidates = jnp.take_along_axis(chunks, chosen[..., None], axis=-2, mode="promise_in_bounds")
+    values, places = jax.lax.top_k(candidates.reshape(*x.shape[:-1], -1), k)
+    first = jnp.take_along_axis(chosen, places // chunk, axis=-1) * chunk
+    return values, first + places % chunk
