@@ -52,11 +52,14 @@ def allowed(hint: Any) -> str:
     for member in (hint, *get_args(hint)):
         if get_origin(member) is Literal:
             return " \\| ".join(f"`{value}`" for value in get_args(member))
-    notes = [
-        f"{RANGES[type(one)][0]} {getattr(one, RANGES[type(one)][1])}"
-        for one in metadata(hint)
-        if type(one) in RANGES
-    ]
+    notes = []
+    for one in metadata(hint):
+        if type(one) in RANGES:
+            words, field = RANGES[type(one)]
+            bound = getattr(one, field)
+            # typing takes Annotated[float, Ge(0)] and Annotated[float, Ge(0.0)] for the same and
+            # keeps the one that was imported first.
+            notes.append(f"{words} {int(bound) if bound == int(bound) else bound}")
     return ", ".join(notes)
 
 
