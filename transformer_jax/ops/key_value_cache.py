@@ -167,7 +167,7 @@ def attend_to_cache(
             scores_CNH += part(bias_HT, 1).T[:, None]
         scores_CNH = jnp.where(part(reads_T)[:, None, None], scores_CNH, MASKED)
         new_top_NH = jnp.maximum(top_NH, scores_CNH.max(axis=0))
-        weights_CNH = jnp.exp(scores_CNH - new_top_NH)
+        weights_CNH = jnp.exp(scores_CNH - new_top_NH[None])
         kept_NH = jnp.exp(top_NH - new_top_NH)
         weights_CNJQ = weights_CNH.reshape(block, num_rows, value_heads, -1)
         values_NJQV = jnp.einsum(
