@@ -102,7 +102,7 @@ def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("--port=70000", "--port=70000"),
+        ("--port=70000", "port=70000"),
         ("--host=256.1.1.1", "host=256.1.1.1"),
         ("--api_keys=/nowhere", "--api_keys=/nowhere: No such file"),
         (f"--api_keys={os.devnull}", "no key"),

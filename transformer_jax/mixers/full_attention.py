@@ -171,9 +171,10 @@ class DotProductAttention(MixerModule):
             return False
         if implementation == "fused":
             return True
+        if chosen_kernel(q_BTHK, k_BMGK, v_BMJV, hooks) != "cudnn":
+            return False
         # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
-        is_step = q_BTHK.shape[1] < _MIN_QUERIES
-        return not is_step and chosen_kernel(q_BTHK, k_BMGK, v_BMJV, hooks) == "cudnn"
+        return q_BTHK.shape[1] >= _MIN_QUERIES
 
 
 class FullAttention(DotProductAttention, Mixer):
