@@ -1,12 +1,12 @@
 """Sentences per second of a trained run, by decoding method; also beside CTranslate2.
 
-    python benchmarks/decoding_speed.py --workdir=runs/multi30k --source=FILE [--batch_size=32]
+    python benchmarks/decoding_speed.py --workdir=runs/multi30k [--source=FILE] [--batch_size=32]
         [--against=ctranslate2] [--turns=3]
 
-Text in, text out, tokenisation included. Each method translates the file once, which includes
-compilation, and then `--turns` times; the fastest turn counts. With `--against` the run is exported
-to CTranslate2 in float32 and translates the same file with the same method, batch size and number
-of threads, in turns with ours.
+Translates the lines of the file, or the run's test set: text in, text out, tokenisation included.
+Each method does so once, which includes compilation, and then `--turns` times; the fastest turn
+counts. With `--against` the run is exported to CTranslate2 in float32 and translates the same text
+with the same method, batch size and number of threads, in turns with ours.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from pathlib import Path
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.text import read_pairs
 
 # CTranslate2's length penalty, so that both search for the same.
 METHODS = {
@@ -68,14 +69,17 @@ def main() -> None:
     """Translates with each method and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", required=True)
-    parser.add_argument("--source", required=True)
+    parser.add_argument("--source", help="default: the run's test set")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--against", choices=["ctranslate2"])
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     keep_freed_memory()
-    lines = list(read_lines(arguments.source))
     run = tj.open_run(arguments.workdir)
+    if arguments.source:
+        lines = list(read_lines(arguments.source))
+    else:
+        lines = [source for source, _ in read_pairs(run.config.data, "test")]
     translator = run.translator(batch_size=arguments.batch_size)
     contenders: dict[str, Translate] = {
         "ours": lambda lines, method: translator.translate(lines, method=method)
