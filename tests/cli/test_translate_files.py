@@ -98,7 +98,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
     assert not (tmp_path / "out").exists()
     partial = tmp_path / "out.partial"
     assert json.loads((partial / "progress.json").read_text())["done"] == 16
-    with open(partial / "lines", "ab") as file:  # what a kill leaves behind
+    with open(partial / "lines", "ab") as file:  # as after a kill
         file.write(b"half a li")
     seen = []
 

@@ -43,6 +43,15 @@ def plan(python, recipe, topology, *more):
     return done.stdout
 
 
+def check_refusal_of_a_large_batch(python, topology):
+    """A batch that is too large ends with status 3 and advice."""
+    tokens = "--config.batch.tokens=4000000"
+    done = run_plan(python, "wmt14_en_de_base", topology, *ONE_LAYER, tokens)
+    assert done.returncode == 3, done.stdout + done.stderr[-2000:]
+    assert "DOES NOT FIT" in done.stdout
+    assert "--config.model.remat=true" in done.stdout
+
+
 def mixer_keys():
     """Every mixer in each role it supports, as overrides of a recipe."""
     for name, cls in MIXERS.items():

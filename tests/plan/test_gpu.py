@@ -19,7 +19,7 @@ PYTHON = os.environ.get("GPU_PYTHON", sys.executable)
 #: What JAX's allocator takes of an H100.
 MEMORY = "iB of 59.33 GiB a device"
 
-run_plan, plan = partial(described.run_plan, PYTHON), partial(described.plan, PYTHON)
+plan = partial(described.plan, PYTHON)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,11 +63,7 @@ def test_plans_for_other_gpus_and_nodes(topology, devices):
 
 @pytest.mark.slow
 def test_a_batch_that_is_too_large_is_refused_with_advice():
-    tokens = "--config.batch.tokens=4000000"
-    done = run_plan("wmt14_en_de_base", "h100:1", *ONE_LAYER, tokens)
-    assert done.returncode == 3, done.stdout + done.stderr[-2000:]
-    assert "DOES NOT FIT" in done.stdout
-    assert "--config.model.remat=true" in done.stdout
+    described.check_refusal_of_a_large_batch(PYTHON, "h100:1")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def libtpu():
     skip_without("libtpu", PYTHON, "pip install libtpu, and set TPU_PYTHON to its interpreter")
 
 
-run_plan, plan = partial(described.run_plan, PYTHON), partial(described.plan, PYTHON)
+plan = partial(described.plan, PYTHON)
 
 
 # A plan compiles the training step and both searches, and ends with status 3 if one does not fit.
@@ -56,11 +56,7 @@ def test_plans_for_other_generations(topology, devices):
 
 @pytest.mark.slow
 def test_a_batch_that_is_too_large_is_refused_with_advice():
-    tokens = "--config.batch.tokens=4000000"
-    done = run_plan("wmt14_en_de_base", "v5e:2x4", *ONE_LAYER, tokens)
-    assert done.returncode == 3, done.stdout + done.stderr[-2000:]
-    assert "DOES NOT FIT" in done.stdout
-    assert "--config.model.remat=true" in done.stdout
+    described.check_refusal_of_a_large_batch(PYTHON, "v5e:2x4")
 
 
 @pytest.mark.slow

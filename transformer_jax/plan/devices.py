@@ -42,7 +42,7 @@ class Target:
         place: how the devices are joined, such as "in a slice of 2x4"; "" if unknown.
         send_rate: number of devices in a group -> bytes a second that each can send to the others
             of its group; None if unknown.
-        options: of the compiler, for every program.
+        options: passed to the compiler of every program.
     """
 
     devices: list[jax.Device]

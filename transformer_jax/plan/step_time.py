@@ -1,6 +1,6 @@
 """The time of a compiled step, and the parts of the model it is in.
 
-A TPU's compiler writes an estimate in cycles for every fusion. For a GPU the time of each kernel is
+The TPU compiler estimates the cycles of every fusion. On a GPU, the time of each kernel is
 a roofline (`roofline`). The instructions are in the order in which they run, so their times are
 added in that order. The time of a collective is the bytes that each device sends, divided by the
 bandwidth of the links of its group (`Target.send_rate`). A synchronous collective stops the

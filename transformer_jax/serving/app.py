@@ -168,7 +168,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
         http=Protocol,
         ws="none",
         log_config=None,
-        log_level="error",  # else whoever sends nonsense fills the log
+        log_level="error",  # malformed requests must not fill the log
         access_log=False,
         server_header=False,
         limit_concurrency=CONNECTIONS,

@@ -36,7 +36,7 @@ class TrainState:
     def to_items(self) -> dict[str, Any]:
         """The items of a checkpoint, by name; `from_items` is the inverse.
 
-        Its averages are complete, so that whoever reads them needs nothing else.
+        Its averages are complete: they can be used without the other values.
         """
         trainer = {
             "step": self.step,
