@@ -14,18 +14,21 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 
-def decode(method, toy, sentences, limits, *, max_length, ids=None, seed=0):
+def decode(method, toy, sentences, limits, *, max_length, num_best=None, ids=None, seed=0):
     """The hypotheses of the toy's sentences, which are numbered as themselves unless `ids` says."""
 
     @jax.jit
-    def run(state, limits_B, ids_B, key):
-        return method.search(toy.step, state, limits_B, ids_B, key, max_length=max_length)
+    def run(state, limits_B, ids_B, key, num_best_B):
+        return method.search(
+            toy.step, state, limits_B, ids_B, key, max_length=max_length, num_best_B=num_best_B
+        )
 
     return run(
         toy.state(sentences, method.num_hypotheses),
         jnp.asarray(limits, jnp.int32),
         jnp.asarray(sentences if ids is None else ids, jnp.int32),
         jax.random.key(seed),
+        None if num_best is None else jnp.asarray(num_best, jnp.int32),
     )
 
 
@@ -129,10 +132,24 @@ def check_num_hypotheses(method):
         assert type(wider) is type(method)
 
 
+def check_num_best(method):
+    """A search for the n best returns the first n of a search for all, and nothing else."""
+    toy = ToyDecoder(seed=9, eos_bias=0.5)
+    sentences, limits = np.arange(60), np.arange(60) % 9 + 1
+    all_of_them = decode(method, toy, sentences, limits, max_length=9)
+    num_best = np.arange(60) % method.num_hypotheses + 1
+    found = decode(method, toy, sentences, limits, max_length=9, num_best=num_best)
+    asked_BZ = np.arange(method.num_hypotheses) < num_best[:, None]
+    for leaf, whole, nothing in zip(found, all_of_them, (PAD_ID, 0, -np.inf, -np.inf), strict=True):
+        kept = asked_BZ.reshape(asked_BZ.shape + (1,) * (leaf.ndim - 2))
+        np.testing.assert_array_equal(leaf, np.where(kept, whole, nothing))
+
+
 CHECKS = (
     check_batch_mates_and_padding,
     check_ends,
     check_log_probs_and_scores,
     check_compiles_once,
     check_num_hypotheses,
+    check_num_best,
 )

@@ -73,8 +73,9 @@ def test_scores_are_the_true_log_probabilities(alpha, beam_size):
 
 
 @pytest.mark.parametrize("form", ["gnmt", "power"])
+@pytest.mark.parametrize("num_best", [1, 2, 3])
 @pytest.mark.parametrize("alpha", [0.6, 1.0, 3.0, -2.0])  # a wrong bound fails for some of them
-def test_the_early_stop_changes_nothing(alpha, form, monkeypatch):
+def test_the_early_stop_changes_nothing(alpha, num_best, form, monkeypatch):
     """Each sentence in a batch of its own: batch-mates would keep its search going.
 
     (vmap freezes a lane of the loop whose own condition has become false.)
@@ -86,7 +87,15 @@ def test_the_early_stop_changes_nothing(alpha, form, monkeypatch):
     def run():
         def alone(sentence, limit):
             state, key = toy.state(sentence[None], 3), jax.random.key(0)
-            return method.search(toy.step, state, limit[None], sentence[None], key, max_length=12)
+            return method.search(
+                toy.step,
+                state,
+                limit[None],
+                sentence[None],
+                key,
+                max_length=12,
+                num_best_B=jnp.full(1, num_best),
+            )
 
         return jax.jit(jax.vmap(alone))(sentences, limits)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.decoding import suite
 from transformer_jax.config import override
-from transformer_jax.decoding.base import best_first
+from transformer_jax.decoding.base import best_first, first
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
@@ -70,9 +70,9 @@ class TranslatesPadding(Greedy):
 class IgnoresTheLimit(Greedy):
     """Uses the length of the result as every sentence's limit."""
 
-    def search(self, step, state, max_lengths_B, *args, max_length):
+    def search(self, step, state, max_lengths_B, *args, max_length, **rest):
         limits_B = jnp.where(max_lengths_B > 0, max_length, 0)
-        return super().search(step, state, limits_B, *args, max_length=max_length)
+        return super().search(step, state, limits_B, *args, max_length=max_length, **rest)
 
 
 class StopsAtTheLimitWithoutEos(Greedy):
@@ -134,11 +134,11 @@ class CompilesForEverySeed(Sample):
 class UnrollsTheSteps(Greedy):
     """A Python loop over positions."""
 
-    def search(self, step, state, max_lengths_B, *args, max_length):
+    def search(self, step, state, max_lengths_B, *args, max_length, **rest):
         for position in range(3):
             tokens_BZ = jnp.zeros((len(max_lengths_B), 1), jnp.int32)
             step(tokens_BZ, jnp.asarray(position), state)
-        return super().search(step, state, max_lengths_B, *args, max_length=max_length)
+        return super().search(step, state, max_lengths_B, *args, max_length=max_length, **rest)
 
 
 class CannotWiden(Sample):
@@ -162,6 +162,33 @@ class ReturnsOneTooFew(Sample):
         return jax.tree.map(lambda leaf: leaf[:, 1:], super().search(*args, **rest))
 
 
+class IgnoresNumBest(Beam):
+    """Returns all hypotheses, however many are asked for."""
+
+    def search(self, *args, num_best_B=None, **rest):
+        return super().search(*args, **rest)
+
+
+class StopsTooEarly(Beam):
+    """Searches with fewer beams where fewer hypotheses are asked for."""
+
+    def search(self, *args, num_best_B=None, **rest):
+        if num_best_B is None:
+            return super().search(*args, **rest)
+        narrow = Beam(beam_size=self.beam_size - 1)
+        state = jax.tree.map(lambda leaf: leaf[:, :-1], args[1])
+        found = narrow.search(args[0], state, *args[2:], **rest)
+        one_more = [(0, 0), (0, 1)]
+        return first(
+            type(found)(
+                jnp.pad(found.tokens, [*one_more, (0, 0)]),
+                jnp.pad(found.lengths, one_more),
+                *(jnp.pad(x, one_more, constant_values=-jnp.inf) for x in found[2:]),
+            ),
+            num_best_B,
+        )
+
+
 @pytest.mark.parametrize(
     ("method", "check"),
     [
@@ -179,6 +206,8 @@ class ReturnsOneTooFew(Sample):
         (CannotWiden(), suite.check_num_hypotheses),
         (Narrows(), suite.check_num_hypotheses),
         (ReturnsOneTooFew(num_samples=2), suite.check_num_hypotheses),
+        (IgnoresNumBest(), suite.check_num_best),
+        (StopsTooEarly(), suite.check_num_best),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )

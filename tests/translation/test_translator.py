@@ -98,6 +98,19 @@ def test_n_best(make_translator):
         translator.n_best(["hello"], 0)
 
 
+@pytest.mark.parametrize("mbr", [None, "pairwise"])
+def test_each_sentence_has_its_own_number_of_translations(make_translator, mbr):
+    translator = make_translator(sharpness=3.0)
+    sources = ["hello", "", "world", "hello world"]
+    whole = translator.decode(sources, mbr=mbr).translations
+    found = translator.decode(sources, mbr=mbr, num_best=[1, 1, 3, 99]).translations
+    assert found == [whole[0][:1], whole[1], whole[2][:3], whole[3]]
+    with pytest.raises(UserError, match="num_best: 2 numbers for 4 sentences"):
+        translator.decode(sources, num_best=[1, 2])
+    with pytest.raises(UserError, match="num_best=0: must be at least 1"):
+        translator.decode(sources, num_best=0)
+
+
 def test_a_call_can_choose_another_method(make_translator):
     translator = make_translator(sharpness=3.0)
     decoded = translator.decode(["hello"], method=Beam(beam_size=3))

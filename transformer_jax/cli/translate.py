@@ -50,13 +50,19 @@ def run(args: argparse.Namespace) -> int:
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
     def reply(lines: list[str], done: int) -> tuple[list[str], int]:
-        decoded = translator.decode(lines, first_id=done, method=method, batch_size=batch_size)
+        decoded = translator.decode(
+            lines,
+            num_best=max(1, args.n_best),
+            first_id=done,
+            method=method,
+            batch_size=batch_size,
+        )
         if not args.n_best:
             return [best.text for best, *_ in decoded.translations], decoded.num_cut
         rows = [
             f"{number}\t{each.score:.6f}\t{each.log_prob:.6f}\t" + each.text.replace("\t", " ")
             for number, translations in enumerate(decoded.translations, start=done + 1)
-            for each in translations[: args.n_best]
+            for each in translations
         ]
         return rows, decoded.num_cut
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.top_k import top_k_of_rows
+from transformer_jax.vocabulary import PAD_ID
 
 #: A decoder state: a pytree in which every leaf leads with [B, Z], or is of a `KeyValueCache`.
 State = Any
@@ -30,7 +31,8 @@ LengthPenaltyForm = Literal["gnmt", "power"]
 class Hypotheses(NamedTuple):
     """Translations of B sentences, Z each, best first.
 
-    A place that no hypothesis fills (fewer than Z exist) has length 0 and score -inf.
+    A place that no hypothesis fills (fewer than Z exist, or were asked for) has length 0 and
+    score -inf.
     """
 
     tokens: jax.Array  #: [B, Z, T] int32, ends with EOS, then PAD
@@ -73,6 +75,7 @@ class Method(abc.ABC):
         key: jax.Array,
         *,
         max_length: int,
+        num_best_B: jax.Array | None = None,
     ) -> Hypotheses:
         """Translates B sentences; a pure function, to be called under jit.
 
@@ -85,6 +88,9 @@ class Method(abc.ABC):
             Random numbers depend on it and not on the row.
           key: a JAX random key.
           max_length: T, the length of the result.
+          num_best_B: int32, from 1 to Z, how many hypotheses of each sentence are asked for. They
+            are the best of those that a search for all Z returns; the other places stay empty.
+            A search may end once it is sure of these. None: all Z.
 
         Returns:
           Hypotheses [B, Z], best first.
@@ -134,12 +140,29 @@ def length_penalties(max_length: int, alpha: float, form: LengthPenaltyForm = "g
     return (bases**alpha).astype(np.float32)
 
 
-def best_first(hypotheses: Hypotheses) -> Hypotheses:
-    """The same hypotheses, each sentence's sorted by falling score."""
+def best_first(hypotheses: Hypotheses, num_best_B: jax.Array | None = None) -> Hypotheses:
+    """Each sentence's hypotheses, sorted by falling score, and of these the first `num_best_B`."""
     scores_BZ, order_BZ = top_k_of_rows(hypotheses.scores, hypotheses.scores.shape[1])
-    return Hypotheses(
+    ordered = Hypotheses(
         tokens=jnp.take_along_axis(hypotheses.tokens, order_BZ[:, :, None], axis=1),
         lengths=jnp.take_along_axis(hypotheses.lengths, order_BZ, axis=1),
         scores=scores_BZ,
         log_probs=jnp.take_along_axis(hypotheses.log_probs, order_BZ, axis=1),
+    )
+    return first(ordered, num_best_B)
+
+
+def first(hypotheses: Hypotheses, num_best_B: jax.Array | None) -> Hypotheses:
+    """The first `num_best_B` hypotheses of each sentence; the other places are emptied.
+
+    The hypotheses are sorted already. None: all of them.
+    """
+    if num_best_B is None:
+        return hypotheses
+    kept_BZ = jnp.arange(hypotheses.scores.shape[1]) < num_best_B[:, None]
+    return Hypotheses(
+        tokens=jnp.where(kept_BZ[:, :, None], hypotheses.tokens, PAD_ID),
+        lengths=jnp.where(kept_BZ, hypotheses.lengths, 0),
+        scores=jnp.where(kept_BZ, hypotheses.scores, -jnp.inf),
+        log_probs=jnp.where(kept_BZ, hypotheses.log_probs, -jnp.inf),
     )

@@ -12,8 +12,9 @@ places of their own, so a finished hypothesis never takes a live one's place.
   end at any length n from the next one to its sentence's limit, so no score it will ever
   reach exceeds max over n of l / lp(n). lp is monotone in n (rising for alpha > 0, falling
   for alpha < 0), so the maximum lies at one of the two ends. A sentence is done when this
-  bound, for its best live hypothesis, is not above its worst finished score. Further steps,
-  taken because its batch-mates are not done, then change nothing.
+  bound, for its best live hypothesis, is not above the score of its n-th finished one, where n
+  hypotheses are asked for. Further steps, taken because its batch-mates are not done, then change
+  none of these n.
 * Limit. The last position that a sentence's limit allows takes only EOS, at the model's
   log-probability there, so a hypothesis that was cut is comparable with the others.
 * PAD and BOS are never generated. The normaliser is the whole vocabulary's, so a
@@ -39,6 +40,7 @@ from transformer_jax.decoding.base import (
     Method,
     State,
     Step,
+    first,
     select_hypotheses,
     selectable,
 )
@@ -96,10 +98,11 @@ class Beam(Method):
         key: jax.Array,
         *,
         max_length: int,
+        num_best_B: jax.Array | None = None,
     ) -> Hypotheses:
         penalties = self.penalties(max_length)
         if self.beam_size == 1:
-            return rollout(
+            greedy = rollout(
                 step,
                 most_probable,
                 state,
@@ -108,15 +111,17 @@ class Beam(Method):
                 num_hypotheses=1,
                 penalties=penalties,
             )
+            return first(greedy, num_best_B)
         shape_BZ = (max_lengths_B.shape[0], self.beam_size)
         penalties_T = jnp.asarray(penalties)
         max_lengths_B = jnp.minimum(max_lengths_B, max_length)
+        asked_B = jnp.full_like(max_lengths_B, self.beam_size) if num_best_B is None else num_best_B
 
         def unfinished(search: _Search) -> jax.Array:
             return (search.position < max_length) & ~jnp.all(search.done_B)
 
         def body(search: _Search) -> _Search:
-            return self._extend(step, search, max_lengths_B, penalties_T)
+            return self._extend(step, search, max_lengths_B, asked_B, penalties_T)
 
         nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
         zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
@@ -137,15 +142,21 @@ class Beam(Method):
             ),
         )
         finished = search.finished
-        return Hypotheses(
+        found = Hypotheses(
             tokens=_trace_back(search.tokens_TBZ, search.parents_TBZ, finished),
             lengths=finished.lengths,
             scores=finished.scores,
             log_probs=finished.log_probs,
         )
+        return first(found, num_best_B)
 
     def _extend(
-        self, step: Step, search: _Search, max_lengths_B: jax.Array, penalties_T: jax.Array
+        self,
+        step: Step,
+        search: _Search,
+        max_lengths_B: jax.Array,
+        asked_B: jax.Array,
+        penalties_T: jax.Array,
     ) -> _Search:
         """One step: every live hypothesis grows by a token or ends."""
         position = search.position
@@ -171,6 +182,7 @@ class Beam(Method):
 
         next_penalty = penalties_T[jnp.minimum(position + 2, len(penalties_T) - 1)]
         longest_penalty_B = penalties_T[max_lengths_B]
+        to_beat_B = jnp.take_along_axis(finished.scores, asked_B[:, None] - 1, axis=1)[:, 0]
         return _Search(
             position=position + 1,
             last_tokens_BZ=tokens_BZ,
@@ -180,20 +192,20 @@ class Beam(Method):
                 search.parents_TBZ, parents_BZ, position, 0
             ),
             finished=finished,
-            done_B=_is_done(live_log_probs_BZ[:, 0], finished, next_penalty, longest_penalty_B),
+            done_B=_is_done(live_log_probs_BZ[:, 0], to_beat_B, next_penalty, longest_penalty_B),
             state=select_hypotheses(state, parents_BZ),
         )
 
 
 def _is_done(
     best_live_B: jax.Array,
-    finished: _Finished,
+    to_beat_B: jax.Array,
     next_penalty: jax.Array,
     longest_penalty_B: jax.Array,
 ) -> jax.Array:
-    """Whether no live hypothesis can still displace a finished one; see the proof above."""
+    """Whether no live hypothesis can still reach a score above `to_beat_B`; see the proof above."""
     bound_B = jnp.maximum(best_live_B / next_penalty, best_live_B / longest_penalty_B)
-    return ~(bound_B > finished.scores[:, -1])
+    return ~(bound_B > to_beat_B)
 
 
 def _candidates(

@@ -6,7 +6,7 @@ from typing import Self
 import jax
 from pydantic import FiniteFloat
 
-from transformer_jax.decoding.base import Hypotheses, Method, State, Step
+from transformer_jax.decoding.base import Hypotheses, Method, State, Step, first
 from transformer_jax.decoding.rollout import most_probable, rollout
 from transformer_jax.errors import UserError
 
@@ -37,8 +37,9 @@ class Greedy(Method):
         key: jax.Array,
         *,
         max_length: int,
+        num_best_B: jax.Array | None = None,
     ) -> Hypotheses:
-        return rollout(
+        found = rollout(
             step,
             most_probable,
             state,
@@ -47,3 +48,4 @@ class Greedy(Method):
             num_hypotheses=1,
             penalties=self.penalties(max_length),
         )
+        return first(found, num_best_B)

@@ -55,6 +55,7 @@ class Sample(Method):
         key: jax.Array,
         *,
         max_length: int,
+        num_best_B: jax.Array | None = None,
     ) -> Hypotheses:
         keys_BZ = sample_keys(key, sentence_ids_B, self.num_samples)
 
@@ -79,7 +80,8 @@ class Sample(Method):
                 max_length=max_length,
                 num_hypotheses=self.num_samples,
                 penalties=self.penalties(max_length),
-            )
+            ),
+            num_best_B,
         )
 
 

@@ -113,6 +113,7 @@ class Compiler:
                 mask_BS=self._array(jnp.bool_, rows, length),
                 max_lengths_B=self._array(jnp.int32, rows),
                 numbers_B=self._array(jnp.int32, rows),
+                num_best_B=self._array(jnp.int32, rows),
             ),
             jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=replicated(self.mesh)),
             model_config=model,

@@ -151,7 +151,7 @@ def evaluate(
     with tqdm(
         total=len(sources), desc=direction_name, unit=" sentences", disable=disable, leave=False
     ) as bar:
-        decoded = translator.decode(sources, progress=bar.update)
+        decoded = translator.decode(sources, num_best=1, progress=bar.update)
     if not is_first():
         return None
     translations = [best[0].text for best in decoded.translations]

@@ -99,13 +99,15 @@ class CTranslate2Engine:
             return_scores=True,
             suppress_sequences=self._never,
         )
-        return [
+        # All are found and some are left out, so that a translation does not depend on its batch.
+        found = [
             [
                 self._translation(pieces, score, is_cut=len(pieces) == most)
                 for pieces, score in zip(result.hypotheses, result.scores, strict=True)
             ]
             for result in results
         ]
+        return [each[: s.num_best] for each, s in zip(found, sentences, strict=True)]
 
     def _translation(self, pieces: Sequence[str], score: float, *, is_cut: bool) -> Translation:
         # Where it was cut at its limit, its score is without EOS.

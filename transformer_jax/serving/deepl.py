@@ -48,6 +48,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
             _code(service, form.source_lang) if form.source_lang else None,
             _code(service, form.target_lang),
             split_sentences=split,
+            num_best=1,
         ),
     )
     context.count(key, texts)

@@ -24,6 +24,7 @@ class Sentence(NamedTuple):
 
     pieces: Sequence[Any]  #: from `Engine.encode`
     prefix: tuple[int, ...] = ()  #: target ids that the translation begins with
+    num_best: int | None = None  #: at most so many translations; None: as many as the engine gives
 
 
 class Engine(Protocol):
@@ -88,6 +89,7 @@ class JaxEngine:
         decoded = self._translator.decode(
             [sentence.pieces for sentence in sentences],
             target_prefix=prefixes if any(prefixes) else None,
+            num_best=[each.num_best or self.num_hypotheses for each in sentences],
             batch_size=self.rows[0] if any(prefixes) else fits[0],
         )
         return decoded.translations

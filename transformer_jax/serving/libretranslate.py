@@ -38,7 +38,11 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     if form.alternatives > most:
         raise Refused(400, f"Invalid request: alternatives must be at most {most}")
     source = None if form.source == "auto" else form.source
-    done = await while_connected(request, context.service.translate(texts, source, form.target))
+    # Different hypotheses can have the same text, so alternatives are chosen among all of them.
+    work = context.service.translate(
+        texts, source, form.target, num_best=None if form.alternatives else 1
+    )
+    done = await while_connected(request, work)
     context.count(key, texts)
 
     def shaped(values: list[Any]) -> Any:

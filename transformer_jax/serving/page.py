@@ -102,7 +102,7 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
 
     async def continued() -> list[dict[str, Any]]:
         found = await batcher.run(lambda: engine.next_pieces(pieces, form.tokens, NUM_CHOICES))
-        begun = [Sentence(pieces, (*form.tokens, piece)) for piece, _ in found]
+        begun = [Sentence(pieces, (*form.tokens, piece), num_best=1) for piece, _ in found]
         translations = await batcher.translate([(engine, each) for each in begun])
         return [
             _shown(best) | {"probability": math.exp(log_prob)}

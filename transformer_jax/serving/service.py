@@ -107,7 +107,7 @@ class Service:
         target: str,
         *,
         split_sentences: bool | None = None,
-        prefix: Sequence[int] = (),
+        num_best: int | None = None,
     ) -> list[Translated]:
         """Translates texts of any length.
 
@@ -116,7 +116,7 @@ class Service:
             source: their language; None: detect it.
             target: language of the translations.
             split_sentences: in place of the service's own.
-            prefix: target ids that each translation begins with; each text is then one sentence.
+            num_best: at most so many translations of a sentence; None: as many as the engine gives.
 
         Raises:
             Refused: the direction is not supported.
@@ -133,7 +133,7 @@ class Service:
 
             cut = split(text, fits, language=code, sentences=always)
             found.append((engine, confidence, cut))
-            work += [(engine, Sentence(engine.encode(s), tuple(prefix))) for s in cut.sentences]
+            work += [(engine, Sentence(engine.encode(s), num_best=num_best)) for s in cut.sentences]
         done = iter(await self.batcher.translate(work))
         return [
             Translated(engine, confidence, cut, [next(done) for _ in cut.sentences])

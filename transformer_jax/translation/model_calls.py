@@ -33,6 +33,7 @@ class Sources(NamedTuple):
     max_lengths_B: Any  #: int32, the longest target of each, EOS included; 0 in padding rows
     numbers_B: Any  #: int32, each sentence's place in the input; samples depend on it
     prefix_BT: Any = None  #: int32, the first target pieces, then PAD; T: `max_length`. None: free
+    num_best_B: Any = None  #: int32, how many translations of each are asked for. None: all
 
 
 class Pairs(NamedTuple):
@@ -108,7 +109,13 @@ def decode_batch(
             step = force_prefix(step, sources.prefix_BT)
         return _by_sentence(
             method.search(
-                step, state, sources.max_lengths_B, sources.numbers_B, key, max_length=max_length
+                step,
+                state,
+                sources.max_lengths_B,
+                sources.numbers_B,
+                key,
+                max_length=max_length,
+                num_best_B=sources.num_best_B,
             )
         )
 

@@ -130,7 +130,7 @@ class Translator:
         See `decode` for `target_prefix`. `overrides` are fields of `DecodeConfig`, such as
         `method=Beam(beam_size=8)`.
         """
-        decoded = self.decode(sources, target_prefix=target_prefix, **overrides)
+        decoded = self.decode(sources, target_prefix=target_prefix, num_best=1, **overrides)
         return [translations[0].text for translations in decoded.translations]
 
     def n_best(
@@ -151,34 +151,37 @@ class Translator:
         if n < 1:
             raise UserError(f"n_best={n}: must be at least 1")
         method = override(self.decode_config, overrides, prefix="decode.").method.with_hypotheses(n)
-        decoded = self.decode(
-            sources, target_prefix=target_prefix, **(overrides | {"method": method})
-        )
-        return [translations[:n] for translations in decoded.translations]
+        overrides |= {"method": method}
+        return self.decode(
+            sources, target_prefix=target_prefix, num_best=n, **overrides
+        ).translations
 
     def decode(
         self,
         sources: Sequence[str | Sequence[int]],
         *,
         target_prefix: Prefixes | None = None,
+        num_best: int | Sequence[int] | None = None,
         first_id: int = 0,
         progress: Progress | None = None,
         **overrides: Any,
     ) -> Decoded:
-        """All hypotheses of each sentence, with counts and times.
+        """The hypotheses of each sentence, with counts and times.
 
         Args:
           sources: one sentence each, as a text or as ids without EOS.
           target_prefix: what each translation begins with, instead of the config's. The
             translation contains it; its pieces are not scored.
+          num_best: at most so many translations of each sentence; None: all that the method
+            finds. Beam search ends earlier for few.
           first_id: the number of the first sentence; samples depend on these numbers.
           progress: called as sentences are finished.
           **overrides: fields of `DecodeConfig`.
 
         Raises:
-          UserError: an unknown field, or a value out of its range; or prefixes that are not as
-            many as the sentences, not ids of target pieces, or too long for the model; or a file of
-            terms that cannot be used.
+          UserError: an unknown field, or a value out of its range; or prefixes or `num_best` that
+            are not as many as the sentences; or prefixes that are not ids of target pieces, or too
+            long for the model; or a file of terms that cannot be used.
         """
         began = time.perf_counter()
         config = override(self.decode_config, overrides, prefix="decode.")
@@ -190,6 +193,7 @@ class Translator:
                     "method finds one: try method='sample(num_samples=64, epsilon=0.02)'"
                 )
             mbr_scores([], config.mbr)  # fails now if it cannot be computed
+        asked = _numbers_asked(num_best, config.method.num_hypotheses, len(sources))
         prefixes = self._prefixes(target_prefix, config, len(sources))
         forced = any(prefixes)
         encode = self.source_encoder(config)
@@ -225,7 +229,10 @@ class Translator:
                 config.max_target_length(len(row.source), len(row.target)) for row in batch
             ]
             numbers_B[: len(batch)] = [first_id + row.number for row in batch]
-            arrays = Sources(source_BS, source_mask_BS, limits_B, numbers_B)
+            num_best_B = np.full(num_rows, config.method.num_hypotheses, np.int32)
+            if not config.mbr:  # which compares all of them
+                num_best_B[: len(batch)] = [asked[row.number] for row in batch]
+            arrays = Sources(source_BS, source_mask_BS, limits_B, numbers_B, num_best_B=num_best_B)
             if forced:
                 prefix_BT, _ = pad([row.target for row in batch], num_rows, max_length(batch))
                 arrays = arrays._replace(prefix_BT=prefix_BT)
@@ -247,7 +254,7 @@ class Translator:
             if config.mbr:
                 found = _by_mbr(found, config.mbr)
             for row, each in zip(batch, found, strict=True):
-                translations[row.number] = each
+                translations[row.number] = each[: asked[row.number]]
             if progress:
                 progress(len(batch))
 
@@ -463,6 +470,18 @@ class Translator:
 
     def _limit(self, config: DecodeConfig) -> int:
         return min(config.max_source_length, self.model_config.max_length)
+
+
+def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) -> list[int]:
+    """How many translations of each of `count` sentences are asked for, at most `most`."""
+    if num_best is None:
+        return [most] * count
+    asked = [num_best] * count if isinstance(num_best, int) else list(num_best)
+    if len(asked) != count:
+        raise UserError(f"num_best: {len(asked)} numbers for {count} sentences")
+    if asked and min(asked) < 1:
+        raise UserError(f"num_best={min(asked)}: must be at least 1")
+    return [min(number, most) for number in asked]
 
 
 def _annotation(config: DecodeConfig) -> Callable[[str], str]:
