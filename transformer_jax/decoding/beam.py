@@ -20,8 +20,8 @@ places of their own, so a finished hypothesis never takes a live one's place.
 * PAD and BOS are never generated. The normaliser is the whole vocabulary's, so a
   log-probability here equals the one that scoring the translation gives.
 
-A step costs, beside the model's own time, one top-(2Z + 2) over V for each live hypothesis
-(not over Z * V), and the selection of `state` by parents. Caches of keys and values are not moved
+A step costs, beside the model's own time, one top-2Z over the Z * V extensions of each sentence,
+and the selection of `state` by parents. Caches of keys and values are not moved
 for that (`ops.key_value_cache`). Token histories are not either: each step writes its tokens and
 parents, and the finished hypotheses are traced back at the end.
 """
@@ -212,25 +212,17 @@ def _candidates(
     logits_BZV: jax.Array, live_log_probs_BZ: jax.Array, at_limit_B: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The C = 2Z best extensions: (log-probability, parent, token), each [B, C]."""
-    num_beams, vocab_size = logits_BZV.shape[1:]
+    batch, num_beams, vocab_size = logits_BZV.shape
+    ids_V = jnp.arange(vocab_size)
+    is_possible_B1V = jnp.where(
+        at_limit_B[:, None, None], ids_V == EOS_ID, (ids_V != PAD_ID) & (ids_V != BOS_ID)
+    )
     normaliser_BZ1 = jax.nn.logsumexp(logits_BZV, axis=-1, keepdims=True)
-    # Two to spare for PAD and BOS: cheaper than masking them in all of V.
-    logits_BZk, tokens_BZk = top_k_of_rows(logits_BZV, min(2 * num_beams + 2, vocab_size))
-    forbidden = (tokens_BZk == PAD_ID) | (tokens_BZk == BOS_ID)
-    log_probs_BZk = jnp.where(forbidden, -jnp.inf, logits_BZk - normaliser_BZ1)
-
-    only_eos_BZk = jnp.full_like(log_probs_BZk, -jnp.inf)
-    only_eos_BZk = only_eos_BZk.at[:, :, 0].set(logits_BZV[:, :, EOS_ID] - normaliser_BZ1[:, :, 0])
-    at_limit_B11 = at_limit_B[:, None, None]
-    log_probs_BZk = jnp.where(at_limit_B11, only_eos_BZk, log_probs_BZk)
-    tokens_BZk = jnp.where(at_limit_B11, EOS_ID, tokens_BZk)
-
     # Rounding can lift a log-probability above 0, which the stop relies on never to happen.
-    totals_BZk = live_log_probs_BZ[:, :, None] + jnp.minimum(log_probs_BZk, 0.0)
-    num_sentences, _, k = totals_BZk.shape
-    log_probs_BC, places_BC = top_k_of_rows(totals_BZk.reshape(num_sentences, -1), 2 * num_beams)
-    tokens_BC = jnp.take_along_axis(tokens_BZk.reshape(num_sentences, -1), places_BC, axis=1)
-    return log_probs_BC, places_BC // k, tokens_BC
+    log_probs_BZV = jnp.minimum(logits_BZV - normaliser_BZ1, 0.0)
+    totals_BZV = jnp.where(is_possible_B1V, live_log_probs_BZ[:, :, None] + log_probs_BZV, -jnp.inf)
+    log_probs_BC, places_BC = top_k_of_rows(totals_BZV.reshape(batch, -1), 2 * num_beams)
+    return log_probs_BC, places_BC // vocab_size, places_BC % vocab_size
 
 
 def _keep_best(

@@ -1,13 +1,14 @@
 """The largest elements of rows."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.sharding import rowwise
 
-#: Chunks of a row have at least so many elements, and a row has at most about so many chunks.
+#: Shorter chunks are not faster: their maxima are not vectorised.
 _LEAST_CHUNK = 16
-_MOST_CHUNKS = 1024
 
 
 def top_k_of_rows(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
@@ -31,12 +32,13 @@ def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     chunk. So two short selections replace a long one.
     """
     length = x.shape[-1]
-    chunk = max(_LEAST_CHUNK, length // _MOST_CHUNKS)
+    chunk = _chunk(length, k)
     num_chunks = -(-length // chunk)
     if num_chunks <= k or k * chunk > length // 2:
         return jax.lax.top_k(x, k)
-    padding = [(0, 0)] * (x.ndim - 1) + [(0, num_chunks * chunk - length)]
-    chunks = jnp.pad(x, padding, constant_values=-jnp.inf).reshape(*x.shape[:-1], -1, chunk)
+    if missing := num_chunks * chunk - length:
+        x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)], constant_values=-jnp.inf)
+    chunks = x.reshape(*x.shape[:-1], -1, chunk)
     # In order of index, so that ties are too. Padding comes last and is never among the k: the
     # other elements of k chunks are more than k.
     _, chosen = jax.lax.top_k(chunks.max(axis=-1), k)
@@ -45,3 +47,15 @@ def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     values, places = jax.lax.top_k(candidates.reshape(*x.shape[:-1], -1), k)
     first = jnp.take_along_axis(chosen, places // chunk, axis=-1) * chunk
     return values, first + places % chunk
+
+
+def _chunk(length: int, k: int) -> int:
+    """Elements in a chunk.
+
+    About sqrt(length / k): then the selections among length / chunk maxima and among k * chunk
+    elements are equally long. A divisor of `length` if one is near, because padding is a copy.
+    """
+    best = max(_LEAST_CHUNK, round(math.sqrt(length / k)))
+    near = range(max(_LEAST_CHUNK, best // 2), 2 * best)
+    divisors = [chunk for chunk in near if length % chunk == 0]
+    return min(divisors, key=lambda chunk: abs(chunk - best), default=best)
