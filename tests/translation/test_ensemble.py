@@ -52,7 +52,7 @@ def members():
     mamba = StackConfig(num_layers=1, mixers=(Mamba(),))
     configs = (model(), model(decoder=mamba, d_model=8), model(norm_placement="post"))
     trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
-    return configs, tuple(jax.tree.map(lambda x: 3 * x, tree) for tree in trees)
+    return configs, tuple(jax.tree.map(lambda x: 2 * x, tree) for tree in trees)
 
 
 def translator(configs, params, mean="log_probs", **decode):
