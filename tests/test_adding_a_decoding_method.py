@@ -13,10 +13,10 @@ def test_no_line_is_longer_than_the_linter_allows():
     assert followed_page.longest_line(PAGE) <= 100
 
 
-@pytest.mark.parametrize("check", range(5))
+@pytest.mark.parametrize("check", range(6))
 def test_the_suite_runs_over_the_method_of_the_page(tree, check):
     checks = copied(tree, "tests.decoding.suite").CHECKS
-    assert len(checks) == 5
+    assert len(checks) == 6
     copied(tree, "tests.decoding.test_methods").test_a_registered_method_passes(
         "min_p", checks[check]
     )
