@@ -1,52 +1,65 @@
-r"""Your own parallel text: two files, line by line, from about 10,000 to a million pairs.
+r"""Your own parallel text: two files, line by line, from a few thousand pairs to many millions.
 
 Command:   python train.py --config=configs/from_files.py --workdir=runs/mine \
                --config.data.source.train_source=train.en \
                --config.data.source.train_target=train.de
            python eval.py --workdir=runs/mine --split=validation
-Hardware:  a laptop's CPU for tens of thousands of pairs, a GPU for a million
+Hardware:  a laptop's CPU for up to some 100,000 pairs, a GPU for more
 Time:      not yet run
 Score:     not yet run
 
-Files may be gzipped (train.en.gz), and there may be several (a.en,b.en with a.de,b.de). A .tsv
-file (source TAB target) or a .jsonl file (the language codes as keys) has both sides and is given
-as train_source alone. The languages are those of the file names' endings, such as .en and .de;
-for other names set --config.data.source_language=en and --config.data.target_language=de.
-
-The last 1000 pairs are held out for validation, unless there are validation files:
-    --config.data.source.validation_source=dev.en --config.data.source.validation_target=dev.de
-Give a test set, which eval.py scores by default, as data.source.test_source and
-data.source.test_target.
-
-With fewer than about 30,000 pairs use tokenizer.vocab_size=4000 and model.dropout_rate=0.3; with
-more than about 500,000, tokenizer.vocab_size=16000 and model.dropout_rate=0.1. Training stops
-when validation BLEU has not risen for five evaluations. The learning rate falls to 0 over
-train.steps, so fewer steps make a shorter training, not an interrupted one. With fewer than about
-10,000 steps, set train.schedule.warmup_steps to a tenth of them.
+Model, vocabulary and length of the training follow from the number of pairs, by the table below.
+The first start prints what it chose; a flag, such as --config.model.d_model=256, changes any of it.
+docs/usage.md describes formats, validation and test sets.
 """
 
 import transformer_jax as tj
 
+#: The first row whose number is above the number of pairs; `config` where there is none. On a CPU
+#: no row after the fourth. The fourth is the recipe tatoeba_en_de, the third nearly multi30k_en_de.
+by_pairs = tj.ByPairs(
+    keys=(
+        *("tokenizer.vocab_size", "model.d_model", "model.d_ff", "model.num_heads"),
+        *("model.encoder.num_layers", "model.decoder.num_layers", "model.dropout_rate"),
+        *("batch.tokens", "batch.num_buckets"),
+        *("train.steps", "train.schedule.learning_rate", "train.schedule.warmup_steps"),
+        *("train.evaluate_every", "data.validation_from_train"),
+    ),
+    # fmt: off
+    below={
+        # pairs:  vocabulary, width, d_ff, heads, layers, dropout, tokens, shapes,
+        #         steps, learning rate, warm-up, evaluate every, pairs held out
+        5_000: (1000, 192, 512, 4, 3, 3, 0.3, 1024, 4, 3000, 2e-3, 300, 250, 200),
+        20_000: (3000, 192, 512, 4, 3, 3, 0.3, 2048, 6, 6000, 2e-3, 400, 500, 500),
+        60_000: (6000, 192, 512, 4, 3, 3, 0.3, 2048, 6, 12_000, 2e-3, 600, 500, 1000),
+        200_000: (8000, 256, 1024, 4, 3, 3, 0.2, 4096, 8, 12_000, 2e-3, 1000, 1000, 1000),
+        500_000: (8000, 384, 1536, 6, 4, 4, 0.2, 4096, 12, 20_000, 1e-3, 2000, 1000, 1000),
+        5_000_000: (16_000, 384, 1536, 6, 4, 4, 0.1, 4096, 16, 40_000, 1e-3, 2000, 2000, 1000),
+    },
+    # fmt: on
+    on_cpu=199_999,
+)
+
 config = tj.Config(
     data=tj.DataConfig(validation_from_train=1000),
-    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=8000),
-    batch=tj.BatchConfig(tokens=4096, max_length=128),
+    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=32_000),
+    batch=tj.BatchConfig(tokens=8192, max_length=128),
     model=tj.ModelConfig(
-        d_model=384,
-        d_ff=1536,
-        num_heads=6,
-        encoder=tj.StackConfig(num_layers=4),
-        decoder=tj.StackConfig(num_layers=4),
-        dropout_rate=0.2,
+        d_model=512,
+        d_ff=2048,
+        num_heads=8,
+        encoder=tj.StackConfig(num_layers=6),
+        decoder=tj.StackConfig(num_layers=6),
+        dropout_rate=0.1,
         matmul_dtype="auto",
         max_length=192,
     ),
     train=tj.TrainConfig(
-        steps=20_000,
-        schedule=tj.CosineSchedule(learning_rate=1e-3, warmup_steps=2000),
+        steps=100_000,
+        schedule=tj.CosineSchedule(learning_rate=7e-4, warmup_steps=4000),
         ema_decay=0.999,
-        evaluate_every=1000,
-        early_stopping=5,
+        evaluate_every=2000,
+        early_stopping=8,
         checkpoint_every=1000,
     ),
     decode=tj.DecodeConfig(method=tj.Beam(beam_size=4, length_penalty=0.6), max_source_length=192),

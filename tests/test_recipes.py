@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from transformer_jax.config import Config, differences
+from transformer_jax.config import Config, differences, override
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import num_params
 from transformer_jax.models.config import ModelConfig, check_model_config
-from transformer_jax.recipes import describe, load_recipe, recipe_files
+from transformer_jax.recipes import ByPairs, describe, load_recipe, open_recipe, recipe_files
 
-RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+RECIPES = sorted((ROOT / "configs").glob("*.py"))
 #: Vaswani et al. 2017, table 3.
 PAPER = {"wmt14_en_de_base": 65e6, "wmt14_en_de_big": 213e6}
 
@@ -30,12 +31,90 @@ def recipe(request) -> Path:
     return request.param
 
 
+def configs_of(recipe: Path) -> list[Config]:
+    """The config, and what it becomes with texts of other sizes."""
+    config, by_pairs = open_recipe(recipe)
+    sizes = [] if by_pairs is None else [number - 1 for number in by_pairs.below]
+    changes = [by_pairs.values(size, on_cpu=False) for size in sizes] if by_pairs else []
+    return [config, *(override(config, change) for change in changes)]
+
+
 def test_it_loads_and_its_lengths_fit_its_model(recipe):
-    config = load_recipe(str(recipe))
-    check_model_config(model_of(config))
-    assert config.batch.max_length <= config.model.max_length
-    assert config.decode.max_source_length <= config.model.max_length
-    assert config.batch.tokens >= config.batch.max_length
+    for config in configs_of(recipe):
+        check_model_config(model_of(config))
+        assert config.batch.max_length <= config.model.max_length
+        assert config.decode.max_source_length <= config.model.max_length
+        assert config.batch.tokens >= config.batch.max_length
+
+
+def test_more_pairs_never_give_a_smaller_model_or_vocabulary_or_a_shorter_training():
+    of_text, *smaller = configs_of(ROOT / "configs" / "from_files.py")
+    ascending = [*smaller, of_text]
+    for one, more in zip(ascending, ascending[1:], strict=False):
+        assert num_params(model_of(one)) <= num_params(model_of(more))
+        assert one.tokenizer.vocab_size <= more.tokenizer.vocab_size
+        assert one.train.steps * one.batch.tokens < more.train.steps * more.batch.tokens
+        assert one.model.dropout_rate >= more.model.dropout_rate
+        assert one.train.schedule.warmup_steps <= one.train.steps / 10
+
+
+BY_PAIRS = ByPairs(
+    ("model.d_model", "train.schedule.warmup_steps", "train.steps"),
+    {10: (8, 1, 100), 20: (16, 2, 200)},
+    on_cpu=15,
+)
+
+
+def test_the_row_is_the_first_above_the_number_of_pairs():
+    widths = {
+        pairs: BY_PAIRS.values(pairs, on_cpu=False).get("model.d_model")
+        for pairs in (0, 9, 10, 19, 20, 99)
+    }
+    assert widths == {0: 8, 9: 8, 10: 16, 19: 16, 20: None, 99: None}
+    assert BY_PAIRS.values(99, on_cpu=True) == BY_PAIRS.values(15, on_cpu=False) != {}
+    assert BY_PAIRS.values(9, on_cpu=True) == BY_PAIRS.values(9, on_cpu=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ((), BY_PAIRS.keys),
+        (("train.step",), BY_PAIRS.keys),  # no key, and not a part of one
+        (("train.steps", "batch.tokens"), ("model.d_model", "train.schedule.warmup_steps")),
+        (("model", "train.schedule"), ("train.steps",)),
+    ],
+)
+def test_a_flag_takes_its_key_or_the_options_of_its_variant_out_of_the_table(given, left):
+    assert BY_PAIRS.without(given).keys == left
+    full, rest = (each.values(12, on_cpu=False) for each in (BY_PAIRS, BY_PAIRS.without(given)))
+    assert rest == {key: full[key] for key in left}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("by_pairs = {10: 1}", "recipe.py: `by_pairs` must be `ByPairs"),
+        ("by_pairs = tj.ByPairs(('train.steps',), {20: (1,), 10: (2,)})", ":3: .* ascending"),
+        ("by_pairs = tj.ByPairs(('train.steps',), {})", ":3: .* ascending"),
+        ("by_pairs = tj.ByPairs(('train.steps',), {20: (1, 2)})", ":3: .*2 values for 1 keys"),
+        ("by_pairs = tj.ByPairs(('train.stepz',), {20: (1,)})", "by_pairs: .*did you mean"),
+        ("by_pairs = tj.ByPairs(('train.steps',), {20: (1,), 30: (0,)})", "greater than 0"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_with_one_line(tmp_path, text, words):
+    (tmp_path / "recipe.py").write_text(
+        f"import transformer_jax as tj\nconfig = tj.Config()\n{text}"
+    )
+    with pytest.raises(UserError, match=words) as error:
+        open_recipe(tmp_path / "recipe.py")
+    assert "recipe.py" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_table_alone_is_no_recipe(tmp_path):
+    text = "import transformer_jax as tj\nby_pairs = tj.ByPairs(('train.steps',), {20: (1,)})"
+    (tmp_path / "recipe.py").write_text(text)
+    with pytest.raises(UserError, match="must define `config = Config"):
+        open_recipe(tmp_path / "recipe.py")
 
 
 def test_its_name_is_as_good_as_its_file(recipe):

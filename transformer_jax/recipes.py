@@ -1,4 +1,7 @@
-"""Recipes: Python files with a docstring and `config = Config(...)`."""
+"""Recipes: Python files with a docstring and `config = Config(...)`.
+
+A recipe may also define `by_pairs = ByPairs(...)`: settings that depend on the size of the text.
+"""
 
 import ast
 import dataclasses
@@ -6,8 +9,10 @@ import importlib.util
 import re
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_jax.errors import UserError
 from transformer_jax.variants import hint
@@ -18,6 +23,72 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).parent
 #: Where the recipes are: in the installed package, else beside it in a checkout.
 _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
+
+
+@dataclass(frozen=True)
+class ByPairs:
+    """Settings that depend on the number of training pairs: `by_pairs` of a recipe.
+
+        by_pairs = tj.ByPairs(
+            keys=("model.d_model", "model.dropout_rate"),
+            below={20_000: (192, 0.3), 200_000: (256, 0.2)},
+        )
+
+    A text of 20,000 to 199,999 pairs has the values of the second row; one of 200,000 or more has
+    those of the recipe's `config`. The first start of a run counts the pairs and keeps the values.
+
+    Attributes:
+        keys: what the rows hold, as dotted keys of the config.
+        below: number of pairs -> the values of texts with fewer pairs, in ascending order.
+        on_cpu: on a CPU, a text of more pairs than this has the values of this number.
+    """
+
+    keys: tuple[str, ...]
+    below: Mapping[int, tuple[Any, ...]]
+    on_cpu: int | None = None
+
+    def __post_init__(self) -> None:
+        if list(self.below) != sorted(self.below) or not self.below:
+            raise UserError("by_pairs.below: give the rows in ascending order of their numbers")
+        for number, row in self.below.items():
+            if len(row) != len(self.keys):
+                raise UserError(
+                    f"by_pairs.below[{number}] has {len(row)} values for {len(self.keys)} keys"
+                )
+
+    def values(self, pairs: int, *, on_cpu: bool) -> dict[str, Any]:
+        """The settings of a text, by key; empty where those of `config` apply.
+
+        Args:
+            pairs: how many it has; from the last number of `below` on, all are alike.
+            on_cpu: whether it is trained on a CPU.
+        """
+        if on_cpu and self.on_cpu is not None:
+            pairs = min(pairs, self.on_cpu)
+        rows = (row for number, row in self.below.items() if pairs < number)
+        return dict(zip(self.keys, next(rows, ()), strict=False))
+
+    def without(self, given: Iterable[str]) -> "ByPairs":
+        """The settings that do not belong to keys with a given value, or are parts of them."""
+        given = tuple(given)
+        kept = [
+            column
+            for column, key in enumerate(self.keys)
+            if not any(f"{key}.".startswith(f"{one}.") for one in given)
+        ]
+
+        def chosen(row: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(row[column] for column in kept)
+
+        rows = {number: chosen(row) for number, row in self.below.items()}
+        return ByPairs(chosen(self.keys), rows, self.on_cpu)
+
+
+class Recipe(NamedTuple):
+    """What a recipe defines."""
+
+    config: "Config"  #: not validated yet
+    by_pairs: ByPairs | None
 
 
 def recipe_files() -> dict[str, Path]:
@@ -35,7 +106,12 @@ def load_recipe(name: str | Path) -> "Config":
     Raises:
         UserError: there is no such recipe, or it is wrong; the message names file and line.
     """
-    from transformer_jax.config import Config
+    return open_recipe(name).config
+
+
+def open_recipe(name: str | Path) -> Recipe:
+    """As `load_recipe`, with what depends on the size of the text."""
+    from transformer_jax.config import Config, override
 
     file, known = Path(name), recipe_files()
     if not file.is_file() and str(name) in known:
@@ -53,10 +129,16 @@ def load_recipe(name: str | Path) -> "Config":
         spec.loader.exec_module(module)
     except Exception as error:  # a recipe is the user's code: name its line, not our stack
         raise UserError(f"{name}{_line_in(file, error)}: {_mistake(error)}") from error
-    config = getattr(module, "config", None)
+    config, by_pairs = (getattr(module, key, None) for key in ("config", "by_pairs"))
     if not isinstance(config, Config):
         raise UserError(f"{name}: the file must define `config = Config(...)`")
-    return config
+    if by_pairs is not None:
+        if not isinstance(by_pairs, ByPairs):
+            raise UserError(f"{name}: `by_pairs` must be `ByPairs(...)`")
+        for row in by_pairs.below.values():
+            values = dict(zip(by_pairs.keys, row, strict=True))
+            override(config, values, prefix=f"{name}: by_pairs: ")
+    return Recipe(config, by_pairs)
 
 
 def describe(file: Path) -> dict[str, str]:

@@ -262,3 +262,28 @@ def test_sigterm_saves_and_the_same_command_continues(
             signal.signal(number, handler)
     continued, undisturbed = (open_run(at).params("8") for at in (tmp_path / "run", trained))
     jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
+
+
+def test_a_recipe_that_depends_on_the_size_of_the_text(place, tmp_path, capsys):
+    """Flags come last, the run goes on with what it chose, and `init_from` keeps its model."""
+    recipe = tmp_path / "recipe.py"
+
+    def write(d_model, steps):
+        keys, row = "('model.d_model', 'train.steps')", f"({d_model}, {steps})"
+        table = f"by_pairs = ByPairs({keys}, {{301: {row}, 400: (64, 6)}})\n"
+        recipe.write_text(f"{RECIPE}from transformer_jax import ByPairs\n{table}")
+
+    def train(name, *more):
+        command = train_command(place, tmp_path / name, f"--config={recipe}", *more)
+        assert main(command) == 0
+        return open_run(tmp_path / name).config, capsys.readouterr().err
+
+    write(24, 7)
+    config, messages = train("run", "--config.train.steps=2")
+    assert (config.model.d_model, config.train.steps) == (24, 2)
+    assert "settings for 300 training pairs" in messages and "d_model=24" in messages
+    write(32, 1)
+    again, messages = train("run", "--config.train.steps=2")
+    assert again == config and "settings for" not in messages
+    tuned, _ = train("tuned", f"--config.train.init_from={tmp_path / 'run'}")
+    assert (tuned.model.d_model, tuned.train.steps) == (24, 1)

@@ -17,6 +17,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedule, RsqrtSchedule
 from transformer_jax.paths import as_path
+from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.runs.resume import resolve
 
@@ -193,3 +194,51 @@ def test_a_vocabulary_without_the_tags_of_the_corpora_is_refused(tmp_path):
     )
     with pytest.raises(UserError, match="vocabulary of that run lacks .* need: <2de>, <2en>"):
         resolve(config, as_path(tmp_path / "run"))
+
+
+BY_PAIRS = ByPairs(
+    ("train.steps", "tokenizer.vocab_size", "model.dropout_rate"),
+    {3: (10, 300, 0.3), 10: (100, 400, 0.2)},
+)
+
+
+def pairs_in(folder: Path, count: int) -> Config:
+    for name in ("a.en", "a.de"):
+        (folder / name).write_text("a b\n" * count)
+    source = Files(train_source=(f"{folder}/a.en",), train_target=(f"{folder}/a.de",))
+    return Config(data=DataConfig(source))
+
+
+def test_a_new_run_has_the_settings_for_the_size_of_its_text(tmp_path, logged):
+    def chosen(count, by_pairs=BY_PAIRS):
+        start = resolve(pairs_in(tmp_path, count), as_path(tmp_path / "new"), by_pairs)
+        config = start.config
+        assert config.model.source_vocab_size == config.tokenizer.vocab_size
+        return config.train.steps, config.tokenizer.vocab_size, config.model.dropout_rate
+
+    assert chosen(2) == (10, 300, 0.3)
+    assert chosen(3) == (100, 400, 0.2)
+    logged()
+    assert chosen(12) == (100_000, 8000, 0.1)
+    assert logged() == [
+        "settings for 10 or more training pairs, kept in config.json; flags such as "
+        "--config.train.steps=100000 change them:\n"
+        "  train:     steps=100000\n"
+        "  tokenizer: vocab_size=None\n"
+        "  model:     dropout_rate=0.1"
+    ]
+    assert chosen(2, BY_PAIRS.without(["train.steps"])) == (100_000, 300, 0.3)
+
+
+def test_a_run_keeps_the_settings_of_its_first_start(tmp_path, logged):
+    config = resolve(pairs_in(tmp_path, 2), as_path(tmp_path / "run"), BY_PAIRS).config
+    run_in(tmp_path / "run", config)
+    (tmp_path / "a.de").unlink()  # the text is not read again
+    again = ByPairs(BY_PAIRS.keys, {3: (11, 301, 0.4)})  # nor is a changed table
+    logged()
+    assert resolve(pairs_in(tmp_path, 0), as_path(tmp_path / "run"), again).config.train.steps == 10
+    assert logged() == []
+    longer = override(pairs_in(tmp_path, 0), {"model.dropout_rate": 0.5})
+    given = again.without(["model.dropout_rate"])
+    with pytest.raises(UserError, match=r"another config \(model.dropout_rate: 0.3 -> 0.5\)"):
+        resolve(longer, as_path(tmp_path / "run"), given)

@@ -5,18 +5,20 @@ r"""Trains a model from a recipe; the same command again continues a run that wa
         --config.data.source.train_source=train.en --config.data.source.train_target=train.de
 
 --config names a recipe (`transformer-jax recipes` lists them) or a Python file that defines
-`config = Config(...)`. Each key of the recipe has a flag. A mixer, an optimizer or another
-choice is written as its kind with options, 'cosine(learning_rate=1e-3)', and each of its options
-has a flag too: --config.train.schedule.learning_rate=1e-3.
+`config = Config(...)`. Each key of the recipe has a flag, which also comes before what the recipe
+chooses by the size of the text. A mixer, an optimizer or another choice is written as its kind
+with options, 'cosine(learning_rate=1e-3)', and each of its options has a flag too:
+--config.train.schedule.learning_rate=1e-3.
 
 Ctrl-C and SIGTERM save and stop. For several processes, run the same command in each, with
 --distributed on a cluster that JAX can detect (TPU, SLURM, Kubernetes, Open MPI), or with
 --coordinator_address=HOST:PORT --num_processes=N --process_id=I.
 
-With --plan nothing is trained, read or written. The training step and the decoding are compiled
-for this machine, or for devices that need not exist here (a TPU slice: --plan_topology=v5e:2x4;
-GPUs: --plan_topology=h100:8); their memory and time are printed. The exit status is 3 if they do
-not fit.
+With --plan nothing is trained or written; the text is only read to count its pairs, by a recipe
+that depends on them. The training step and the decoding are compiled for this machine, or for
+devices that need not exist here (a TPU slice: --plan_topology=v5e:2x4; GPUs:
+--plan_topology=h100:8); their memory and time are printed. The exit status is 3 if they do not
+fit.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from transformer_jax.cli.run_flags import add_process_arguments, start_processes
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
-from transformer_jax.recipes import load_recipe
+from transformer_jax.recipes import ByPairs, Recipe, open_recipe
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -52,9 +54,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the flags, and trains or prints a plan."""
-    config = _config(args)
+    config, by_pairs = _recipe(args)
     if args.plan:
-        return _print_plan(config, args)
+        return _print_plan(config, by_pairs, args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
         if getattr(args, flag):
             raise UserError(f"--{flag} needs --plan: give both, or neither")
@@ -67,7 +69,13 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.training import run as training
 
     stop = StopOnSignals()
-    training.run(config, args.workdir, should_stop=stop, progress=not args.no_progress)
+    training.run(
+        config,
+        args.workdir,
+        by_pairs=by_pairs,
+        should_stop=stop,
+        progress=not args.no_progress,
+    )
     if stop.stopped:
         _LOGGER.info("stopped and saved; the same command continues the run")
         return STOPPED
@@ -77,29 +85,37 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _config(args: argparse.Namespace) -> Config:
-    """The recipe with the flags.
+def _recipe(args: argparse.Namespace) -> Recipe:
+    """The recipe with the flags, which also replace what depends on the size of the text.
 
     With `train.init_from` the flags change the model of that run.
     """
-    config = load_recipe(args.config)
+    config, by_pairs = open_recipe(args.config)
+    given = set(args.flags)
     init_from = override(config, {k: v for k, v in args.flags.items() if k == "train.init_from"})
     if init_from.train.init_from:
         from transformer_jax.runs.pretrained import starting_from
 
         config = starting_from(config, init_from.train.init_from, args.workdir)
-    return override(config, args.flags)
+        given |= {"model", "tokenizer"}
+    return Recipe(override(config, args.flags), by_pairs and by_pairs.without(given))
 
 
-def _print_plan(config: Config, args: argparse.Namespace) -> int:
+def _print_plan(config: Config, by_pairs: ByPairs | None, args: argparse.Namespace) -> int:
     from transformer_jax.plan.planner import make_plan
     from transformer_jax.plan.text import as_text
     from transformer_jax.plan.topologies import described, this_machine
+    from transformer_jax.runs.resume import adapted
 
     if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
     target = described(args.plan_topology) if args.plan_topology else this_machine()
-    plan = make_plan(config, target, length=args.plan_length, largest_batch=not args.plan_no_search)
+    plan = make_plan(
+        adapted(config, by_pairs),
+        target,
+        length=args.plan_length,
+        largest_batch=not args.plan_no_search,
+    )
     print(as_text(plan))
     return 0 if plan.fits else DOES_NOT_FIT
 

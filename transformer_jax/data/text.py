@@ -168,6 +168,20 @@ def _in_direction(corpus: Corpus, split: Split) -> Iterator[Pair]:
     return ((target, source) for source, target in pairs) if corpus.reverse else pairs
 
 
+def count_pairs(data: DataConfig, most: int) -> int:
+    """The pairs of all training texts, with those that are held out or that filters leave out.
+
+    Args:
+        data: the text.
+        most: reading ends there.
+
+    Raises:
+        UserError: the text is damaged.
+    """
+    pairs = chain.from_iterable(_in_direction(corpus, "train") for corpus in data.parts)
+    return sum(1 for _ in islice(pairs, most))
+
+
 def fingerprint(data: DataConfig, split: Split, direction: Languages | None = None) -> str:
     """A key of the content of a split, for caches: 64 hexadecimal digits.
 

@@ -1,11 +1,13 @@
 """What a config leaves open, and whether it may continue the run in a folder."""
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import TypeVar
 
+import jax
 from etils import epath
 
 from transformer_jax.config import Config, differences, override, validated
@@ -20,6 +22,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import in_bucket
+from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import open_run
@@ -64,7 +67,7 @@ class Start:
     has_folder: bool  #: whether there was a config.json
 
 
-def resolve(config: Config, workdir: epath.Path) -> Start:
+def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
     """Decides whether `config` begins a run in `workdir` or continues the one there.
 
     File names become absolute, so that the run folder can be used from any directory. The order
@@ -78,6 +81,7 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
     Args:
         config: as the recipe and the command line give it.
         workdir: the run folder, which need not exist; nothing in it is touched.
+        by_pairs: what a new run fills in by the size of its text, and keeps.
 
     Raises:
         UserError: rule 4, or the folder holds checkpoints without a config, or a language is not
@@ -94,9 +98,9 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
         train=_absolute(config.train, "init_from"),
     )
     if not has_config:
-        return Start(_filled_in(given), is_new=True, has_folder=False)
+        return Start(_filled_in(adapted(given, by_pairs)), is_new=True, has_folder=False)
     old = open_run(workdir).config
-    config = _taken_from(old, given)
+    config = _taken_from(old, given, by_pairs.keys if by_pairs else ())
     changed = differences(old, config)
     refused = [change for change in changed if not _may_change(change.split(":")[0], config)]
     if not refused:
@@ -106,7 +110,7 @@ def resolve(config: Config, workdir: epath.Path) -> Start:
     # In a bucket no lock tells a start that failed from a run in progress.
     if not in_bucket(workdir) and not has_trained(workdir):
         _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
-        return Start(_filled_in(given), is_new=True, has_folder=True)
+        return Start(_filled_in(adapted(given, by_pairs)), is_new=True, has_folder=True)
     hint = ""
     if any(change.startswith("train.steps:") for change in refused):
         kind = kind_of(config.train.schedule, SCHEDULES)
@@ -186,11 +190,49 @@ def _filled_in(config: Config) -> Config:
     return override(config, {key: value for key, value in values.items() if _is_open(config, key)})
 
 
-def _taken_from(old: Config, config: Config) -> Config:
-    """`config` with the values of the run's own config for what it leaves open."""
-    return override(
-        config, {key: attrgetter(key)(old) for key in _FILLED_IN if _is_open(config, key)}
+def adapted(config: Config, by_pairs: ByPairs | None) -> Config:
+    """The config with the settings for the size of its text, which is read to count its pairs.
+
+    Raises:
+        UserError: the text is damaged, or a value is wrong.
+    """
+    if by_pairs is None or not by_pairs.keys:
+        return config
+    most = max(by_pairs.below)
+    count = text.count_pairs(config.data, most)
+    values = by_pairs.values(count, on_cpu=jax.devices()[0].platform == "cpu")
+    if values:
+        config = override(config, values)
+    lines: dict[str, list[str]] = {}
+    for key in by_pairs.keys:
+        part, _, name = key.partition(".")
+        lines.setdefault(part, []).append(f"{name}={attrgetter(key)(config)}")
+    _LOGGER.info(
+        "settings for %s%s training pairs, kept in config.json; flags such as --config.%s=%s "
+        "change them:\n%s",
+        f"{count:,}",
+        " or more" if count == most else "",
+        by_pairs.keys[0],
+        attrgetter(by_pairs.keys[0])(config),
+        "\n".join(f"  {f'{part}:':<11}{'  '.join(entries)}" for part, entries in lines.items()),
     )
+    return config
+
+
+def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
+    """`config` with the values of the run's own config for what it leaves open.
+
+    Args:
+        old: the run's own config.
+        config: the given one.
+        by_pairs: keys that the first start filled in by the size of the text.
+    """
+    open_keys = [key for key in _FILLED_IN if _is_open(config, key)]
+    values = {}
+    for key in (*open_keys, *by_pairs):
+        with contextlib.suppress(AttributeError):  # an option of a variant that is not that run's
+            values[key] = attrgetter(key)(old)
+    return override(config, values)
 
 
 def _is_open(config: Config, key: str) -> bool:

@@ -37,6 +37,7 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import batch_devices, make_mesh, process_share
 from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
 from transformer_jax.paths import as_path, write_whole
+from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
@@ -56,6 +57,7 @@ def run(
     config: Config,
     workdir: str | os.PathLike[str],
     *,
+    by_pairs: ByPairs | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
 ) -> None:
@@ -67,6 +69,7 @@ def run(
     Args:
         config: the recipe.
         workdir: the run folder.
+        by_pairs: what a new run fills in by the size of its text.
         should_stop: asked once after each step; True saves and returns.
         progress: draw progress bars on standard error.
 
@@ -85,7 +88,7 @@ def run(
     # 4. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
     #    all are damaged the run is refused.
     with RunLog() as log, contextlib.ExitStack() as lock:
-        start = _resolve(config, path, lock)
+        start = _resolve(config, path, by_pairs, lock)
         mesh = make_mesh(start.config.mesh)
         data = _prepare(start, path, progress)
         _begin(start, data, path, log, lock)
@@ -128,11 +131,13 @@ class _Data:
         return Origin(identity, {f"tokenizer/{name}": model for name, model in files})
 
 
-def _resolve(config: Config, workdir: epath.Path, lock: contextlib.ExitStack) -> Start:
+def _resolve(
+    config: Config, workdir: epath.Path, by_pairs: ByPairs | None, lock: contextlib.ExitStack
+) -> Start:
     """How the run starts, the same in all processes; a run that exists is locked."""
 
     def resolve_here() -> tuple[str, bool, bool]:
-        start = resolve(config, workdir)
+        start = resolve(config, workdir, by_pairs)
         check_model_config(start.config.model)
         if start.has_folder:  # a new folder is made once nothing can be refused any more
             lock.enter_context(only_run(workdir))
