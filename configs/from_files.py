@@ -2,14 +2,15 @@ r"""Your own parallel text: two files, line by line, from a few thousand pairs t
 
 Command:   python train.py --config=configs/from_files.py --workdir=runs/mine \
                --config.data.source.train_source=train.en \
-               --config.data.source.train_target=train.de
+               --config.data.source.train_target=train.de --config.train.minutes=60
            python eval.py --workdir=runs/mine --split=validation
 Hardware:  a laptop's CPU for up to some 100,000 pairs, a GPU for more
-Time:      not yet run
+Time:      as many minutes as --config.train.minutes says; without it, the first steps tell
 Score:     not yet run
 
 Model, vocabulary and length of the training follow from the number of pairs, by the table below.
 The first start prints what it chose; a flag, such as --config.model.d_model=256, changes any of it.
+The steps of the table are the most; --config.train.minutes lowers them to what this machine does.
 docs/usage.md describes formats, validation and test sets.
 """
 

@@ -25,6 +25,9 @@ class TrainConfig:
     """How long to train, and what to do on the way."""
 
     steps: PositiveInt = 100_000
+    minutes: Positive | None = None
+    #: how long the training may take on the machine of its first start, preparation included:
+    #: lowers steps to what fits, with a warm-up of a tenth of them at most; none = all steps
     optimizer: Annotated[Optimizer, OneOf(OPTIMIZERS)] = Adam()
     schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit

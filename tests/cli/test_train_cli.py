@@ -17,6 +17,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
+from transformer_jax.training.duration import Speed
 from transformer_jax.training.reporter import Reporter
 
 RECIPE = """
@@ -262,6 +263,73 @@ def test_sigterm_saves_and_the_same_command_continues(
             signal.signal(number, handler)
     continued, undisturbed = (open_run(at).params("8") for at in (tmp_path / "run", trained))
     jax.tree.map(np.testing.assert_array_equal, continued, undisturbed)
+
+
+def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
+    """By the first process's measurement; the run continues with them and measures nothing."""
+    asked = []
+
+    def slow(trainer, batches, evaluate):
+        asked.append([count for _, count in batches])
+        return Speed(step=1e6 * 60 * 0.95 / 32.5, evaluation=0)
+
+    def train(*more):
+        schedule = "--config.train.schedule=cosine(learning_rate=1e-3,warmup_steps=9)"
+        steps = () if any("train.steps" in each for each in more) else ("--config.train.steps=50",)
+        status = main(train_command(place, tmp_path / "run", schedule, *steps, *more))
+        return status, capsys.readouterr().err
+
+    monkeypatch.setattr("transformer_jax.training.run.measured", slow)
+    stop = "--config.train.checkpoint_every=32"
+    status, messages = train("--config.train.minutes=1e6", stop)
+    assert status == 0 and "32 steps of " in messages
+    assert len(asked) == 1 and len(asked[0]) == 1 and asked[0][0] > 1  # one shape
+    config = open_run(tmp_path / "run").config
+    assert (config.train.steps, config.train.schedule.warmup_steps) == (32, 3)
+    assert config.train.minutes == 1e6
+    records = open_run(tmp_path / "run").metrics()
+    assert records[-1]["step"] == 32
+    rates = [record["learning_rate"] for record in records if "learning_rate" in record]
+    assert rates[-1] < rates[0]  # the cosine ends at the settled step
+
+    assert train("--config.train.minutes=1e6", stop)[0] == 0
+    assert open_run(tmp_path / "run").config == config and len(asked) == 1
+    for flags, words in (
+        (["--config.train.minutes=1e5"], "train.minutes: 1000000.0 -> 100000.0"),
+        (["--config.train.minutes=1e6", "--config.train.steps=31"], "train.steps: 32 -> 31"),
+        ([], "train.minutes: 1000000.0 -> None"),
+    ):
+        status, messages = train(stop, *flags)
+        assert status == 2 and words in messages
+
+
+def test_all_processes_train_the_steps_of_the_first(place, tmp_path, monkeypatch):
+    from transformer_jax.training import run as training
+
+    agreed = training.from_first
+
+    def of_the_first(make):  # this process measured another speed
+        found = agreed(make)
+        return [7, 2] if make.__name__ == "settle" else found
+
+    monkeypatch.setattr(training, "measured", lambda *_: Speed(step=1.0, evaluation=0))
+    monkeypatch.setattr(training, "from_first", of_the_first)
+    command = train_command(place, tmp_path / "run", "--config.train.minutes=1000")
+    assert main(command) == 0
+    config = open_run(tmp_path / "run").config
+    assert (config.train.steps, config.train.schedule.warmup_steps) == (7, 2)
+    assert open_run(tmp_path / "run").metrics()[-1]["step"] == 7
+
+
+def test_too_few_minutes_leave_no_run_behind(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "transformer_jax.training.run.measured", lambda *_: Speed(step=100, evaluation=0)
+    )
+    command = train_command(place, tmp_path / "run", "--config.train.minutes=0.1")
+    assert main(command) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: train.minutes=0.1: 0 steps fit")
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_recipe_that_depends_on_the_size_of_the_text(place, tmp_path, capsys):

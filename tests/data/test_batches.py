@@ -44,6 +44,19 @@ def epoch_rows(plan, epoch):
     return [plan.rows(p)[1].tolist() for p in range(epoch * n, (epoch + 1) * n)]
 
 
+def test_every_shape_has_an_example():
+    lengths = np.random.default_rng(3).integers(2, 30, (2, 500))
+    plan = BatchPlan(*lengths, BatchConfig(tokens=128, max_length=32))
+    examples = plan.examples()
+    assert len(plan.shapes) > 2
+    assert sorted(plan.rows(position)[0] for position, _ in examples) == sorted(plan.shapes)
+    assert sum(count for _, count in examples) == plan.batches_per_epoch
+    for position, count in examples:
+        shape = plan.rows(position)[0]
+        of_epoch = [plan.rows(each)[0] for each in range(plan.batches_per_epoch)]
+        assert of_epoch.count(shape) == count and of_epoch.index(shape) == position
+
+
 def test_an_epoch_has_each_pair_once_and_long_pairs_are_counted(plan):
     source, target = lengths()
     short = np.flatnonzero((source <= 30) & (target <= 30))

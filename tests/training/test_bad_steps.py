@@ -19,7 +19,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.training.loop import fit
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.step import Horizon, make_train_step
 
 BAD = 10**6  # an id that no batch of ours holds
 
@@ -63,7 +63,10 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
         skipped_in_a_row=in_a_row,
     )
     shardings = jax.tree.map(lambda x: replicated(mesh), state)
-    step = make_train_step(toy.MODEL, train, optimizer, mesh, shardings)
+    of_horizon = make_train_step(toy.MODEL, train, lambda _: optimizer, mesh, shardings)
+
+    def step(state, batch):
+        return of_horizon(state, batch, Horizon(100.0, 4.0))
 
     state, good = step(jax.device_put(state, shardings), toy.batch(0))
     before = jax.tree.map(np.array, state)

@@ -63,10 +63,11 @@ def make(train=toy.TRAIN, model=toy.MODEL):
 
 
 def test_one_compilation_serves_all_steps_of_a_shape():
-    state, step = make()
+    trainer = Trainer(toy.MODEL, toy.TRAIN, make_mesh(MeshConfig()))
+    state = trainer.init()
     for position in range(3):
-        state, _ = step(state, toy.batch(position))
-    assert step._cache_size() == 1
+        state, _ = trainer.step(state, toy.batch(position))
+    assert trainer._step._cache_size() == 1
     assert state.step == 3
 
 

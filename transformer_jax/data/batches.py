@@ -142,6 +142,13 @@ class BatchPlan:
         size //= share.num_hosts
         return (size, lengths[0], lengths[1]), rows[share.host * size : (share.host + 1) * size]
 
+    def examples(self) -> list[tuple[int, int]]:
+        """For each shape, the position of its first batch, and how many batches an epoch has."""
+        positions: dict[Shape, list[int]] = {}
+        for position, (shape, _) in enumerate(self._epoch(0)):
+            positions.setdefault(shape, []).append(position)
+        return [(each[0], len(each)) for each in positions.values()]
+
     def padding_fraction(self) -> float:
         """Share of source and target slots of an epoch that hold no token.
 

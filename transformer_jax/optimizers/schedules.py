@@ -28,30 +28,35 @@ class Schedule:
     #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
     fixes_steps: ClassVar[bool] = False
 
-    def fall(self, update: jax.Array, warmup: int, steps: int) -> jax.Array:
+    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         """The factor after the warm-up, a float32 scalar.
 
         Args:
             update: number of this update, counted from 1; float32 scalar.
-            warmup: length of the warm-up, at least 1.
-            steps: number of training steps.
+            warmup: length of the warm-up, at least 1; float32 scalar.
+            steps: number of training steps; float32 scalar.
         """
         raise NotImplementedError
 
-    def build(self, d_model: int, steps: int) -> optax.Schedule:
+    def build(
+        self, d_model: int, steps: ArrayLike, warmup_steps: ArrayLike | None = None
+    ) -> optax.Schedule:
         """The learning rate as a function of the number of updates before this one.
 
         Args:
             d_model: width of the model; decides the peak where no `learning_rate` is set.
-            steps: number of training steps.
+            steps: number of training steps. It may be traced, as may the next one: one compiled
+                step then serves trainings of any length.
+            warmup_steps: in place of the schedule's own.
         """
-        warmup = max(1, self.warmup_steps)
-        peak = self.learning_rate or (d_model * warmup) ** -0.5
+        own = self.warmup_steps if warmup_steps is None else warmup_steps
 
         def schedule(count: ArrayLike) -> jax.Array:
+            warmup = jnp.maximum(1.0, jnp.asarray(own, jnp.float32))
+            peak = self.learning_rate or (d_model * warmup) ** -0.5
             update = jnp.asarray(count, jnp.float32) + 1.0
             rise = jnp.minimum(update / warmup, 1.0)
-            return peak * rise * self.fall(update, warmup, steps)
+            return peak * rise * self.fall(update, warmup, jnp.asarray(steps, jnp.float32))
 
         return schedule
 
@@ -63,7 +68,7 @@ class RsqrtSchedule(Schedule):
     learning_rate: Positive | None = None  #: the peak; none = (d_model * warmup_steps)^-0.5
     warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
-    def fall(self, update: jax.Array, warmup: int, steps: int) -> jax.Array:
+    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return jnp.sqrt(warmup / jnp.maximum(update, warmup))
 
 
@@ -75,7 +80,7 @@ class CosineSchedule(Schedule):
     warmup_steps: NonNegativeInt = 4000  #: updates until the peak
     fixes_steps: ClassVar[bool] = True
 
-    def fall(self, update: jax.Array, warmup: int, steps: int) -> jax.Array:
+    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return 0.5 * (1.0 + jnp.cos(jnp.pi * _progress(update, warmup, steps)))
 
 
@@ -87,7 +92,7 @@ class LinearSchedule(Schedule):
     warmup_steps: NonNegativeInt = 4000  #: updates until the peak
     fixes_steps: ClassVar[bool] = True
 
-    def fall(self, update: jax.Array, warmup: int, steps: int) -> jax.Array:
+    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return 1.0 - _progress(update, warmup, steps)
 
 
@@ -98,13 +103,13 @@ class ConstantSchedule(Schedule):
     learning_rate: Positive  #: the peak
     warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
-    def fall(self, update: jax.Array, warmup: int, steps: int) -> jax.Array:
+    def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return jnp.ones(())
 
 
-def _progress(update: jax.Array, warmup: int, steps: int) -> jax.Array:
+def _progress(update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
     """The part of the steps after the warm-up that is done, in [0, 1]."""
-    return jnp.clip((update - warmup) / max(1, steps - warmup), 0.0, 1.0)
+    return jnp.clip((update - warmup) / jnp.maximum(1.0, steps - warmup), 0.0, 1.0)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {

@@ -82,7 +82,7 @@ class Compiler:
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate
         trainer = Trainer(self.config.model, self.config.train, self.mesh)
-        self.state, self._step = trainer.abstract, trainer.step
+        self.state, self._lower = trainer.abstract, trainer.lower
 
     def state_on(self, mesh: Mesh) -> TrainState:
         """The training state, as shapes with shardings over a mesh."""
@@ -93,7 +93,7 @@ class Compiler:
         ids = self._array(jnp.int32, rows, length)
         mask = self._array(jnp.bool_, rows, length)
         batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-        lowered = self._step.lower(self.state, batch)  # type: ignore[attr-defined]
+        lowered = self._lower(self.state, batch)
         return self._compile(lowered, rows, bytes_per_device((self.state, batch)))
 
     def decode(self, config: DecodeConfig, length: int) -> Program:

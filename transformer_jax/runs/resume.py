@@ -39,6 +39,8 @@ _FILLED_IN = (
     "batch.row_multiple",
     "tokenizer.vocab_size",
 )
+#: Fields that are upper limits with `train.minutes`, which the first start settles.
+_AT_MOST = ("train.steps", "train.schedule.warmup_steps")
 #: Fields, and groups of fields, that do not affect the parameters at a step. The text does, but it
 #: is compared by its content, whatever the names of the files.
 _MAY_CHANGE = (
@@ -232,6 +234,11 @@ def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
     for key in (*open_keys, *by_pairs):
         with contextlib.suppress(AttributeError):  # an option of a variant that is not that run's
             values[key] = attrgetter(key)(old)
+    config = override(config, values)
+    values = {}
+    if config.train.minutes is not None and config.train.minutes == old.train.minutes:
+        for key in _AT_MOST:  # lowered by `train.minutes`
+            values[key] = min(attrgetter(key)(config), attrgetter(key)(old))
     return override(config, values)
 
 

@@ -57,6 +57,7 @@ def fit(
     initial: Callable[[], Params] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
+    trainer: Trainer | None = None,
 ) -> TrainState:
     """Trains until `train.steps`, early stopping, or `should_stop`.
 
@@ -81,6 +82,7 @@ def fit(
         should_stop: asked once after each step; True saves and returns. Several processes must
             be given the same answers.
         progress: draw a progress bar on standard error.
+        trainer: of this model and mesh, with steps that are compiled already; default: a new one.
 
     Returns:
         The last state.
@@ -93,6 +95,11 @@ def fit(
     """
     began = time.perf_counter()
     train = validated(train, "train.")
+    if train.minutes is not None:
+        raise UserError(
+            f"train.minutes={train.minutes:g}: `transformer-jax train` settles train.steps by it; "
+            "here set train.steps"
+        )
     origin = origin or Origin()
     path = None if workdir is None else as_path(workdir)
     ended = None  # the position at which the batches ended
@@ -100,8 +107,8 @@ def fit(
         if path is not None and is_first():
             stack.enter_context(only_run(path))
         mesh = mesh or make_mesh(MeshConfig())
-        trainer = Trainer(model, train, mesh)
-        to_device = _feeder(mesh, train.accumulate)
+        trainer = trainer.lasting(train) if trainer else Trainer(model, train, mesh)
+        to_device = feeder(mesh, train.accumulate)
         start, saved, record = 0, None, NO_EVALUATIONS
         checkpoints = None
         if path is not None:
@@ -178,7 +185,7 @@ def fit(
     return state
 
 
-def _feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], dict[str, jax.Array]]:
+def feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], dict[str, jax.Array]]:
     """Puts this process's rows on its devices, as its part of the global batch."""
     sharding = batch_sharding(mesh)
     _, shares = process_share(mesh)

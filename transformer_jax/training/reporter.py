@@ -18,6 +18,9 @@ from transformer_jax.runs.metrics import MetricsLog
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Steps that an estimate of the time is made from.
+_TIMED_STEPS = 10
+
 
 #: Metrics of the batches at positions of the data, such as the share of each corpus.
 AboutBatches = Callable[[range], Mapping[str, float]]
@@ -59,6 +62,7 @@ class Reporter:
         self._paused = 0.0
         self._untimed_steps = 0
         self._shapes: set[tuple[int, ...]] = set()
+        self._estimate = _Estimate()
         self._bar = tqdm(
             total=train.steps,
             initial=start,
@@ -86,6 +90,9 @@ class Reporter:
             self._interval_start, self._paused = time.perf_counter(), 0.0
             self._untimed_steps = 1
             self._bar.unpause()  # its clock starts after the first step
+        if not self._estimate.is_told:
+            jax.block_until_ready(metrics)
+            self._estimate.end_step(self._train.steps - step)
         if step % self._train.log_every == 0 or step == self._train.steps:
             self._flush(step)
         self._bar.update()
@@ -156,7 +163,9 @@ class Reporter:
     def compiling(self, batch: Mapping[str, np.ndarray]) -> Iterator[None]:
         """As `pause` around the first step of each shape of batch, which compiles."""
         shape = (*batch["source"].shape, *batch["target"].shape)
-        with contextlib.nullcontext() if shape in self._shapes else self.pause():
+        is_known = shape in self._shapes
+        self._estimate.begin_step(is_known)
+        with contextlib.nullcontext() if is_known else self.pause():
             yield
         self._shapes.add(shape)
 
@@ -185,6 +194,42 @@ class Reporter:
         self._bar.close()
         if self._log:
             self._log.close()
+
+
+class _Estimate:
+    """Tells once, after the first steps of shapes that are compiled, how long the others take."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self._began: float | None = None
+        self._seconds: list[float] = []
+
+    def begin_step(self, is_compiled: bool) -> None:
+        self._began = time.perf_counter() if is_compiled else None
+
+    def end_step(self, remaining: int) -> None:
+        if self._began is not None:
+            self._seconds.append(time.perf_counter() - self._began)
+        if len(self._seconds) < _TIMED_STEPS:
+            return
+        self.is_told = True
+        seconds = remaining * sum(self._seconds) / len(self._seconds)
+        if seconds >= 60:
+            shorter = "; a new run with --config.train.minutes=60 takes an hour"
+            _LOGGER.info(
+                "%s steps to go will take about %s on this machine, evaluations not counted%s",
+                f"{remaining:,}",
+                in_words(seconds),
+                shorter if seconds > 90 * 60 else "",
+            )
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it: `45 s`, `12 min`, `3 h 10 min`."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _sum(values: list[dict[str, Any]], key: str) -> float:

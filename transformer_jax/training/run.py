@@ -6,6 +6,7 @@ import functools
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ import jax
 from etils import epath
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, from_json, to_json
-from transformer_jax.data.batches import BatchPlan, Share
+from transformer_jax.config import Config, TrainConfig, from_json, override, to_json
+from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler
@@ -43,10 +44,12 @@ from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.pretrained import check_init_from, initial_params
 from transformer_jax.runs.resume import Start, check_identity, resolve
+from transformer_jax.training.duration import about, measured, settled
 from transformer_jax.training.frozen import trained_part
-from transformer_jax.training.loop import BatchesFrom, Evaluate, fit
+from transformer_jax.training.loop import BatchesFrom, Evaluate, feeder, fit
 from transformer_jax.training.record import Origin
 from transformer_jax.training.reporter import AboutBatches
+from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.scores import corpus_scores, make_metrics
 from transformer_jax.translation.translator import Translator
 
@@ -77,6 +80,7 @@ def run(
         UserError: the config or the text is not valid, and nothing of an earlier run was touched;
             or a failure ended the training.
     """
+    began = time.perf_counter()
     path = as_path(workdir)
     progress = progress and is_first()
     # How a start is decided, in this order. Up to `_begin` nothing is written to the run folder.
@@ -84,27 +88,34 @@ def run(
     #    exists is locked: a second process that trains here is refused.
     # 2. `_prepare`: a continued run uses its own tokenizers; a new one learns them.
     #    Parameters of another run that do not fit this one are refused.
-    # 3. `_begin`: a text or tokenizer other than the newest checkpoint's is refused.
-    # 4. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
+    # 3. `_settled`: a new run with `train.minutes` measures its steps.
+    # 4. `_begin`: a text or tokenizer other than the newest checkpoint's is refused.
+    # 5. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
     #    all are damaged the run is refused.
     with RunLog() as log, contextlib.ExitStack() as lock:
         start = _resolve(config, path, by_pairs, lock)
         mesh = make_mesh(start.config.mesh)
         data = _prepare(start, path, progress)
-        _begin(start, data, path, log, lock)
         _describe(data)
+        evaluate = _evaluator(data, mesh)
+        trainer = Trainer(start.config.model, start.config.train, mesh)
+        if start.is_new and start.config.train.minutes is not None:
+            train = _settled(data, trainer, mesh, evaluate, began)
+            data = dataclasses.replace(data, config=dataclasses.replace(data.config, train=train))
+        _begin(start, data, path, log, lock)
         fit(
-            start.config.model,
-            start.config.train,
+            data.config.model,
+            dataclasses.replace(data.config.train, minutes=None),
             _batches_from(data, mesh),
             workdir=path,
             mesh=mesh,
-            evaluate=_evaluator(data, mesh),
+            evaluate=evaluate,
             about_batches=_shares(data),
             origin=data.origin(),
-            initial=_initial(start.config, mesh),
+            initial=_initial(data.config, mesh),
             should_stop=should_stop,
             progress=progress,
+            trainer=trainer,
         )
 
 
@@ -257,6 +268,40 @@ def _describe(data: _Data) -> None:
         _LOGGER.info("no validation set: no BLEU while training, and `best` will mean the newest")
 
 
+def _settled(
+    data: _Data, trainer: Trainer, mesh: Mesh, evaluate: Evaluate | None, began: float
+) -> TrainConfig:
+    """The training that fits into `train.minutes`, by the speed of the first process's machine.
+
+    Args:
+        data: what is trained on.
+        trainer: its compiled steps are used again.
+        mesh: the devices.
+        evaluate: as in `fit`.
+        began: `time.perf_counter()` at the start of the run.
+
+    Raises:
+        UserError: not even some tens of steps fit.
+    """
+    train, plan = data.config.train, data.plan
+    to_device = feeder(mesh, train.accumulate)
+    share, sampler = _share(data, mesh), _sampler(data)
+    _LOGGER.info("train.minutes: compiling %d shapes and measuring their steps", len(plan.shapes))
+    batches = (
+        (to_device(make_batch(data.corpus, plan, position, share, sampler)), count)
+        for position, count in plan.examples()
+    )
+    speed = measured(trainer, batches, evaluate)
+
+    def settle() -> list[int]:
+        fitting = settled(train, speed, time.perf_counter() - began)
+        _LOGGER.info(about(train, fitting, speed))
+        return [fitting.steps, fitting.schedule.warmup_steps]
+
+    steps, warmup = from_first(settle)
+    return override(train, {"steps": steps, "schedule.warmup_steps": warmup})
+
+
 def _initial(config: Config, mesh: Mesh) -> Callable[[], Params] | None:
     """Reads the parameters that a new run begins with; None for random ones."""
     if config.train.init_from is None:
@@ -266,10 +311,17 @@ def _initial(config: Config, mesh: Mesh) -> Callable[[], Params] | None:
 
 def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
-    config, alpha = data.config, data.config.tokenizer.sampling_alpha
-    share = Share(*process_share(mesh), batch_devices(mesh) * config.train.accumulate)
-    sampler = SubwordSampler(data.tokenizers, alpha, config.batch.seed) if alpha else None
+    share, sampler = _share(data, mesh), _sampler(data)
     return functools.partial(batches, data.corpus, data.plan, share=share, sampler=sampler)
+
+
+def _share(data: _Data, mesh: Mesh) -> Share:
+    return Share(*process_share(mesh), batch_devices(mesh) * data.config.train.accumulate)
+
+
+def _sampler(data: _Data) -> SubwordSampler | None:
+    alpha = data.config.tokenizer.sampling_alpha
+    return SubwordSampler(data.tokenizers, alpha, data.config.batch.seed) if alpha else None
 
 
 def _shares(data: _Data) -> AboutBatches:

@@ -1,7 +1,7 @@
 """The training step: the mean loss over the target tokens of the global batch, and one update."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,13 @@ from transformer_jax.training.state import TrainState
 
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
+
+
+class Horizon(NamedTuple):
+    """The length of a training, which its compiled step takes as an argument: float32 scalars."""
+
+    steps: Any
+    warmup_steps: Any
 
 
 def gradients(
@@ -71,11 +78,13 @@ def gradients(
 def make_train_step(
     model: ModelConfig,
     train: TrainConfig,
-    optimizer: optax.GradientTransformation,
+    optimizer: Callable[[Horizon], optax.GradientTransformation],
     mesh: Mesh,
     shardings: TrainState,
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
-    """The jitted step (state, batch) -> (state, metrics); the old state is donated.
+) -> Callable[[TrainState, Batch, Horizon], tuple[TrainState, Metrics]]:
+    """The jitted step (state, batch, horizon) -> (state, metrics); the old state is donated.
+
+    `optimizer` gives the optimizer of a horizon, whose numbers are traced.
 
     A step whose loss or gradient is not finite is counted, and changes neither parameters,
     optimizer state nor average.
@@ -85,7 +94,7 @@ def make_train_step(
     and `skipped_in_a_row` (as in the state).
     """
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: Batch, horizon: Horizon) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
         with activations_on(mesh):
             grads, metrics = gradients(model, train, state.params, batch, rng)
@@ -96,7 +105,7 @@ def make_train_step(
             return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
         trained = trained_part(train, state.params)
-        updates, opt_state = optimizer.update(grads, state.opt_state, trained)
+        updates, opt_state = optimizer(horizon).update(grads, state.opt_state, trained)
         trained = unless_skipped(optax.apply_updates(trained, updates), trained)
         ema = state.ema
         if train.ema_decay is not None:
@@ -119,7 +128,7 @@ def make_train_step(
 
     return jax.jit(
         step,
-        in_shardings=(shardings, batch_sharding(mesh)),
+        in_shardings=(shardings, batch_sharding(mesh), replicated(mesh)),
         out_shardings=(shardings, replicated(mesh)),
         donate_argnums=0,
     )

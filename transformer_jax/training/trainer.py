@@ -1,7 +1,11 @@
 """The training of a model on a mesh: its state and its step."""
 
+import copy
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -13,7 +17,7 @@ from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import param_shardings, replicated, shapes_on
 from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import make_train_step
+from transformer_jax.training.step import Batch, Horizon, Metrics, make_train_step
 
 
 class Trainer:
@@ -22,17 +26,39 @@ class Trainer:
     Attributes:
         schedule: step -> learning rate.
         abstract: shapes, dtypes and shardings of the state; a checkpoint is restored into it.
-        step: see `make_train_step`.
     """
 
     def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
         self._model, self._train = model, train
-        self.schedule = train.schedule.build(model.d_model, train.steps)
-        self._optimizer = make_optimizer(train.optimizer, self.schedule, train.clip_norm)
+        self._set_horizon(train)
+        self._optimizer = self._optimizer_of(self._horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
         self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
-        self.step = make_train_step(model, train, self._optimizer, mesh, self._shardings)
+        self._step = make_train_step(model, train, self._optimizer_of, mesh, self._shardings)
+
+    def _set_horizon(self, train: TrainConfig) -> None:
+        steps, warmup = train.steps, train.schedule.warmup_steps
+        self._horizon = Horizon(np.float32(steps), np.float32(warmup))
+        self.schedule = train.schedule.build(self._model.d_model, steps)
+
+    def _optimizer_of(self, horizon: Horizon) -> optax.GradientTransformation:
+        schedule = self._train.schedule.build(self._model.d_model, *horizon)
+        return make_optimizer(self._train.optimizer, schedule, self._train.clip_norm)
+
+    def lasting(self, train: TrainConfig) -> "Trainer":
+        """The same compiled steps for another number of steps and of the warm-up's."""
+        other = copy.copy(self)
+        other._set_horizon(train)
+        return other
+
+    def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        """One step; see `make_train_step`."""
+        return self._step(state, batch, self._horizon)
+
+    def lower(self, state: TrainState, batch: Any) -> Any:
+        """The step, lowered for shapes; see `jax.jit(...).lower`."""
+        return self._step.lower(state, batch, self._horizon)  # type: ignore[attr-defined]
 
     def init(self, given: Params | None = None) -> TrainState:
         """The state before the first step, made on its devices.

@@ -1,0 +1,150 @@
+"""How many steps fit into `train.minutes`, with clocks of the tests' own."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.training import toy
+from tests.training.toy import TRAIN
+from transformer_jax.config import TrainConfig
+from transformer_jax.errors import UserError
+from transformer_jax.optimizers.schedules import SCHEDULES, CosineSchedule
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.training import reporter
+from transformer_jax.training.duration import Speed, about, measured, settled
+from transformer_jax.training.loop import feeder, fit
+from transformer_jax.training.trainer import Trainer
+
+HOUR = TrainConfig(
+    steps=10_000,
+    minutes=60,
+    schedule=CosineSchedule(learning_rate=1e-3, warmup_steps=400),
+    evaluate_every=300,
+)
+
+
+def seconds_of(steps: int, speed: Speed, train: TrainConfig) -> float:
+    """What a training takes at most: its steps, and an evaluation at the end besides the others."""
+    evaluations = steps / train.evaluate_every + 1
+    return steps * speed.step + evaluations * speed.evaluation
+
+
+@pytest.mark.parametrize("elapsed", [0, 100, 1800])
+@pytest.mark.parametrize(
+    "speed", [Speed(0.65, 0), Speed(0.65, 20), Speed(3.0, 200), Speed(20.0, 7)]
+)
+def test_the_most_steps_are_settled_that_fit_into_the_minutes(speed, elapsed):
+    found = settled(HOUR, speed, elapsed)
+    left = 0.95 * (3600 - elapsed)
+    assert seconds_of(found.steps, speed, HOUR) <= left < seconds_of(found.steps + 1, speed, HOUR)
+    assert found.schedule.warmup_steps == min(400, found.steps // 10)
+    assert found.schedule.learning_rate == 1e-3
+    assert replace(found, steps=10_000, schedule=HOUR.schedule) == HOUR
+
+
+def test_there_are_never_more_steps_than_the_config_has():
+    found = settled(HOUR, Speed(0.01, 1), 60)
+    assert found == HOUR
+    assert "enough for all 10,000 steps of 0.01 s: about 2 min" in about(
+        HOUR, found, Speed(0.01, 1)
+    )
+    few = replace(HOUR, steps=5, minutes=1, schedule=CosineSchedule(1e-3, warmup_steps=2))
+    assert settled(few, Speed(0.1, 0), 50) == few  # fewer than some tens, but all
+
+
+def test_the_user_is_told_what_was_settled():
+    speed = Speed(0.65, 0)
+    assert about(HOUR, settled(HOUR, speed, 0), speed) == (
+        "60 minutes on this machine: 5,261 steps of 0.65 s, of which 400 warm up "
+        "(without train.minutes: 10,000 steps, about 108 min)"
+    )
+
+
+@pytest.mark.parametrize("elapsed", [30, 500])
+def test_too_few_minutes_name_how_many_are_needed(elapsed):
+    speed, train = Speed(20.0, 60.0), replace(HOUR, minutes=2)
+    with pytest.raises(UserError, match=r"train.minutes=2: [01] steps fit") as error:
+        settled(train, speed, elapsed)
+    minutes = int(str(error.value).split("give at least ")[1].split()[0])
+    settled(replace(train, minutes=minutes), speed, elapsed)
+    with pytest.raises(UserError, match="give at least"):
+        settled(replace(train, minutes=minutes - 1), speed, elapsed)
+
+
+def test_shapes_count_as_often_as_they_occur_and_compilation_does_not():
+    now, seen = [0.0], set()
+
+    def passes(seconds: float, what: str) -> None:
+        now[0] += seconds + (0 if what in seen else 1000)
+        seen.add(what)
+
+    def step(state, batch):
+        passes(batch["seconds"], f"step {batch}")
+        return state, {}
+
+    trainer = SimpleNamespace(init=lambda: SimpleNamespace(eval_params=7), step=step)
+    batches = [({"seconds": 0.1}, 30), ({"seconds": 2.0}, 10)]
+    speed = measured(trainer, batches, lambda params, step: passes(params, "e"), lambda: now[0])
+    np.testing.assert_allclose(speed.step, (30 * 0.1 + 10 * 2.0) / 40)
+    np.testing.assert_allclose(speed.evaluation, 7)
+    assert measured(trainer, batches, None, lambda: now[0]).evaluation == 0
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_compiled_steps_serve_a_training_of_another_length(kind):
+    """Measuring changes no bit, and compiles nothing that the training compiles again."""
+    train = replace(TRAIN, schedule=SCHEDULES[kind](learning_rate=3e-3, warmup_steps=4))
+    shorter = replace(train, steps=6, schedule=SCHEDULES[kind](learning_rate=3e-3, warmup_steps=2))
+    mesh = make_mesh(MeshConfig())
+    trainer = Trainer(toy.MODEL, train, mesh)
+    trainer.step(trainer.init(), feeder(mesh, train.accumulate)(toy.batch(0)))
+    reused = trainer.lasting(shorter)
+    got = fit(toy.MODEL, shorter, toy.batches_from, trainer=trainer)
+    jax.tree.map(np.testing.assert_array_equal, got, fit(toy.MODEL, shorter, toy.batches_from))
+    assert trainer._step._cache_size() == 1
+    assert [reused.schedule(n) for n in range(6)] == [
+        shorter.schedule.build(toy.MODEL.d_model, 6)(jnp.int32(n)) for n in range(6)
+    ]
+    longer = fit(toy.MODEL, replace(train, steps=6), toy.batches_from)
+    assert any(
+        (one != other).any()
+        for one, other in zip(
+            jax.tree.leaves(got.params), jax.tree.leaves(longer.params), strict=True
+        )
+    )
+
+
+def test_fit_takes_steps_and_no_minutes():
+    with pytest.raises(UserError, match=r"train.minutes=3: .* here set train.steps"):
+        fit(toy.MODEL, replace(TRAIN, minutes=3), toy.batches_from)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "message"),
+    [
+        (0.001, None),  # nobody waits
+        (1.0, "1,000 steps to go will take about 17 min on this machine, evaluations not counted"),
+        (
+            20.0,
+            "1,000 steps to go will take about 5 h 33 min on this machine, evaluations not "
+            "counted; a new run with --config.train.minutes=60 takes an hour",
+        ),
+    ],
+)
+def test_the_time_to_come_is_told_once_after_some_compiled_steps(
+    seconds, message, monkeypatch, logged
+):
+    now = [0.0]
+    monkeypatch.setattr(reporter.time, "perf_counter", lambda: now[0])
+    estimate = reporter._Estimate()
+    for step in range(20):
+        is_compiled = step % 2 == 1
+        estimate.begin_step(is_compiled)
+        now[0] += seconds if is_compiled else 500
+        estimate.end_step(1000 + 19 - step)
+        assert estimate.is_told == (step == 19)
+    assert logged() == ([message] if message else [])

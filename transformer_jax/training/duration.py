@@ -1,0 +1,116 @@
+"""`train.minutes`: how many steps fit into the time, by the measured speed of this machine.
+
+The steps are settled once, before a new run writes its `config.json`, and kept there. So the run is
+a function of its config, wherever and whenever it is continued.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.config import TrainConfig, override
+from transformer_jax.errors import UserError
+from transformer_jax.training.reporter import in_words
+from transformer_jax.training.trainer import Trainer
+
+#: Share of the time left that is kept for checkpoints and for a machine that becomes slower.
+_RESERVE = 0.05
+#: Fewer steps teach a model nothing.
+_LEAST_STEPS = 30
+#: Steps of a shape that are timed: at most so many, and none after so many seconds.
+_MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
+
+
+class Speed(NamedTuple):
+    """Seconds on this machine, without compilation."""
+
+    step: float  #: mean over the batches of an epoch
+    evaluation: float  #: of the validation set; 0 without one
+
+
+def settled(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConfig:
+    """The training that fits into `train.minutes`: fewer steps, with a warm-up of a tenth at most.
+
+    Where all steps fit, it is the given one.
+
+    Args:
+        train: has the most steps and the longest warm-up.
+        speed: as measured.
+        elapsed: seconds since the start of the run: reading, tokenizer, compilation.
+
+    Raises:
+        UserError: not even some tens of steps fit.
+    """
+    minutes = train.minutes or math.inf
+    # One evaluation is at the end, the others are every `evaluate_every` steps.
+    step = speed.step + speed.evaluation / train.evaluate_every
+    free = (60 * minutes - elapsed) * (1 - _RESERVE) - speed.evaluation
+    fitting = max(0, int(free / step))
+    if fitting < min(_LEAST_STEPS, train.steps):
+        least = elapsed + (_LEAST_STEPS * step + speed.evaluation) / (1 - _RESERVE)
+        raise UserError(
+            f"train.minutes={minutes:g}: {fitting} steps fit, after {elapsed / 60:.1f} min until "
+            f"the first one, with {speed.step:.2g} s a step and {speed.evaluation:.2g} s an "
+            f"evaluation: give at least {math.ceil(least / 60)} minutes, or set a smaller model"
+        )
+    if fitting >= train.steps:
+        return train
+    warmup = min(train.schedule.warmup_steps, max(1, fitting // 10))
+    return override(train, {"steps": fitting, "schedule.warmup_steps": warmup})
+
+
+def measured(
+    trainer: Trainer,
+    batches: Iterable[tuple[dict[str, jax.Array], int]],
+    evaluate: Callable[[Any, int], Any] | None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Speed:
+    """Compiles the programs of a training and times them; what they compute is thrown away.
+
+    Several processes make the same call.
+
+    Args:
+        trainer: its compiled steps are used again.
+        batches: one of each shape, on the devices, and how many an epoch has.
+        evaluate: as in `fit`; untrained parameters take longer, as they end no sentence early.
+        clock: seconds from any beginning.
+    """
+    state = trainer.init()
+    seconds, counts = [], []
+    for batch, count in batches:
+        state, metrics = trainer.step(state, batch)  # compiles
+        jax.block_until_ready(metrics)
+        began, taken, repeats = clock(), 0.0, 0
+        while repeats == 0 or (repeats < _MOST_TIMED and taken < _ENOUGH_SECONDS):
+            state, metrics = trainer.step(state, batch)
+            jax.block_until_ready(metrics)
+            taken, repeats = clock() - began, repeats + 1
+        seconds.append(taken / repeats)
+        counts.append(count)
+    evaluation = 0.0
+    if evaluate:
+        evaluate(state.eval_params, 0)  # compiles
+        began = clock()
+        evaluate(state.eval_params, 0)
+        evaluation = clock() - began
+    return Speed(float(np.average(seconds, weights=counts)), evaluation)
+
+
+def about(given: TrainConfig, fitting: TrainConfig, speed: Speed) -> str:
+    """What was settled, for the user."""
+    minutes = fitting.minutes or 0.0
+    if fitting.steps == given.steps:
+        takes = in_words(fitting.steps * speed.step)
+        return (
+            f"{minutes:g} minutes on this machine are enough for all {given.steps:,} steps of "
+            f"{speed.step:.2g} s: about {takes}"
+        )
+    return (
+        f"{minutes:g} minutes on this machine: {fitting.steps:,} steps of {speed.step:.2g} s, of "
+        f"which {fitting.schedule.warmup_steps:,} warm up (without train.minutes: {given.steps:,} "
+        f"steps, about {in_words(given.steps * speed.step)})"
+    )
