@@ -1,7 +1,15 @@
-"""What is written on the pictures of attention."""
+"""What is written on the pictures."""
+
+import json
 
 import numpy as np
+import pytest
 
+from transformer_jax.cli.main import main
+from transformer_jax.config import Config, to_json
+from transformer_jax.paths import as_path
+from transformer_jax.runs.folder import open_run
+from transformer_jax.runs.metrics import MetricsLog
 from transformer_jax.viewing import plots
 
 
@@ -36,3 +44,59 @@ def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path)
             source,
         ),
     }
+
+
+def run_with(folder, *records):
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(to_json(Config()))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    return folder
+
+
+def bleu(step, score, minutes):
+    return {"step": step, "validation.bleu": score, "minutes": minutes}
+
+
+def test_a_curve_for_each_run_against_minutes(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    loss = {"step": 5, "loss": 3.0, "minutes": 0.5}
+    folders = [
+        run_with(
+            tmp_path / "one", loss, bleu(10, 4.0, 1.5), bleu(20, 30.25, 7.6), bleu(30, 29, 9.0)
+        ),
+        run_with(tmp_path / "a" / "same", bleu(3, 7.0, 2.0)),
+        run_with(tmp_path / "b" / "same", bleu(3, 8.0, 3.0), {"step": 4, "validation.bleu": 9.0}),
+    ]
+    plots.plot_bleu([open_run(folder) for folder in folders], tmp_path / "bleu.png")
+    (axes,) = figures[0].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("minutes", "validation BLEU (greedy)")
+    curves = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    assert curves == {
+        "one: 30.2 after 8 min": [[1.5, 4.0], [7.6, 30.25], [9.0, 29.0]],
+        f"{folders[1]}: 7.0 after 2 min": [[2.0, 7.0]],
+        f"{folders[2]}: 8.0 after 3 min": [[3.0, 8.0]],
+    }
+
+
+def test_the_command_writes_the_picture_or_says_what_is_missing(tmp_path, capsys):
+    folder = run_with(tmp_path / "run", bleu(10, 4.0, 1.5))
+    picture = tmp_path / "new" / "bleu.png"
+    assert main(["plot", f"--workdir={folder}", f"--output={picture}"]) == 0
+    assert capsys.readouterr().out.strip() == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    old = run_with(tmp_path / "old", {"step": 10, "validation.bleu": 4.0})
+    for words, workdir, output in (
+        ("old/metrics.jsonl: no validation BLEU with its minutes", old, picture),
+        ("end the name in .png", folder, tmp_path / "bleu.pdf"),
+    ):
+        assert main(["plot", f"--workdir={workdir}", f"--output={output}"]) == 2
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kept", "before"), [(0, 0.0), (10, 1.5), (25, 2.5)])
+def test_minutes_go_on_where_the_kept_records_end(kept, before, tmp_path):
+    folder = run_with(tmp_path / "run", bleu(10, 4.0, 1.5), bleu(20, 5.0, 2.5), bleu(30, 6.0, 3.5))
+    log = MetricsLog(as_path(folder), kept)
+    assert log.minutes_before == before
+    log.close()

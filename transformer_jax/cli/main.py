@@ -22,6 +22,7 @@ COMMANDS = {
     "import": "make a run folder out of a published model, such as one of OPUS-MT",
     "export": "write a trained model for another runtime",
     "serve": "answer over HTTP, in LibreTranslate's and DeepL's forms, with a page",
+    "plot": "draw BLEU against minutes of training, of one or more runs",
     "inspect": "draw where every layer and head attends in a sentence pair",
 }
 

@@ -38,6 +38,9 @@ class MetricsLog:
                 records[-1]["step"],
             )
         kept = [record for record in records if record["step"] <= start_step]
+        times = [record["minutes"] for record in kept if isinstance(record.get("minutes"), float)]
+        #: Minutes of training before this start, by the records that are kept.
+        self.minutes_before: float = max(times, default=0.0)
         content = "".join(json.dumps(record) + "\n" for record in kept).encode()
         with self._as_user_error():
             self._files = GrowingFiles(workdir)

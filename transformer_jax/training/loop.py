@@ -58,6 +58,7 @@ def fit(
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
     trainer: Trainer | None = None,
+    prepared: float = 0.0,
 ) -> TrainState:
     """Trains until `train.steps`, early stopping, or `should_stop`.
 
@@ -83,6 +84,7 @@ def fit(
             be given the same answers.
         progress: draw a progress bar on standard error.
         trainer: of this model and mesh, with steps that are compiled already; default: a new one.
+        prepared: seconds that the run took before, for the minutes in the metrics.
 
     Returns:
         The last state.
@@ -124,6 +126,7 @@ def fit(
             about_batches=about_batches,
             progress=progress and is_first(),
             began=began,
+            prepared=prepared,
         )
         stack.callback(report.close)
         iterator = batches(start)

@@ -37,6 +37,7 @@ class Reporter:
         about_batches: metrics of the data; default: none.
         progress: draw a progress bar.
         began: `time.perf_counter()` when the loop was called.
+        prepared: seconds that the run took before.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Reporter:
         about_batches: AboutBatches = lambda positions: {},
         progress: bool,
         began: float,
+        prepared: float = 0.0,
     ) -> None:
         from tqdm import tqdm
 
@@ -56,6 +58,8 @@ class Reporter:
         self._schedule = schedule
         self._log = None if workdir is None else MetricsLog(workdir, start)
         self._about_batches = about_batches
+        before = self._log.minutes_before if self._log else 0.0
+        self._zero = began - prepared - 60 * before  # the clock when training would have begun
         self._began: float | None = began
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
         self._interval_start = time.perf_counter()
@@ -150,7 +154,8 @@ class Reporter:
     def write(self, step: int, values: dict[str, Any]) -> None:
         """A record to metrics.jsonl and TensorBoard."""
         if self._log:
-            self._log.write(step, values)
+            minutes = (time.perf_counter() - self._zero) / 60
+            self._log.write(step, {**values, "minutes": round(minutes, 3)})
         if "validation.bleu" in values:
             _LOGGER.info("step %d: validation BLEU %.2f", step, values["validation.bleu"])
 

@@ -116,6 +116,7 @@ def run(
             should_stop=should_stop,
             progress=progress,
             trainer=trainer,
+            prepared=time.perf_counter() - began,
         )
 
 

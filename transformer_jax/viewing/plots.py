@@ -3,11 +3,13 @@
 import io
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.folder import Run
 
@@ -47,6 +49,45 @@ def plot_training(run: Run) -> epath.Path | None:
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
     axes.set_title(f"Training of {run.path.name}")
     return _save(figure, run.path / "plots" / "training.png")
+
+
+def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
+    """Validation BLEU against the minutes of training, one curve for each run.
+
+    Minutes count from the start of a run, with tokenizer, compilation and evaluations; the time
+    in which a run was stopped does not count.
+
+    Args:
+        runs: the runs to compare.
+        path: where to write the PNG.
+
+    Raises:
+        UserError: a run has no BLEU, or was recorded without minutes.
+    """
+    figure = _figure(7, 4)
+    axes = figure.subplots()
+    names = [run.path.name for run in runs]
+    for run, name in zip(runs, names, strict=True):
+        metrics = run.path / "metrics.jsonl"
+        records = [each for each in run.metrics() if "minutes" in each]
+        points = _points(metrics, records, "validation.bleu", "minutes")
+        if not points:
+            raise UserError(
+                f"{metrics}: no validation BLEU with its minutes: the run has no validation set, "
+                "was not evaluated yet, or was trained before minutes were recorded"
+            )
+        label = name if names.count(name) == 1 else str(run.path)
+        _, bleu, minutes = zip(*points, strict=True)
+        best = max(bleu)
+        label = f"{label}: {best:.1f} after {minutes[bleu.index(best)]:.0f} min"
+        axes.plot(minutes, bleu, "o-", markersize=3, label=label)
+    axes.set_xlabel("minutes")
+    axes.set_ylabel("validation BLEU (greedy)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    return _save(figure, as_path(path))
 
 
 def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:

@@ -1,0 +1,31 @@
+"""Draws validation BLEU against the minutes of training, of one or more runs.
+
+    transformer-jax plot --workdir=runs/small --workdir=runs/large --output=bleu.png
+
+Minutes count from the start of a run, with tokenizer, compilation and evaluations. A training in
+progress can be drawn too.
+"""
+
+import argparse
+
+from transformer_jax.cli.flags import Parser
+from transformer_jax.errors import UserError
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax plot`."""
+    add = parser.add_argument
+    several = "a run folder; each one is a curve"
+    add("--workdir", required=True, action="append", metavar="DIR", help=several)
+    add("--output", default="bleu.png", metavar="FILE", help="PNG to write (default: bleu.png)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draws the picture and prints its path."""
+    from transformer_jax.runs.folder import open_run
+    from transformer_jax.viewing.plots import plot_bleu
+
+    if not args.output.endswith(".png"):
+        raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")
+    print(plot_bleu([open_run(workdir) for workdir in args.workdir], args.output))
+    return 0
