@@ -16,30 +16,28 @@ docs/usage.md describes formats, validation and test sets.
 
 import transformer_jax as tj
 
+# fmt: off
 #: The first row whose number is above the number of pairs; `config` where there is none. On a CPU
 #: no row after the fourth. The fourth is the recipe tatoeba_en_de, the third nearly multi30k_en_de.
 by_pairs = tj.ByPairs(
     keys=(
-        *("tokenizer.vocab_size", "model.d_model", "model.d_ff", "model.num_heads"),
-        *("model.encoder.num_layers", "model.decoder.num_layers", "model.dropout_rate"),
-        *("batch.tokens", "batch.num_buckets"),
-        *("train.steps", "train.schedule.learning_rate", "train.schedule.warmup_steps"),
-        *("train.evaluate_every", "data.validation_from_train"),
+        "tokenizer.vocab_size", "model.d_model", "model.d_ff", "model.num_heads",
+        "model.encoder.num_layers", "model.decoder.num_layers", "model.dropout_rate",
+        "batch.tokens", "batch.num_buckets",
+        "train.steps", "train.schedule.learning_rate", "train.schedule.warmup_steps",
+        "train.evaluate_every", "data.validation_from_train",
     ),
-    # fmt: off
     below={
-        # pairs:  vocabulary, width, d_ff, heads, layers, dropout, tokens, shapes,
-        #         steps, learning rate, warm-up, evaluate every, pairs held out
         5_000: (1000, 192, 512, 4, 3, 3, 0.3, 1024, 4, 3000, 2e-3, 300, 250, 200),
         20_000: (3000, 192, 512, 4, 3, 3, 0.3, 2048, 6, 6000, 2e-3, 400, 500, 500),
-        60_000: (6000, 192, 512, 4, 3, 3, 0.3, 2048, 6, 12_000, 2e-3, 600, 500, 1000),
+        60_000: (6000, 192, 512, 4, 3, 3, 0.3, 2048, 8, 12_000, 2e-3, 600, 500, 1000),
         200_000: (8000, 256, 1024, 4, 3, 3, 0.2, 4096, 8, 12_000, 2e-3, 1000, 1000, 1000),
         500_000: (8000, 384, 1536, 6, 4, 4, 0.2, 4096, 12, 20_000, 1e-3, 2000, 1000, 1000),
         5_000_000: (16_000, 384, 1536, 6, 4, 4, 0.1, 4096, 16, 40_000, 1e-3, 2000, 2000, 1000),
     },
-    # fmt: on
     on_cpu=199_999,
 )
+# fmt: on
 
 config = tj.Config(
     data=tj.DataConfig(validation_from_train=1000),
