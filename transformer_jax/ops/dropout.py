@@ -26,17 +26,31 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return h ^ (h >> 16)
 
 
-def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+def kept(key: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+    """False with probability `rate`, independently for each element of a bool array of `shape`.
+
+    Args:
+        key: a PRNG key.
+        shape: any.
+        rate: in [0, 1); resolution 2^-32.
+    """
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"dropout rate must lie in [0, 1), got {rate}")
+    return random_bits(key, shape) >= jnp.uint32(int(rate * 2**32))
+
+
+def dropout(
+    x: jax.Array, rate: float, key: jax.Array | None, *, whole_vectors: bool = False
+) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the rest by 1/(1-rate).
 
     Args:
         x: any shape.
-        rate: in [0, 1); resolution 2^-32.
+        rate: see `kept`.
         key: a PRNG key; None means no dropout (evaluation).
+        whole_vectors: the elements of the last axis are zeroed together.
     """
     if key is None or rate == 0.0:
         return x
-    if not 0.0 <= rate < 1.0:
-        raise ValueError(f"dropout rate must lie in [0, 1), got {rate}")
-    keep = random_bits(key, x.shape) >= jnp.uint32(int(rate * 2**32))
+    keep = kept(key, (*x.shape[:-1], 1) if whole_vectors else x.shape, rate)
     return jnp.where(keep, x / jnp.asarray(1.0 - rate, x.dtype), jnp.zeros((), x.dtype))
