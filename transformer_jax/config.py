@@ -17,6 +17,7 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
+from transformer_jax.regularizers import NO_REGULARIZER, REGULARIZERS, Regularizer
 from transformer_jax.variants import OneOf, hint, mark_of, reason, split_text
 
 
@@ -32,6 +33,8 @@ class TrainConfig:
     schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit
     label_smoothing: Rate = 0.1
+    regularizer: Annotated[Regularizer, OneOf(REGULARIZERS)] = NO_REGULARIZER
+    #: adds passes over each batch, whose predictions should agree
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
     #: decay of a moving average of the parameters, which evaluation uses; none = no average

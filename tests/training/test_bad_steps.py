@@ -31,7 +31,7 @@ def poisoned(position):
     return batch
 
 
-def quadratic(model, params, batch, *, label_smoothing, rng):
+def quadratic(model, params, batch, **options):
     """Instead of a model: a loss that is `nan` where the batch is poisoned."""
     tokens = batch["target_mask"].sum().astype(jnp.float32)
     loss = ((params["w"] - 1.0) ** 2).sum() * tokens

@@ -46,6 +46,7 @@ def gradients(
                 part,
                 label_smoothing=train.label_smoothing,
                 rng=key,
+                regularizer=train.regularizer,
             )
             return loss_sum, {"loss_sum": loss_sum, "nll_sum": nll_sum, "tokens": tokens}
 
