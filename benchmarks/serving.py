@@ -1,6 +1,7 @@
 """A server under load: many clients at once, every answer compared with `translate`.
 
     python benchmarks/serving.py --workdir=runs/quickstart [--clients=64] [--seconds=120]
+        [FLAGS OF transformer-jax serve]
 
 Translates the sentences of the run's test set with the library, starts `transformer-jax serve`,
 then lets every client send one sentence after another. An answer is right if `translate` gives it
@@ -32,7 +33,7 @@ from transformer_jax.serving.engine import JaxEngine
 def start(arguments: argparse.Namespace) -> tuple[subprocess.Popen, str]:
     """A server of the run, once it is healthy, and its address."""
     program = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
-    flags = ["serve", f"--workdir={arguments.workdir}", "--port=0"]
+    flags = ["serve", f"--workdir={arguments.workdir}", "--port=0", *arguments.serve]
     server = subprocess.Popen(
         [sys.executable, "-c", program, *flags], stderr=subprocess.PIPE, text=True
     )
@@ -124,7 +125,7 @@ def main() -> int:
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=120)
-    arguments = parser.parse_args()
+    arguments, arguments.serve = parser.parse_known_args()
     keep_freed_memory()
     run = tj.open_run(arguments.workdir)
     data = run.config.data
@@ -132,7 +133,7 @@ def main() -> int:
     sentences = [source for source, _ in read_pairs(data, "test")]
     translator = run.translator()
     translator.translate(sentences)  # compiles
-    decoded = translator.decode(sentences)
+    decoded = translator.decode(sentences, num_best=1)
     expected = [{each[0].text} for each in decoded.translations]
     for rows in JaxEngine(translator, "", "").rows[:-1]:  # rounding differs with the batch size
         for texts, text in zip(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -117,6 +118,10 @@ async def _warm_up(service: Service) -> None:
     except Exception:
         _LOGGER.exception("the models cannot be compiled")  # and /health will never say ok
     else:
+        # The collector stops all threads. What exists now stays, so it need not be looked through
+        # again and again.
+        gc.collect()
+        gc.freeze()
         _LOGGER.info("ready: %d programs in %.1f s", count, time.perf_counter() - began)
 
 
