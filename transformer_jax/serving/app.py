@@ -176,6 +176,7 @@ def make_server(app: Starlette) -> uvicorn.Server:
         log_level="error",  # malformed requests must not fill the log
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing asks for the address of a client
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=FINISH_SECONDS,
     )
