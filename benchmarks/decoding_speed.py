@@ -21,11 +21,14 @@ from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.data.sources.files import read_lines
 from transformer_jax.data.text import read_pairs
 
-# CTranslate2's length penalty, so that both search for the same.
+# With CTranslate2's length penalty. With patience 1 both search in the same way; without it, ours
+# ends when no better translation can come.
 METHODS = {
     "greedy": tj.Greedy(),
     "beam 4": tj.Beam(beam_size=4, length_penalty_form="power"),
+    "beam 4, patience 1": tj.Beam(beam_size=4, length_penalty_form="power", patience=1.0),
     "beam 5": tj.Beam(beam_size=5, length_penalty_form="power"),
+    "beam 5, patience 1": tj.Beam(beam_size=5, length_penalty_form="power", patience=1.0),
 }
 
 Translate = Callable[[list[str], tj.Greedy | tj.Beam], list[str]]

@@ -104,6 +104,44 @@ def test_the_early_stop_changes_nothing(alpha, num_best, form, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, stopped, run())
 
 
+def first_come(toy, sentence, method, limit):
+    """[(score, tokens)] by the search that stops at patience * beam_size ends, as in fairseq."""
+    live, ended = [(0.0, ())], []
+    for position in range(limit):
+        extended = []
+        for log_prob, tokens in live:
+            logits_V = toy.logits(sentence, tokens)
+            log_probs_V = logits_V - np.log(np.exp(logits_V).sum())
+            for token in [EOS_ID] if position == limit - 1 else range(EOS_ID, toy.vocab_size):
+                extended.append((log_prob + log_probs_V[token], (*tokens, token)))
+        extended.sort(reverse=True)
+        for log_prob, tokens in extended[: method.beam_size]:
+            if tokens[-1] == EOS_ID:
+                ended.append((log_prob / len(tokens) ** method.length_penalty, tokens))
+        live = [each for each in extended if each[1][-1] != EOS_ID][: method.beam_size]
+        if len(ended) >= round(method.patience * method.beam_size):
+            break
+    return sorted(ended, reverse=True)[: method.beam_size]
+
+
+@pytest.mark.parametrize("patience", [0.3, 1.0, 2.0])
+def test_with_patience_a_search_ends_at_so_many_ended_hypotheses(patience):
+    """In one batch, so that what is done waits for the others."""
+    toy, method = ToyDecoder(seed=10, eos_bias=-0.5), Beam(3, 1.0, "power", patience)
+    limits = np.arange(60) % 10 + 1
+    found = search(method, toy, range(60), limits, max_length=10)
+    exact = search(Beam(3, 1.0, "power"), toy, range(60), limits, max_length=10)
+    for row, limit in enumerate(limits):
+        expected = first_come(toy, row, method, limit)
+        tokens = [toy.tokens_of(found, row, place) for place in range(3)]
+        assert [each for each in tokens if each] == [tokens for _, tokens in expected]
+        np.testing.assert_allclose(
+            found.scores[row, : len(expected)], [score for score, _ in expected], rtol=1e-5
+        )
+    assert (found.scores[:, 0] <= exact.scores[:, 0] + 1e-5).all()
+    assert (found.scores[:, 0] < exact.scores[:, 0] - 1e-5).any(), "the exact stop finds no better"
+
+
 def test_the_early_stop_stops():
     toy = ToyDecoder(seed=3, eos_bias=3.0)
     calls = []

@@ -20,6 +20,7 @@ from transformer_jax.variants import parse, to_dict, to_text
 CASES = {kind: cls() for kind, cls in METHODS.items()} | {
     "beam of one": Beam(beam_size=1, length_penalty_form="power"),
     "power penalty": Beam(length_penalty=1.0, length_penalty_form="power"),
+    "beam with patience": Beam(beam_size=3, patience=1.0),
     "cut samples": Sample(num_samples=3, temperature=0.7, top_k=3, top_p=0.9, epsilon=0.1, seed=5),
 }
 

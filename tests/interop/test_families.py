@@ -120,12 +120,12 @@ def test_log_probabilities_are_equal(both):
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-def test_greedy_and_beam_search_find_the_same_tokens(both, beams):
+@pytest.mark.parametrize(("beams", "patience"), [(1, None), (4, None), (4, 1.0)])
+def test_greedy_and_beam_search_find_the_same_tokens(both, beams, patience):
     method = Greedy()
     if beams > 1:
         # With a length penalty Transformers compares what was cut at the limit with what ended.
-        method = Beam(beam_size=beams, length_penalty=0.0)
+        method = Beam(beam_size=beams, length_penalty=0.0, patience=patience)
     decoded = both.run.translator().n_best(
         [both.case.tag + text for text in SOURCES],
         1,
@@ -141,7 +141,7 @@ def test_greedy_and_beam_search_find_the_same_tokens(both, beams):
             do_sample=False,
             max_new_tokens=LIMIT,
             length_penalty=0.0,
-            early_stopping="never",
+            early_stopping="never" if patience is None else True,
             bad_words_ids=None,
             suppress_tokens=both.never or None,
             renormalize_logits=True,

@@ -15,6 +15,10 @@ places of their own, so a finished hypothesis never takes a live one's place.
   bound, for its best live hypothesis, is not above the score of its n-th finished one, where n
   hypotheses are asked for. Further steps, taken because its batch-mates are not done, then change
   none of these n.
+* Patience. With `patience` p, a sentence is also done when p * Z hypotheses have ended. An EOS then
+  counts only among the best Z extensions of its step, and what ends after a sentence is done is
+  left out. This is the stop of most other libraries, with p = 1 (Kasai et al. 2022,
+  arXiv:2204.05424); it is faster, and can miss a better translation.
 * Limit. The last position that a sentence's limit allows takes only EOS, at the model's
   log-probability there, so a hypothesis that was cut is comparable with the others.
 * PAD and BOS are never generated. The normaliser is the whole vocabulary's, so a
@@ -27,10 +31,11 @@ parents, and the finished hypotheses are traced back at the end.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Gt
 from jax import lax
 from pydantic import FiniteFloat, PositiveInt
 
@@ -65,6 +70,7 @@ class _Search(NamedTuple):
     tokens_TBZ: jax.Array
     parents_TBZ: jax.Array
     finished: _Finished
+    num_ended_B: jax.Array  #: hypotheses that ended so far
     done_B: jax.Array
     state: State
 
@@ -80,6 +86,9 @@ class Beam(Method):
     length_penalty: FiniteFloat = 0.6  #: alpha; larger favours longer translations
     length_penalty_form: LengthPenaltyForm = (
         "gnmt"  #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
+    )
+    patience: Annotated[FiniteFloat, Gt(0)] | None = (
+        None  #: end at patience * beam_size hypotheses; 1 as elsewhere; none = exact
     )
 
     @property
@@ -137,6 +146,7 @@ class Beam(Method):
                 tokens_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
                 parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
                 finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
+                num_ended_B=jnp.zeros_like(max_lengths_B),
                 done_B=max_lengths_B <= 0,
                 state=selectable(state, *shape_BZ),
             ),
@@ -166,10 +176,15 @@ class Beam(Method):
             logits_BZV.astype(jnp.float32), search.live_log_probs_BZ, at_limit_B
         )
         ends_BC = tokens_BC == EOS_ID
+        counts_BC = ends_BC & ~jnp.isneginf(log_probs_BC)
+        if self.patience is not None:
+            is_best_C = jnp.arange(ends_BC.shape[1]) < self.beam_size
+            counts_BC &= is_best_C & ~search.done_B[:, None]
+        num_ended_B = search.num_ended_B + counts_BC.sum(axis=1)
 
         finished = _keep_best(
             search.finished,
-            jnp.where(ends_BC, log_probs_BC, -jnp.inf),
+            jnp.where(counts_BC, log_probs_BC, -jnp.inf),
             penalties_T[position + 1],
             position + 1,
             parents_BC,
@@ -182,6 +197,7 @@ class Beam(Method):
 
         next_penalty = penalties_T[jnp.minimum(position + 2, len(penalties_T) - 1)]
         longest_penalty_B = penalties_T[max_lengths_B]
+        enough = jnp.inf if self.patience is None else round(self.patience * self.beam_size)
         to_beat_B = jnp.take_along_axis(finished.scores, asked_B[:, None] - 1, axis=1)[:, 0]
         return _Search(
             position=position + 1,
@@ -192,7 +208,9 @@ class Beam(Method):
                 search.parents_TBZ, parents_BZ, position, 0
             ),
             finished=finished,
-            done_B=_is_done(live_log_probs_BZ[:, 0], to_beat_B, next_penalty, longest_penalty_B),
+            num_ended_B=num_ended_B,
+            done_B=(num_ended_B >= enough)
+            | _is_done(live_log_probs_BZ[:, 0], to_beat_B, next_penalty, longest_penalty_B),
             state=select_hypotheses(state, parents_BZ),
         )
 

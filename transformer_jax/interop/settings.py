@@ -23,7 +23,7 @@ class Settings:
         self._values = values
 
     def get(self, key: str, kind: type[T], default: Any = _REQUIRED) -> T:
-        """The value of a key; a missing key, or null, has the default.
+        """The value of a key; a missing key, or null, has the default. `object` is any kind.
 
         Raises:
             UserError: it is missing and has no default, or is of another kind.
@@ -35,7 +35,7 @@ class Settings:
             return default
         if kind is float and type(value) is int:
             return kind(value)  # type: ignore[call-arg]
-        if type(value) is not kind:
+        if kind is not object and type(value) is not kind:
             raise UserError(f"{self.origin}: {key}={value!r} is not of type {kind.__name__}")
         return value
 

@@ -43,7 +43,7 @@ class CTranslate2Engine:
                 "method='beam(length_penalty_form=power)'"
             )
         only = DecodeConfig(
-            method=Beam(method.beam_size, method.length_penalty, method.length_penalty_form),
+            method=method,
             max_length_factor=decode.max_length_factor,
             max_length_offset=decode.max_length_offset,
             max_source_length=decode.max_source_length,
@@ -53,8 +53,8 @@ class CTranslate2Engine:
         )
         if decode != only:
             raise UserError(
-                f"engine={format}: of the settings of decoding it takes beam_size, "
-                "length_penalty, batch_size and the limits on length; leave out the others"
+                f"engine={format}: of the settings of decoding it takes the method, batch_size and "
+                "the limits on length; leave out the others"
             )
         if isinstance(run, EnsembleRun):
             raise UserError(f"engine={format}: it runs one model, not several of one direction")
@@ -93,6 +93,7 @@ class CTranslate2Engine:
             beam_size=self._method.beam_size,
             num_hypotheses=self._method.beam_size,
             length_penalty=self._method.length_penalty,
+            patience=self._method.patience or 1.0,  # its search has no exact stop
             max_decoding_length=most,
             min_decoding_length=0,
             max_input_length=0,

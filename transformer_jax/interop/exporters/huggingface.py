@@ -337,6 +337,8 @@ def _generation(model: TrainedModel, target: _Vocabulary) -> dict[str, Any]:
         search["num_beams"] = method.beam_size
         if method.length_penalty_form == "power":
             search["length_penalty"] = method.length_penalty
+        if method.patience == 1.0:
+            search["early_stopping"] = True
     return search
 
 

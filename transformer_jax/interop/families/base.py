@@ -131,7 +131,8 @@ def search(generation: Settings) -> Method:
     if beams == 1:
         return Greedy()
     penalty = generation.get("length_penalty", float, 1.0)
-    return Beam(beam_size=beams, length_penalty=penalty, length_penalty_form="power")
+    patience = 1.0 if generation.get("early_stopping", object, False) is True else None
+    return Beam(beams, penalty, "power", patience)
 
 
 def never_predicted(generation: Settings) -> list[int]:
