@@ -1,8 +1,8 @@
-"""The parameters of diagonal state space models, which S4D and H3 share."""
+"""The parameters of diagonal state space models, which S4D and H3 share and S4 extends."""
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,25 @@ from flax import linen as nn
 from pydantic import NonNegativeInt, PositiveFloat
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.initializers import along_last_axis, log_uniform
+from transformer_jax.layers.initializers import (
+    Initializer,
+    along_last_axis,
+    hippo_legs,
+    log_uniform,
+)
 from transformer_jax.layers.parameters import Layer
-from transformer_jax.ops.diagonal_ssm import DiagonalSSM, discretize, ssm_kernel
+from transformer_jax.ops.diagonal_ssm import (
+    ComplexState,
+    DiagonalSSM,
+    discretize,
+    ssm_kernel,
+    ssm_step,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagonalOptions:
-    """What the options of S4D and H3 have in common."""
+class SystemOptions:
+    """What the options of S4, S4D and H3 have in common."""
 
     state_size: Annotated[int, Ge(2), MultipleOf(2)] = 64
     #: states of a system, in conjugate pairs
@@ -31,20 +42,42 @@ class DiagonalOptions:
         if self.dt_min > self.dt_max:
             raise UserError(f"dt_min={self.dt_min} is larger than dt_max={self.dt_max}")
 
+    def initial_frequency(self) -> Initializer:
+        """Im A, here of HiPPO-LegS without its low-rank part."""
+        frequency_N, _ = hippo_legs(self.state_size)
+        return along_last_axis(lambda n: jnp.asarray(frequency_N, n.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagonalOptions(SystemOptions):
+    """What the options of S4D and H3 have in common."""
+
+    init: Literal["lin", "inv", "legs"] = "lin"
+    #: initial Im A of S4D-Lin, S4D-Inv or S4D-LegS; legs: HiPPO-LegS without its low-rank part
+
+    def initial_frequency(self) -> Initializer:
+        """Im A of S4D-Lin, S4D-Inv or S4D-LegS (Gu et al. 2022, arXiv:2206.11893)."""
+        states = self.state_size
+        if self.init == "lin":
+            return along_last_axis(lambda n: jnp.pi * n)
+        if self.init == "inv":
+            return along_last_axis(lambda n: states / jnp.pi * (states / (2.0 * n + 1.0) - 1.0))
+        return super().initial_frequency()
+
 
 class DiagonalSystems(Layer):
-    """One diagonal system a channel, with S4D-Lin's initial A_n = -1/2 + i pi n.
+    """One diagonal system a channel, with initial Re A_n = -1/2.
 
     Attributes:
         channels: how many.
-        options: size of the state and range of the initial steps.
+        options: size of the state, range of the initial steps and initial Im A.
         directions: 2 gives each a second output map C, for what follows.
         axis: logical name of the channels.
         param_dtype: of parameters.
     """
 
     channels: int
-    options: DiagonalOptions
+    options: SystemOptions
     directions: int
     axis: str
     param_dtype: str
@@ -55,8 +88,8 @@ class DiagonalSystems(Layer):
         self.log_dt = self.weight("log_dt", steps, shape[:1], axes[:1])
         half = nn.initializers.constant(math.log(0.5))
         self.log_decay = self.weight("log_decay", half, shape, axes)
-        harmonics = along_last_axis(lambda n: jnp.pi * n)
-        self.frequency = self.weight("frequency", harmonics, shape, axes)
+        initial_frequency = self.options.initial_frequency()
+        self.frequency = self.weight("frequency", initial_frequency, shape, axes)
         self.output_map = self.weight(
             "output_map",
             nn.initializers.normal(0.5**0.5),
@@ -72,3 +105,7 @@ class DiagonalSystems(Layer):
     def kernels(self, length: int) -> list[jax.Array]:
         """One filter [L, channels] for each direction."""
         return [ssm_kernel(self.system(d), length) for d in range(self.directions)]
+
+    def step(self, u: jax.Array, state: ComplexState) -> tuple[jax.Array, ComplexState]:
+        """One step of the systems that look at the past; see `ssm_step`."""
+        return ssm_step(self.system(), u, state)

@@ -1,10 +1,12 @@
 """Initial values that state space models need; see Gu et al. 2022, arXiv:2206.12037."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 Initializer = Callable[..., jax.Array]
@@ -51,3 +53,25 @@ def along_last_axis(values: Callable[[jax.Array], jax.Array]) -> Initializer:
         return jnp.broadcast_to(row, shape).astype(dtype)
 
     return init
+
+
+@cache
+def hippo_legs(states: int) -> tuple[np.ndarray, np.ndarray]:
+    """HiPPO-LegS as A = V (Lambda - P P*) V*, Re Lambda = -1/2, one of each conjugate pair.
+
+    From A[n, k] = -sqrt((2n + 1)(2k + 1)) for n > k, -(n + 1) for n = k, and
+    B[n] = sqrt(2n + 1) = sqrt(2) P[n] (Gu et al. 2021, arXiv:2111.00396, appendix C). A + P P^T
+    is -1/2 plus a skew-symmetric matrix. The phases of the eigenvectors V are free; here they make
+    V* P positive.
+
+    Args:
+        states: N, even.
+
+    Returns:
+        Im Lambda > 0, ascending, and V* P; float64 [N/2] each.
+    """
+    p_N = np.sqrt(np.arange(states) + 0.5)
+    below_NN = -np.tril(np.outer(p_N, p_N), -1)
+    frequency_N, v_NN = np.linalg.eigh(-1j * (below_NN - below_NN.T))
+    positive = slice(states // 2, None)
+    return frequency_N[positive], np.abs(v_NN.conj().T @ p_N)[positive]

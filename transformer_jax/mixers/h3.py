@@ -32,7 +32,7 @@ from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
-from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state, ssm_step
+from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state
 from transformer_jax.positions.base import Position
 
 
@@ -111,7 +111,7 @@ class H3Mixer(Mixer):
         # The filter's taps run back in time, a window forwards.
         shifted_BD, window = short_convolution_step(k_BD, state.window, self.shift[::-1])
         pairs = self._pairs(k_BD, shifted_BD, self.value(x_BD))
-        remembered, hidden = ssm_step(self.systems.system(), pairs, state.hidden)
+        remembered, hidden = self.systems.step(pairs, state.hidden)
         y_BD = self._read(remembered, pairs, self.query(x_BD))
         return y_BD, H3State(window=window, hidden=hidden)
 
