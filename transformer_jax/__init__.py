@@ -48,6 +48,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.mixers.performer import Performer, PerformerCross
     from transformer_jax.mixers.reformer import Reformer
     from transformer_jax.mixers.rwkv import RWKV
+    from transformer_jax.mixers.s4 import S4
     from transformer_jax.mixers.s4d import S4D
     from transformer_jax.mixers.ssd import SSD
     from transformer_jax.mixers.strided import Strided

@@ -24,6 +24,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "performer": {"chunk": 2, "features": 16},
     "reformer": {"chunk": 2, "rounds": 6, "seed": 1},
     "rwkv": {"chunk": 2, "lerp_rank": 3, "decay_rank": 2},
+    "s4": {"state_size": 4, "direct_length": 4},
     "s4d": {"state_size": 4, "direct_length": 4},
     "ssd": {"chunk": 2, "state_size": 4, "groups": 2},
     "strided": {"stride": 2},

@@ -1,4 +1,4 @@
-"""Mamba, Mamba-2, RWKV-6, S4D and H3 against the same mixers token by token.
+"""Mamba, Mamba-2, RWKV-6, S4, S4D and H3 against the same mixers token by token.
 
 Outputs and gradients, at an odd length, with padding, in both roles, and the state after
 the last decoding step. That a step's output is that of the whole sequence is the contract
@@ -28,6 +28,7 @@ SMALL = {
     "h3": {"head_dim": 2, "shift_size": 3, "state_size": 4},
     "mamba": {"state_size": 3, "conv_width": 3, "chunk": 2, "dt_rank": 2},
     "rwkv": {"lerp_rank": 3, "decay_rank": 2, "chunk": 2},
+    "s4": {"state_size": 4},
     "s4d": {"state_size": 4},
     "ssd": {"state_size": 3, "groups": 2, "conv_width": 3, "chunk": 2},
 }
@@ -92,6 +93,9 @@ def as_the_loop_keeps_it(name, state, p):
         return state.window, state.hidden if name == "mamba" else state.matrix
     if name == "rwkv":
         return state.token, state.matrix
+    if name == "s4":  # the loop keeps both states of a conjugate pair
+        half = state.real + 1j * state.imag
+        return None, jnp.concatenate([half, half.conj()], axis=-1)
     # Diagonal systems: the loop scales an input when it enters, the mixer when it is read.
     _, entry, _ = naive.diagonal(p["systems"])
     if name == "s4d":
@@ -125,16 +129,18 @@ def test_decoding_leaves_the_state_of_the_loop(name):
 
 
 @pytest.mark.parametrize("direct_length", [0, 64], ids=["fft", "definition"])
-def test_s4d_in_the_encoder_equals_the_loop_both_ways(direct_length):
-    mixer = build("s4d", causal=False, direct_length=direct_length)
+@pytest.mark.parametrize("name", ["s4", "s4d"])
+def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
+    mixer = build(name, causal=False, direct_length=direct_length)
+    core = naive.MIXERS[name]
     assert_same_values_and_gradients(
         mixer,
         noisy_params(mixer),
-        lambda p: by_rows(lambda x: naive.s4d(p, x, mixer.config, mixer.context)[0]),
+        lambda p: by_rows(lambda x: core(p, x, mixer.config, mixer.context)[0]),
     )
 
 
-@pytest.mark.parametrize("name", ["s4d", "h3"])
+@pytest.mark.parametrize("name", ["s4", "s4d", "h3"])
 def test_fft_equals_the_definition(name):
     params = noisy_params(build(name))
     y, by_fft = (build(name, direct_length=n).apply({"params": params}, X, MASK) for n in (64, 0))

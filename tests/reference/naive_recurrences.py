@@ -1,4 +1,4 @@
-"""The recurrences of RWKV-6, Mamba, Mamba-2 and S4D, one position at a time."""
+"""The recurrences of RWKV-6, Mamba, Mamba-2, S4 and S4D, one position at a time."""
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,20 @@ def diagonal_ssm(u, dt, a, c):
         state = np.exp(dt * a) * state + (np.exp(dt * a) - 1) / a * u[:, t, :, None]
         out.append(2 * (c * state).sum(-1).real)
     return np.stack(out, 1)
+
+
+def bilinear_impulse(a, b, c, dt, length):
+    """y_0 ... y_(L-1) of x' = a x + b u, y = c x by the bilinear method, for the input 1, 0, 0 ...
+
+    a [N, N], b and c [N] of one system; complex128, with dense matrices.
+    """
+    a, eye = np.asarray(a, np.complex128), np.eye(len(a))
+    inverse = np.linalg.inv(eye - dt / 2 * a)
+    step, state, out = inverse @ (eye + dt / 2 * a), inverse @ (dt * np.asarray(b)), []
+    for _ in range(length):
+        out.append(np.asarray(c) @ state)
+        state = step @ state
+    return np.array(out)
 
 
 def gradients(function, arguments, weights):

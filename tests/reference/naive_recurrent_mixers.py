@@ -1,4 +1,4 @@
-"""Complete Mamba, Mamba-2, RWKV-6, S4D and H3, one token at a time.
+"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D and H3, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -123,13 +123,45 @@ def _s4d_sums(p, x, direction):
     return over_tokens(token, jnp.zeros_like(power), x)
 
 
-def s4d(p, x, options, context):
-    y, sums = _s4d_sums(p, x, 0)
+def _s4_sums(p, x, direction):
+    """Bilinear method with the dense matrix of all N states, those of each pair included."""
+    p = p["systems"]
+
+    def states(name):
+        half = p[name][..., 0] + 1j * p[name][..., 1]
+        return jnp.concatenate([half, half.conj()], axis=-1)
+
+    pole = -jnp.exp(p["log_decay"]) + 1j * p["frequency"]
+    pole, low_rank = jnp.concatenate([pole, pole.conj()], axis=-1), states("low_rank")
+    eye, half_dt = jnp.eye(pole.shape[-1]), 0.5 * jnp.exp(p["log_dt"])[:, None, None]
+    a = pole[:, None] * eye - low_rank[:, :, None] * low_rank[:, None].conj()
+    inverse = jnp.linalg.inv(eye - half_dt * a)
+    power = inverse @ (eye + half_dt * a)
+    entry = 2 * half_dt[..., 0] * jnp.einsum("dnm,dm->dn", inverse, states("input_map"))
+    c = states("output_map")[direction]
+
+    def token(state, u):
+        state = jnp.einsum("dnm,dm->dn", power, state) + entry * u[:, None]
+        return state, (c * state).sum(-1).real
+
+    return over_tokens(token, jnp.zeros_like(pole), x)
+
+
+def _convolved(p, x, context, sums_of):
+    y, sums = sums_of(p, x, 0)
     if not context.causal:  # the second systems read what strictly follows, backwards
-        behind = _s4d_sums(p, x[::-1], 1)[0][::-1]
+        behind = sums_of(p, x[::-1], 1)[0][::-1]
         y = y + jnp.concatenate([behind[1:], jnp.zeros_like(behind[:1])])
     value, gate = jnp.split(linear(p["out"], jax.nn.gelu(y + p["skip"] * x)), 2, axis=-1)
     return value * jax.nn.sigmoid(gate), (None, sums)
+
+
+def s4(p, x, options, context):
+    return _convolved(p, x, context, _s4_sums)
+
+
+def s4d(p, x, options, context):
+    return _convolved(p, x, context, _s4d_sums)
 
 
 def h3(p, x, options, context):
@@ -156,4 +188,4 @@ def h3(p, x, options, context):
     return over_tokens(token, start, x)
 
 
-MIXERS = {"h3": h3, "mamba": mamba, "rwkv": rwkv, "s4d": s4d, "ssd": ssd}
+MIXERS = {"h3": h3, "mamba": mamba, "rwkv": rwkv, "s4": s4, "s4d": s4d, "ssd": ssd}

@@ -15,6 +15,7 @@ from transformer_jax.mixers.mlp_mixer import MlpMixer
 from transformer_jax.mixers.performer import Performer, PerformerCross
 from transformer_jax.mixers.reformer import Reformer
 from transformer_jax.mixers.rwkv import RWKV
+from transformer_jax.mixers.s4 import S4
 from transformer_jax.mixers.s4d import S4D
 from transformer_jax.mixers.ssd import SSD
 from transformer_jax.mixers.strided import Strided
@@ -34,6 +35,7 @@ MIXERS: dict[str, type[MixerConfig]] = {
     "h3": H3,
     "mamba": Mamba,
     "rwkv": RWKV,
+    "s4": S4,
     "s4d": S4D,
     "ssd": SSD,
 }

@@ -26,7 +26,7 @@ from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSys
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.convolutions import long_convolution
-from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state, ssm_step
+from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state
 from transformer_jax.positions.base import Position
 
 
@@ -44,13 +44,15 @@ class S4D(DiagonalOptions, MixerConfig):
 
 
 class S4DMixer(Mixer):
-    """Convolution with the systems' filters, in either role."""
+    """Convolution with the systems' filters, in either role; S4 has it with other systems."""
 
-    config: S4D
+    systems_class: ClassVar[type[DiagonalSystems]] = DiagonalSystems
 
     def setup(self) -> None:
         c, directions = self.context, 1 if self.context.causal else 2
-        self.systems = DiagonalSystems(c.d_model, self.config, directions, "embed", c.param_dtype)
+        self.systems = self.systems_class(
+            c.d_model, self.config, directions, "embed", c.param_dtype
+        )
         self.skip = self.weight("skip", nn.initializers.normal(1.0), (c.d_model,), ("embed",))
         self.out = Dense(c.d_model, 2 * c.d_model, ("embed", "mlp"), **c.dtypes)
 
@@ -68,7 +70,7 @@ class S4DMixer(Mixer):
         self, x_BD: jax.Array, state: ComplexState, position: jax.Array
     ) -> tuple[jax.Array, ComplexState]:
         """One step of the recurrence."""
-        y_BD, state = ssm_step(self.systems.system(), x_BD, state)
+        y_BD, state = self.systems.step(x_BD, state)
         return self._gated(y_BD, x_BD), state
 
     def _gated(self, y: jax.Array, x: jax.Array) -> jax.Array:
