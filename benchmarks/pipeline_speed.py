@@ -3,8 +3,9 @@
     python benchmarks/pipeline_speed.py [--source=FILE --target=FILE] [--seconds=3]
 
 Without files it uses a synthetic corpus with Multi30k's lengths. One table on stdout.
-Segmentations are sampled in the prefetching thread. The first epoch is the slowest, because it
-computes the candidates of each sentence, from which later epochs draw.
+Segmentations are sampled in the prefetching thread. The first epoch is the slowest: with a unigram
+model it computes the candidates of each sentence, from which later epochs draw, with a BPE model
+the first segmentations of each word.
 """
 
 import argparse
@@ -96,20 +97,21 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         pairs = list(zip(read(args.source), read(args.target), strict=True))
-        trained = train_tokenizers(TokenizerConfig(), pairs)
 
-        def tokenizers() -> Tokenizers:
+        def tokenizers(model: bytes) -> Tokenizers:
             """A copy without cached segmentations, as a new run has it."""
-            copy = Tokenizer(trained.source.model)
+            copy = Tokenizer(model)
             return Tokenizers(copy, copy)
 
-        plain = prepare_ids([pairs], tokenizers(), folder, "plain")
-        text = prepare_ids([pairs], tokenizers(), folder, "text", sampling_alpha=0.2)
-        for engine in engines:
-            row("stored ids", plain, engine)
-        sampler = SubwordSampler(tokenizers(), 0.2)
-        for later, name in ((False, "first epoch"), (True, "later epochs")):
-            row(f"sampled, alpha 0.2, {name}", text, "python", sampler, later=later)
+        for config, alpha in ((TokenizerConfig(), 0.2), (TokenizerConfig(kind="bpe"), 0.1)):
+            model = train_tokenizers(config, pairs).source.model
+            plain = prepare_ids([pairs], tokenizers(model), folder, "text")
+            text = prepare_ids([pairs], tokenizers(model), folder, "text", sampling_alpha=alpha)
+            for engine in engines:
+                row(f"{config.kind}, stored ids", plain, engine)
+            sampler = SubwordSampler(tokenizers(model), alpha)
+            for later, name in ((False, "first epoch"), (True, "later epochs")):
+                row(f"{config.kind}, alpha {alpha}, {name}", text, "python", sampler, later=later)
 
 
 if __name__ == "__main__":
