@@ -119,12 +119,12 @@ def first_come(toy, sentence, method, limit):
             if tokens[-1] == EOS_ID:
                 ended.append((log_prob / len(tokens) ** method.length_penalty, tokens))
         live = [each for each in extended if each[1][-1] != EOS_ID][: method.beam_size]
-        if len(ended) >= round(method.patience * method.beam_size):
+        if len(ended) >= method.patience * method.beam_size:
             break
     return sorted(ended, reverse=True)[: method.beam_size]
 
 
-@pytest.mark.parametrize("patience", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("patience", [1.0, 1.4, 2.0])  # 1.4: at the fifth, not at the fourth
 def test_with_patience_a_search_ends_at_so_many_ended_hypotheses(patience):
     """In one batch, so that what is done waits for the others."""
     toy, method = ToyDecoder(seed=10, eos_bias=-0.5), Beam(3, 1.0, "power", patience)

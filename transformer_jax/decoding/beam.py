@@ -17,17 +17,17 @@ places of their own, so a finished hypothesis never takes a live one's place.
   none of these n.
 * Patience. With `patience` p, a sentence is also done when p * Z hypotheses have ended. An EOS then
   counts only among the best Z extensions of its step, and what ends after a sentence is done is
-  left out. This is the stop of most other libraries, with p = 1 (Kasai et al. 2022,
-  arXiv:2204.05424); it is faster, and can miss a better translation.
+  left out. Most other libraries stop like this, with p = 1 (Kasai et al. 2022, arXiv:2204.05424).
+  It is faster, and can miss a better translation. p is at least 1, so that Z hypotheses are found.
 * Limit. The last position that a sentence's limit allows takes only EOS, at the model's
   log-probability there, so a hypothesis that was cut is comparable with the others.
 * PAD and BOS are never generated. The normaliser is the whole vocabulary's, so a
   log-probability here equals the one that scoring the translation gives.
 
 A step costs, beside the model's own time, one top-2Z over the Z * V extensions of each sentence,
-and the selection of `state` by parents. Caches of keys and values are not moved
-for that (`ops.key_value_cache`). Token histories are not either: each step writes its tokens and
-parents, and the finished hypotheses are traced back at the end.
+and the selection of `state` by parents. Caches of keys and values are not moved for that
+(`ops.key_value_cache`). Token histories are not either: each step writes its tokens and parents,
+and the finished hypotheses are traced back at the end.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ from typing import Annotated, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
-from annotated_types import Gt
+from annotated_types import Ge
 from jax import lax
 from pydantic import FiniteFloat, PositiveInt
 
@@ -87,9 +87,9 @@ class Beam(Method):
     length_penalty_form: LengthPenaltyForm = (
         "gnmt"  #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
     )
-    patience: Annotated[FiniteFloat, Gt(0)] | None = (
-        None  #: end at patience * beam_size hypotheses; 1 as elsewhere; none = exact
-    )
+    patience: Annotated[FiniteFloat, Ge(1)] | None = None
+    #: stop when patience * beam_size hypotheses have ended, as most libraries do with 1; none =
+    #: stop when no better one can come
 
     @property
     def num_hypotheses(self) -> int:
@@ -197,7 +197,7 @@ class Beam(Method):
 
         next_penalty = penalties_T[jnp.minimum(position + 2, len(penalties_T) - 1)]
         longest_penalty_B = penalties_T[max_lengths_B]
-        enough = jnp.inf if self.patience is None else round(self.patience * self.beam_size)
+        enough = jnp.inf if self.patience is None else self.patience * self.beam_size
         to_beat_B = jnp.take_along_axis(finished.scores, asked_B[:, None] - 1, axis=1)[:, 0]
         return _Search(
             position=position + 1,

@@ -118,8 +118,8 @@ async def _warm_up(service: Service) -> None:
     except Exception:
         _LOGGER.exception("the models cannot be compiled")  # and /health will never say ok
     else:
-        # The collector stops all threads. What exists now stays, so it need not be looked through
-        # again and again.
+        # Garbage collection stops all threads. The objects that exist now are never freed: exclude
+        # them, so that a collection is short.
         gc.collect()
         gc.freeze()
         _LOGGER.info("ready: %d programs in %.1f s", count, time.perf_counter() - began)

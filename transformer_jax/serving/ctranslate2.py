@@ -93,14 +93,15 @@ class CTranslate2Engine:
             beam_size=self._method.beam_size,
             num_hypotheses=self._method.beam_size,
             length_penalty=self._method.length_penalty,
-            patience=self._method.patience or 1.0,  # its search has no exact stop
+            patience=self._method.patience or 1.0,  # CTranslate2 has no exact stop
             max_decoding_length=most,
             min_decoding_length=0,
             max_input_length=0,
             return_scores=True,
             suppress_sequences=self._never,
         )
-        # All are found and some are left out, so that a translation does not depend on its batch.
+        # CTranslate2 takes one number of hypotheses for the whole batch. It is always the same, so
+        # that a translation does not depend on its batch; what was not asked for is left out here.
         found = [
             [
                 self._translation(pieces, score, is_cut=len(pieces) == most)

@@ -132,7 +132,9 @@ def search(generation: Settings) -> Method:
         return Greedy()
     penalty = generation.get("length_penalty", float, 1.0)
     patience = 1.0 if generation.get("early_stopping", object, False) is True else None
-    return Beam(beams, penalty, "power", patience)
+    return Beam(
+        beam_size=beams, length_penalty=penalty, length_penalty_form="power", patience=patience
+    )
 
 
 def never_predicted(generation: Settings) -> list[int]:
