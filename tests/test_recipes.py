@@ -82,6 +82,7 @@ def test_the_row_is_the_first_above_the_number_of_pairs():
         (("train.step",), BY_PAIRS.keys),  # no key, and not a part of one
         (("train.steps", "batch.tokens"), ("model.d_model", "train.schedule.warmup_steps")),
         (("model", "train.schedule"), ("train.steps",)),
+        (("model.d_model.part",), BY_PAIRS.keys[1:]),  # else the value of d_model replaces it
     ],
 )
 def test_a_flag_takes_its_key_or_the_options_of_its_variant_out_of_the_table(given, left):

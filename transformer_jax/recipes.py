@@ -69,12 +69,16 @@ class ByPairs:
         return dict(zip(self.keys, next(rows, ()), strict=False))
 
     def without(self, given: Iterable[str]) -> "ByPairs":
-        """The settings that do not belong to keys with a given value, or are parts of them."""
+        """The settings of the keys that are not given.
+
+        A given key also removes its parts (`train.schedule`: its options) and the key that it is a
+        part of, whose value would replace it.
+        """
         given = tuple(given)
         kept = [
             column
             for column, key in enumerate(self.keys)
-            if not any(f"{key}.".startswith(f"{one}.") for one in given)
+            if not any(_is_part(key, one) or _is_part(one, key) for one in given)
         ]
 
         def chosen(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -82,6 +86,10 @@ class ByPairs:
 
         rows = {number: chosen(row) for number, row in self.below.items()}
         return ByPairs(chosen(self.keys), rows, self.on_cpu)
+
+
+def _is_part(key: str, of: str) -> bool:
+    return f"{key}.".startswith(f"{of}.")
 
 
 class Recipe(NamedTuple):
@@ -99,6 +107,9 @@ def recipe_files() -> dict[str, Path]:
 
 def load_recipe(name: str | Path) -> "Config":
     """The `config` that a recipe defines, which is executed for it. It is not validated yet.
+
+    What the recipe chooses by the number of training pairs (`by_pairs`) is not applied: the config
+    is the one for the largest texts.
 
     Args:
         name: the name of a recipe that comes with the package, or a Python file.
