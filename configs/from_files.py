@@ -5,7 +5,7 @@ Command:   python train.py --config=configs/from_files.py --workdir=runs/mine \
                --config.data.source.train_target=train.de --config.train.minutes=60
            python eval.py --workdir=runs/mine --split=validation
 Hardware:  a laptop's CPU for up to some 100,000 pairs, a GPU for more
-Time:      as many minutes as --config.train.minutes says; without it, the first steps tell
+Time:      as --config.train.minutes says; without it, the log estimates it after some steps
 Score:     not yet run
 
 Model, vocabulary and length of the training follow from the number of pairs, by the table below.

@@ -69,14 +69,14 @@ def measured(
     evaluate: Callable[[Any, int], Any] | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Speed:
-    """Compiles the programs of a training and times them; what they compute is thrown away.
+    """Compiles the programs of a training and times them. Their results are discarded.
 
     Several processes make the same call.
 
     Args:
         trainer: its compiled steps are used again.
-        batches: one of each shape, on the devices, and how many an epoch has.
-        evaluate: as in `fit`; untrained parameters take longer, as they end no sentence early.
+        batches: one batch of each shape, on the devices, and how many of them an epoch has.
+        evaluate: as in `fit`. Untrained parameters seldom predict EOS, so it takes longer here.
         clock: seconds from any beginning.
     """
     state = trainer.init()

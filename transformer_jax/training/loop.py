@@ -83,7 +83,8 @@ def fit(
         should_stop: asked once after each step; True saves and returns. Several processes must
             be given the same answers.
         progress: draw a progress bar on standard error.
-        trainer: of this model and mesh, with steps that are compiled already; default: a new one.
+        trainer: one of this model, mesh and training, except for its steps and warm-up, whose
+            compiled step is used again; default: a new one.
         prepared: seconds that the run took before, for the minutes in the metrics.
 
     Returns:

@@ -47,7 +47,7 @@ class Trainer:
         return make_optimizer(self._train.optimizer, schedule, self._train.clip_norm)
 
     def lasting(self, train: TrainConfig) -> "Trainer":
-        """The same compiled steps for another number of steps and of the warm-up's."""
+        """This trainer, with its compiled step, but with the steps and the warm-up of `train`."""
         other = copy.copy(self)
         other._set_horizon(train)
         return other
