@@ -54,11 +54,8 @@ class Regularizer:
 class NoRegularizer(Regularizer):
     """The cross-entropy alone."""
 
+    # It has no `token_loss`: the cross-entropy of one pass needs no log-probabilities.
     passes: ClassVar[int] = 1
-
-    def token_loss(self, losses_NP: jax.Array, log_probs_NPV: jax.Array) -> jax.Array:
-        del log_probs_NPV
-        return losses_NP[:, 0]
 
 
 @dataclass(frozen=True)

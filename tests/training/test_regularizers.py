@@ -139,6 +139,28 @@ class Twice(Regularizer):
         return losses_NP.mean(axis=1)
 
 
+@dataclass(frozen=True)
+class Once(Regularizer):
+    """One pass without the first word of each side, whose cross-entropy counts three times."""
+
+    passes: ClassVar[int] = 1
+
+    def kept(self, key, rows, length):
+        return jnp.broadcast_to(jnp.arange(length) > 0, (rows, 1, length))
+
+    def token_loss(self, losses_NP, log_probs_NPV):
+        return 3.0 * losses_NP[:, 0]
+
+
+def test_a_regularizer_of_one_pass_has_its_own_loss_and_input(params):
+    model = replace(MODEL, dropout_rate=0.0)
+    tripled, *_ = api.loss(model, params, BATCH, regularizer=Once())
+    plain, *_ = api.loss(model, params, BATCH)
+    np.testing.assert_allclose(tripled, 3.0 * plain, rtol=1e-5)
+    cut, *_ = api.loss(model, params, BATCH, rng=KEY, regularizer=Once())
+    assert abs(cut / 3.0 - plain) > 1e-3 * abs(plain)
+
+
 @pytest.mark.parametrize("regularizer", [RDrop(), Cutoff(cross_entropy=0.0), Twice()])
 @pytest.mark.parametrize("rng", [None, KEY])
 def test_equal_passes_leave_the_cross_entropy(params, regularizer, rng):

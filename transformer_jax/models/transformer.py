@@ -19,7 +19,7 @@ from transformer_jax.models.stack import Stack
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
-from transformer_jax.regularizers import Regularizer
+from transformer_jax.regularizers import NO_REGULARIZER, Regularizer
 from transformer_jax.vocabulary import BOS_ID
 
 #: Added to the logits of `ModelConfig.unused_ids`. exp(-100) adds nothing to a softmax in float32,
@@ -123,7 +123,7 @@ class Transformer(nn.Module):
             label_smoothing,
             self.config.matmul_dtype,
             bias_V=self._logit_bias(),
-            token_loss=regularizer.token_loss if passes > 1 else None,
+            token_loss=None if regularizer == NO_REGULARIZER else regularizer.token_loss,
         )
 
     def hidden(
@@ -171,7 +171,7 @@ class Transformer(nn.Module):
 
     def _kept(self, regularizer: Regularizer, rows: int, length: int) -> jax.Array | None:
         """The input positions that the regularizer keeps, [B * P, L] bool; None: all."""
-        if regularizer.passes == 1 or not self.has_rng("dropout"):
+        if regularizer == NO_REGULARIZER or not self.has_rng("dropout"):
             return None
         kept_BPL = regularizer.kept(self.make_rng("dropout"), rows, length)
         return None if kept_BPL is None else kept_BPL.reshape(-1, length)
