@@ -17,9 +17,10 @@ docs/usage.md describes formats, validation and test sets.
 import transformer_jax as tj
 
 # fmt: off
-#: The first row whose number is above the number of pairs; `config` where there is none. On a CPU
-#: no row after the fourth. The fourth is the recipe tatoeba_en_de; the third is multi30k_en_de with
-#: batches of half the size, which learn more in a short training (docs/results.md).
+#: A text has the first row whose number is above its number of pairs, or `config` if there is none.
+#: On a CPU, larger texts have the fourth row. The fourth is the recipe tatoeba_en_de; the third is
+#: multi30k_en_de with batches of half the size, with which a short training gets further
+#: (docs/results.md).
 by_pairs = tj.ByPairs(
     keys=(
         "tokenizer.vocab_size", "model.d_model", "model.d_ff", "model.num_heads",
