@@ -1,6 +1,7 @@
 """BLEU, chrF++ and seconds of the decoding options on a run's test set, as a table.
 
-    python benchmarks/decoding_options.py --workdir=runs/multi30k [--other=runs/multi30k_seed1 ...]
+    python benchmarks/decoding_options.py --workdir=runs/multi30k
+        [--other=runs/multi30k_seed1 ...] [--only=TEXT]
 
 Each row is the run's own decoding with the options named. --other adds rows for ensembles with
 these runs. --terminology counts the terms that are honoured and adds a row that asks for them; it
@@ -22,6 +23,7 @@ SAMPLES = "sample(num_samples=64, epsilon=0.02)"
 OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {"method": tj.Greedy()},
     "beam 5": {"method": tj.Beam(5)},
+    "beam 5, patience 1": {"method": tj.Beam(5, patience=1.0)},
     "beam 5, length^0.6": {"method": tj.Beam(5, 0.6, "power")},
     "beam 5, length^1": {"method": tj.Beam(5, 1.0, "power")},
     "beam 5, no 3-gram twice": {"method": tj.Beam(5), "no_repeat_ngram": 3},
@@ -40,6 +42,7 @@ def main() -> None:
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--other", action="append", default=[], help="a run to ensemble with")
     parser.add_argument("--terminology", help="lines of source TAB target term")
+    parser.add_argument("--only", default="", help="only the rows whose name contains this")
     arguments = parser.parse_args()
     keep_freed_memory()
     run = tj.open_run(arguments.workdir)
@@ -47,8 +50,10 @@ def main() -> None:
     terms = Terminology.from_file(arguments.terminology) if arguments.terminology else None
 
     def row(name: str, translator: tj.Translator, **overrides: Any) -> None:
-        translator.decode(sources, **overrides)
-        decoded = translator.decode(sources, **overrides)
+        if arguments.only not in name:
+            return
+        translator.decode(sources, num_best=1, **overrides)
+        decoded = translator.decode(sources, num_best=1, **overrides)
         texts = [found[0].text for found in decoded.translations]
         scores = corpus_scores(texts, references, lowercase=True)
         cells = [f"{score.score:.2f}" for score in scores.values()]
