@@ -13,10 +13,13 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from transformer_jax.runs.fast_dtype import cpu_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "benchmarks"
@@ -47,14 +50,11 @@ TABLES = {
 
 def processor() -> str:
     """The name of the processor, its cores and what it has for matrix products."""
-    name, flags = platform.processor() or platform.machine(), set()
-    if Path("/proc/cpuinfo").exists():
-        lines = dict(
-            line.replace("\t", "").split(":", 1)
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-            if ":" in line
-        )
-        name, flags = lines.get("model name", name).strip(), set(lines.get("flags", "").split())
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    name = named[1] if named else platform.processor() or platform.machine()
+    flags = cpu_flags(path)
     units = [unit for unit in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if unit in flags]
     return f"{name}, {len(os.sched_getaffinity(0))} cores, {' '.join(units) or 'units unknown'}"
 
