@@ -1,5 +1,8 @@
 """Transformers loads what we export, and computes the same."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from tests.interop import exporter_suite as suite
@@ -11,14 +14,19 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
-from transformer_jax.interop.export import export
+from transformer_jax.interop.export import export, write
 from transformer_jax.interop.exporters.huggingface import HuggingFace
+from transformer_jax.interop.families.base import search
 from transformer_jax.interop.import_model import import_model
+from transformer_jax.interop.settings import Settings
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models.lora import Lora
+from transformer_jax.paths import as_path
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.positions.t5 import T5
@@ -101,6 +109,24 @@ def check_tokenizers(model, theirs):
             if name == "text_target":
                 text = theirs.tokenizer.decode(ids, skip_special_tokens=True)
                 assert text == ours.decode(ours.encode(line))
+
+
+@pytest.mark.parametrize("patience", [None, 1.0])
+def test_the_stop_of_beam_search_survives_export_and_import(patience, tokenizers, tmp_path):
+    method = Beam(beam_size=3, length_penalty=0.5, length_penalty_form="power", patience=patience)
+    model = suite.random_model(suite.small(**MARIAN), tokenizers)
+    model = model._replace(config=replace(model.config, decode=DecodeConfig(method=method)))
+    write(HuggingFace(), model, as_path(tmp_path / "out"))
+    path = tmp_path / "out" / "generation_config.json"
+    settings = json.loads(path.read_text())
+    assert settings.get("early_stopping", False) is (patience == 1.0)
+    assert search(Settings(str(path), settings)) == method
+
+
+@pytest.mark.parametrize("early_stopping", [False, "never", None])
+def test_only_an_early_stop_is_patience(early_stopping):
+    settings = Settings("x", {"num_beams": 2, "early_stopping": early_stopping})
+    assert search(settings) == Beam(beam_size=2, length_penalty=1.0, length_penalty_form="power")
 
 
 def test_two_vocabularies_of_unequal_sizes(tokenizers, tmp_path):
