@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.devices import environment
 from transformer_jax.paths import as_path
 from transformer_jax.runs.damage import find_damage
 from transformer_jax.runs.metrics import read_metrics
@@ -27,16 +28,10 @@ def free_address():
 
 def start(folder, count, steps, *options, devices=1):
     address = free_address()
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
-        + f" --xla_force_host_platform_device_count={devices}",
-    }
     return [
         subprocess.Popen(
             [sys.executable, SCRIPT, folder, address, *map(str, (count, index, steps)), *options],
-            env=environment,
+            env=environment(devices),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

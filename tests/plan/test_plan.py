@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.devices import environment
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig, override
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
@@ -292,7 +292,6 @@ def test_the_command_on_eight_devices(tmp_path):
         "--config.model.encoder.num_layers=1",
         "--config.model.decoder.num_layers=1",
     ]
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     done = subprocess.run(
         command,
         cwd=tmp_path,
@@ -300,7 +299,7 @@ def test_the_command_on_eight_devices(tmp_path):
         text=True,
         timeout=300,
         check=False,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        env=environment(8),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "plan for 8 x cpu" in done.stdout

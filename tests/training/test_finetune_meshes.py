@@ -1,12 +1,9 @@
 """A run on one mesh goes on from a run on another, with adapters; one device equals eight."""
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+
+from tests.devices import with_eight_devices
 
 HERE = """
 import json, sys
@@ -60,16 +57,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", HERE, str(tmp_path_factory.mktemp("runs"))],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return with_eight_devices("-c", HERE, str(tmp_path_factory.mktemp("runs")))
 
 
 def test_eight_devices_train_as_one_does(seen):

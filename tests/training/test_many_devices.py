@@ -1,13 +1,11 @@
 """One device and eight train and translate alike, however the mesh is cut."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.devices import with_eight_devices
 
 HERE = Path(__file__).parent
 
@@ -75,24 +73,6 @@ print(json.dumps(out))
 def run(steps, *meshes):
     """What many_devices.py saw."""
     return with_eight_devices(str(HERE / "many_devices.py"), str(steps), *meshes)
-
-
-def with_eight_devices(*arguments):
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=HERE.parents[1],
-        env={
-            **os.environ,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
-            + " --xla_force_host_platform_device_count=8",
-        },
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.devices import with_eight_devices
 from tests.training import toy
-from tests.training.test_many_devices import with_eight_devices
 from transformer_jax.config import TrainConfig, override
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
