@@ -71,14 +71,12 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
     return list(by_shape.values())
 
 
-def jax_pass(batches: list[Batch], matmul_dtype: str) -> Pass:
-    """The training step of this package."""
-    import jax
-
+def jax_trainer(matmul_dtype: str) -> tuple[Any, Any]:
+    """The trainer of this package, and its mesh."""
     from transformer_jax.cli.host_memory import keep_freed_memory
     from transformer_jax.config import TrainConfig
     from transformer_jax.models.config import ModelConfig, StackConfig
-    from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
+    from transformer_jax.parallel.mesh import MeshConfig, make_mesh
     from transformer_jax.training.trainer import Trainer
 
     keep_freed_memory()
@@ -93,7 +91,16 @@ def jax_pass(batches: list[Batch], matmul_dtype: str) -> Pass:
         **SIZES,  # type: ignore[arg-type]
     )
     mesh = make_mesh(MeshConfig())
-    trainer = Trainer(model, TrainConfig(), mesh)
+    return Trainer(model, TrainConfig(), mesh), mesh
+
+
+def jax_pass(batches: list[Batch], matmul_dtype: str) -> Pass:
+    """The training step of this package."""
+    import jax
+
+    from transformer_jax.parallel.mesh import batch_sharding
+
+    trainer, mesh = jax_trainer(matmul_dtype)
     state = trainer.init()
 
     def one_pass() -> tuple[float, int]:
