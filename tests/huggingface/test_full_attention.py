@@ -157,7 +157,7 @@ def test_relative_bias_of_t5(causal):
     heads = projections(theirs.q, theirs.k, theirs.v, theirs.o)
     heads["query"]["kernel"] *= K**0.5  # T5 leaves the scores unscaled
     table = jnp.asarray(theirs.relative_attention_bias.weight.detach().numpy())
-    ours = build(Full(), T5(num_buckets=8, max_distance=6), causal=causal)
+    ours = build(Full(), T5(num_buckets=8, max_distance=6, multiplier=1.0), causal=causal)
     params = {"heads": heads, "position": {"table": table}}
     compare(ours.apply({"params": params}, x, MASK), want)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from transformer_jax.errors import UserError
@@ -151,11 +152,31 @@ def test_t5_buckets_by_hand():
 
 def test_t5_gives_each_head_its_own_number():
     table = jax.random.normal(jax.random.key(1), (32, HEADS))
-    module = scheme(T5(), causal=True)
+    module = scheme(T5(multiplier=3.0), causal=True)
     bias = module.apply({"params": {"table": table}}, jnp.arange(3), jnp.arange(3), method="bias")
     assert bias.shape == (HEADS, 3, 3)
-    np.testing.assert_array_equal(bias[:, 2, 0], table[2])
-    np.testing.assert_array_equal(bias[:, 1, 1], table[0])
+    np.testing.assert_array_equal(bias[:, 2, 0], 3 * table[2])
+    np.testing.assert_array_equal(bias[:, 1, 1], 3 * table[0])
+
+
+def test_t5s_multiplier_changes_how_far_a_step_goes_and_not_where_it_begins():
+    def biases(multiplier):
+        module = scheme(T5(multiplier=multiplier), causal=True)
+        places = jnp.arange(8)
+        params = module.init(jax.random.key(0), places, places, method="bias")["params"]
+        optimizer = optax.adam(1e-3)
+
+        def bias(params):
+            return module.apply({"params": params}, places, places, method="bias")
+
+        gradients = jax.grad(lambda params: bias(params).sum())(params)
+        updates, _ = optimizer.update(gradients, optimizer.init(params))
+        return bias(params), bias(optax.apply_updates(params, updates)) - bias(params)
+
+    (first, moved), (plain, moved_plainly) = biases(8.0), biases(1.0)
+    np.testing.assert_allclose(first, plain, rtol=1e-6)
+    np.testing.assert_allclose(moved, 8 * moved_plainly, rtol=1e-3)
+    np.testing.assert_allclose(moved_plainly, -1e-3, rtol=1e-3)
 
 
 def test_t5_is_one_table_a_stack():

@@ -1,12 +1,17 @@
 """T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1).
 
-    score_h(i, j) += table[bucket(j - i), h]
+    score_h(i, j) += multiplier * table[bucket(j - i), h]
 
 Distances fall into buckets: one each for the short ones, logarithmically wider ones up
 to `max_distance`, and the last for all larger ones. A bidirectional stack uses half of the
 buckets for each direction; a causal one needs none for the future. All layers of a stack
 share the table, as in T5. Every length is defined, but distances beyond `max_distance` are
 not distinguished. Unlike in T5, scores are divided by sqrt(head_dim).
+
+T5 has no multiplier (1). Adam moves a number by about the learning rate in a step, whatever its
+gradient is. A score is a sum over many such numbers, but the bias is a single one, so it needs
+thousands of steps to reach a size that matters. A multiplier of m lets it move m times as far in
+a step. The initial bias does not depend on it.
 """
 
 import math
@@ -17,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge, MultipleOf
 from flax import linen as nn
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.positions.base import Position, PositionConfig, PositionContext
@@ -31,6 +36,7 @@ class T5(PositionConfig):
 
     num_buckets: Annotated[int, Ge(4), MultipleOf(2)] = 32
     max_distance: PositiveInt = 128  #: distances from here on share the last bucket
+    multiplier: PositiveFloat = 8.0  #: of the table; 1 as in T5, which learns more slowly
 
     def check(self, context: PositionContext) -> None:
         if self.max_distance <= self.num_buckets // 2:
@@ -71,11 +77,11 @@ class RelativeBias(Position):
     config: T5
 
     def setup(self) -> None:
+        variance = 1.0 / self.config.multiplier**2
+        initial = nn.initializers.variance_scaling(variance, "fan_avg", "uniform")
         self.table = self.param(
             "table",
-            nn.with_logical_partitioning(
-                nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"), ("buckets", "heads")
-            ),
+            nn.with_logical_partitioning(initial, ("buckets", "heads")),
             (self.config.num_buckets, self.context.num_heads),
             self.context.param_dtype,
         )
@@ -88,4 +94,5 @@ class RelativeBias(Position):
             num_buckets=self.config.num_buckets,
             max_distance=self.config.max_distance,
         )
-        return jnp.moveaxis(jnp.take(self.table.astype(jnp.float32), buckets_TM, axis=0), -1, 0)
+        table = self.config.multiplier * self.table.astype(jnp.float32)
+        return jnp.moveaxis(jnp.take(table, buckets_TM, axis=0), -1, 0)

@@ -104,7 +104,7 @@ EXPRESSED = {
     Learned: frozenset(),
     Concatenated: frozenset({"width"}),
     Scalar: frozenset(),
-    T5: frozenset({"num_buckets", "max_distance"}),
+    T5: frozenset({"num_buckets", "max_distance", "multiplier"}),
     Alibi: frozenset(),
     Rope: frozenset({"base"}),
 }

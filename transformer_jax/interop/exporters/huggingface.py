@@ -45,6 +45,7 @@ from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_conte
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.positions.t5 import T5
 from transformer_jax.variants import ManyOf, mark_of, to_text
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -142,6 +143,8 @@ def _settled(ours: ModelConfig, theirs: ModelConfig) -> ModelConfig:
             dict.fromkeys(attention(mixer, other.mixers[0]) for mixer in layer_mixers(mine))
         )
         position = other.position if _is_reordered(ours, theirs) else mine.position
+        if isinstance(position, T5) and isinstance(other.position, T5):
+            position = replace(position, multiplier=other.position.multiplier)
         return replace(mine, mixers=mixers, position=position)
 
     def biased(mine: Any, other: Any) -> Any:
@@ -232,6 +235,10 @@ def _converted(ours: ModelConfig, theirs: ModelConfig, params: Params) -> Params
     assert embedding and logits
     factors = {"source_embedding/table": embedding, "target_embedding/table": embedding}
     factors["projection/kernel"] = logits
+    for side in ("encoder", "decoder"):
+        mine, other = (getattr(config, side).position for config in (ours, theirs))
+        if isinstance(mine, T5):
+            factors[f"{side}/position/table"] = mine.multiplier / other.multiplier
     for part, factor in _query_factors(ours, theirs).items():
         factors |= {f"{part}/kernel": factor, f"{part}/bias": factor}
     for path, factor in factors.items():

@@ -114,6 +114,7 @@ def _model(config: Settings, *, scaled_logits: bool, **more: object) -> ModelCon
     position = T5(
         num_buckets=config.number("relative_attention_num_buckets", 32),
         max_distance=config.number("relative_attention_max_distance", 128),
+        multiplier=1.0,
     )
     layers = config.number("num_layers")
 
