@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.ops.dropout import dropout, random_bits
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh, own_rows_on
 
 SHAPE = (256, 512)
 SIZE = SHAPE[0] * SHAPE[1]
@@ -54,3 +55,16 @@ def test_every_bit_is_fair():
 def test_a_rate_of_one_is_refused():
     with pytest.raises(ValueError, match="1.0"):
         dropout(jnp.ones(3), 1.0, jax.random.key(0))
+
+
+@pytest.mark.parametrize("batch_axis", [0, 1])
+def test_devices_that_trace_their_own_rows_have_the_bits_of_the_whole_batch(batch_axis):
+    key, devices, shape = jax.random.key(5), 4, [3, 3, 5]
+    with own_rows_on(make_mesh(MeshConfig(data=1), jax.devices()[:1])):
+        parts = jax.vmap(
+            lambda _: random_bits(key, tuple(shape), batch_axis),
+            axis_name="data",
+            out_axes=batch_axis,
+        )(jnp.arange(devices))
+    shape[batch_axis] *= devices
+    np.testing.assert_array_equal(parts.reshape(shape), random_bits(key, tuple(shape)))

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
@@ -17,6 +17,7 @@ from transformer_jax.parallel.mesh import (
     make_mesh,
     nearest,
     param_shardings,
+    update_sharding,
 )
 
 MESH = AbstractMesh((2, 4, 2), ("data", "fsdp", "tensor"))
@@ -34,6 +35,22 @@ MESH = AbstractMesh((2, 4, 2), ("data", "fsdp", "tensor"))
 )
 def test_specs(names, shape, expected):
     assert sharding.spec(MESH, LOGICAL_TO_MESH, names, shape) == expected
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "expected"),
+    [
+        ((8, 1, 1), (16, 5), PartitionSpec("data")),
+        ((8, 1, 1), (5, 16), PartitionSpec(None, "data")),
+        ((8, 1, 1), (5, 3), PartitionSpec()),
+        ((1, 1, 1), (16, 5), PartitionSpec()),
+        ((4, 2, 1), (16, 5), PartitionSpec()),
+    ],
+)
+def test_devices_that_have_all_parameters_share_their_updates(axes, shape, expected):
+    mesh = AbstractMesh(axes, ("data", "fsdp", "tensor"))
+    whole = NamedSharding(mesh, PartitionSpec())
+    assert update_sharding(whole, shape).spec == expected
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():

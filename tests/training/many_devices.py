@@ -32,6 +32,7 @@ from transformer_jax.translation.translator import Translator
 MESHES = {
     "one": MeshConfig(data=1),
     "data8": MeshConfig(data=8),
+    "data8_bfloat16": MeshConfig(data=8),  # which adds up gradients
     "data4_fsdp2": MeshConfig(data=4, fsdp=2),
     "data2_fsdp4": MeshConfig(data=2, fsdp=4),
     "fsdp8": MeshConfig(data=1, fsdp=8),
@@ -44,9 +45,9 @@ TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 SOURCES = ["4 5 6", "7", "11 10 9 8 7", "", "5 5 5 4"] * 3
 
 
-def train(mesh, steps):
+def train(mesh, steps, reduce_dtype):
     """(the last state, the mean loss of each step)."""
-    trainer = Trainer(MODEL, replace(TRAIN, steps=steps), mesh)
+    trainer = Trainer(MODEL, replace(TRAIN, steps=steps, reduce_dtype=reduce_dtype), mesh)
     state, step = trainer.init(), trainer.step
     losses = []
     for position in range(steps):
@@ -116,7 +117,7 @@ def main(folder):
     for name in names:
         devices = jax.devices()[:1] if name == "one" else None
         mesh = make_mesh(MESHES[name], devices)
-        state, losses = train(mesh, steps)
+        state, losses = train(mesh, steps, "bfloat16" if "bfloat16" in name else "float32")
         if found_on_one is None:
             found_on_one = jax.device_get(state.ema)
             save(folder, state)

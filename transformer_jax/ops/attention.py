@@ -29,11 +29,13 @@ class Hooks(NamedTuple):
     Attributes:
         bias: added to the scores; evaluated only where scores are computed.
         dropout_rate: of the attention weights.
+        batch_axis: of the attention weights.
     """
 
     bias: Bias | None = None
     dropout_rate: float = 0.0
     dropout_key: jax.Array | None = None
+    batch_axis: int = 0
 
     def part(self, index: int | jax.Array) -> "Hooks":
         """These, with a dropout key of their own for one of several parts."""

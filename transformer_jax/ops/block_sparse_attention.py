@@ -128,7 +128,8 @@ def block_sparse_attention(
         bias = None
         if hooks.bias is not None:
             bias = jax.vmap(hooks.bias)(q_at_NC, k_at_NM)[:, None]
-        return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, hooks.part(numbers_N[0]))
+        part = hooks.part(numbers_N[0])._replace(batch_axis=1)
+        return attend(q_NBHCK, k_NBHMK, v_NBHMV, mask, bias, part)
 
     def in_steps(inputs: tuple[jax.Array, ...], steps: int) -> Partial:
         if steps == 1:

@@ -11,36 +11,55 @@ so they are the same on one device and on many.
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.ops.sharding import rows_part
 
-def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Uniform uint32 of `shape`: a hash of each flat index and `key`."""
+
+def random_bits(key: jax.Array, shape: tuple[int, ...], batch_axis: int = 0) -> jax.Array:
+    """Uniform uint32 of `shape`: a hash of each flat index and `key`.
+
+    Args:
+        key: a PRNG key.
+        shape: any.
+        batch_axis: the axis of the batch's rows. Where each device traces its own rows
+            (`sharding.own_rows`), the index is that in the whole batch.
+    """
     word_a, word_b = jax.random.bits(key, (2,), jnp.uint32)
+    part, parts = rows_part()
     index = jnp.zeros(shape, jnp.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):
-        index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride % 2**32)
-        stride *= shape[axis]
+        at, size = jax.lax.broadcasted_iota(jnp.uint32, shape, axis), shape[axis]
+        if axis == batch_axis:
+            at, size = at + jnp.uint32(part) * jnp.uint32(size), size * parts
+        index += at * jnp.uint32(stride % 2**32)
+        stride *= size
     h = (index ^ word_a) * jnp.uint32(0x9E3779B1) + word_b
     h = (h ^ (h >> 16)) * jnp.uint32(0x7FEB352D)
     h = (h ^ (h >> 15)) * jnp.uint32(0x846CA68B)
     return h ^ (h >> 16)
 
 
-def kept(key: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+def kept(key: jax.Array, shape: tuple[int, ...], rate: float, batch_axis: int = 0) -> jax.Array:
     """False with probability `rate`, independently for each element of a bool array of `shape`.
 
     Args:
         key: a PRNG key.
         shape: any.
         rate: in [0, 1); resolution 2^-32.
+        batch_axis: see `random_bits`.
     """
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"dropout rate must lie in [0, 1), got {rate}")
-    return random_bits(key, shape) >= jnp.uint32(int(rate * 2**32))
+    return random_bits(key, shape, batch_axis) >= jnp.uint32(int(rate * 2**32))
 
 
 def dropout(
-    x: jax.Array, rate: float, key: jax.Array | None, *, whole_vectors: bool = False
+    x: jax.Array,
+    rate: float,
+    key: jax.Array | None,
+    *,
+    whole_vectors: bool = False,
+    batch_axis: int = 0,
 ) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the rest by 1/(1-rate).
 
@@ -49,8 +68,9 @@ def dropout(
         rate: see `kept`.
         key: a PRNG key; None means no dropout (evaluation).
         whole_vectors: the elements of the last axis are zeroed together.
+        batch_axis: see `random_bits`.
     """
     if key is None or rate == 0.0:
         return x
-    keep = kept(key, (*x.shape[:-1], 1) if whole_vectors else x.shape, rate)
+    keep = kept(key, (*x.shape[:-1], 1) if whole_vectors else x.shape, rate, batch_axis)
     return jnp.where(keep, x / jnp.asarray(1.0 - rate, x.dtype), jnp.zeros((), x.dtype))

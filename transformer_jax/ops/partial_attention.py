@@ -56,7 +56,9 @@ def attend(
     top = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
     exponentials = jnp.exp(scores - top)
     total = exponentials.sum(axis=-1, keepdims=True)
-    weights = dropout(exponentials / total, hooks.dropout_rate, hooks.dropout_key)
+    weights = dropout(
+        exponentials / total, hooks.dropout_rate, hooks.dropout_key, batch_axis=hooks.batch_axis
+    )
     value = jnp.einsum(
         "...tm,...mv->...tv", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
     )

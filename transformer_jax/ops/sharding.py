@@ -21,6 +21,9 @@ Table = Mapping[str, str | tuple[str, ...] | None]
 
 _LAYOUT: ContextVar[tuple[Mesh, Table] | None] = ContextVar("layout", default=None)
 
+#: The mesh axis of the enclosing `own_rows`.
+_ROWS_AXIS: ContextVar[str | None] = ContextVar("rows_axis", default=None)
+
 
 @contextmanager
 def layout(mesh: Mesh, table: Table) -> Iterator[None]:
@@ -30,6 +33,30 @@ def layout(mesh: Mesh, table: Table) -> Iterator[None]:
         yield
     finally:
         _LAYOUT.reset(token)
+
+
+@contextmanager
+def own_rows(mesh: Mesh, axis: str, table: Table) -> Iterator[None]:
+    """For a function traced by `jax.shard_map` over `axis`, the only mesh axis that is split.
+
+    Each device then runs the function for its own rows, as if it were alone.
+    """
+    alone = Mesh(mesh.devices.ravel()[:1].reshape([1] * mesh.devices.ndim), mesh.axis_names)
+    token = _ROWS_AXIS.set(axis)
+    try:
+        with layout(alone, table):
+            yield
+    finally:
+        _ROWS_AXIS.reset(token)
+
+
+def rows_part() -> tuple[jax.Array | int, int]:
+    """(index, count): this device has the index-th of `count` equal parts of the batch's rows.
+
+    (0, 1) outside of `own_rows`.
+    """
+    axis = _ROWS_AXIS.get()
+    return (0, 1) if axis is None else (jax.lax.axis_index(axis), jax.lax.axis_size(axis))
 
 
 def mesh_axes(table: Table, name: str | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.errors import UserError
 from transformer_jax.ops import sharding
@@ -118,6 +118,33 @@ def lay_out(array: Any, sharding: NamedSharding) -> jax.Array:
 def activations_on(mesh: Mesh) -> AbstractContextManager[None]:
     """A context for tracing: activations are split as `LOGICAL_TO_MESH` says."""
     return sharding.layout(mesh, LOGICAL_TO_MESH)
+
+
+def only_data(mesh: Mesh | AbstractMesh) -> bool:
+    """Whether several devices share the batch, and each has all parameters."""
+    return bool(1 < mesh.size == mesh.shape["data"])
+
+
+def own_rows_on(mesh: Mesh) -> AbstractContextManager[None]:
+    """A context for tracing inside a `shard_map` over the axis "data": each device is alone."""
+    return sharding.own_rows(mesh, "data", LOGICAL_TO_MESH)
+
+
+def update_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """Where a parameter's update is computed, and its part of the optimizer's state is.
+
+    If every device has all parameters, each updates its part of them and sends it to the others
+    (Xu et al. 2020, arXiv:2004.13336). Together the sum of the gradient for each part and the
+    sending of the parts are what an all-reduce of the gradient is. The first axis that the number
+    of devices divides is split.
+    """
+    mesh = of_parameter.mesh
+    if not only_data(mesh):
+        return of_parameter
+    axis = next((axis for axis, size in enumerate(shape) if size % mesh.size == 0), None)
+    if axis is None:
+        return of_parameter
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, "data"))
 
 
 def process_share(mesh: Mesh) -> tuple[int, int]:

@@ -6,13 +6,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import overlaid
-from transformer_jax.parallel.mesh import activations_on, batch_sharding, replicated
+from transformer_jax.parallel.mesh import (
+    activations_on,
+    batch_sharding,
+    only_data,
+    own_rows_on,
+    replicated,
+)
 from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
 
@@ -37,6 +43,19 @@ def gradients(
     With `train.accumulate` = k the rows are cut into k parts. Their sums are added before the one
     division, so the result is the gradient of the whole batch.
     """
+    return _divided(_summed(model, train, params, batch, rng))
+
+
+def _divided(total: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
+    grads, sums = total
+    scale = 1.0 / jnp.maximum(sums["tokens"], 1.0)
+    return jax.tree.map(lambda g: g * scale, grads), sums
+
+
+def _summed(
+    model: ModelConfig, train: TrainConfig, params: Any, batch: Batch, rng: jax.Array | None
+) -> tuple[Any, Metrics]:
+    """`gradients` before the division: of the summed loss."""
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
         def objective(trained: Any) -> tuple[jax.Array, Metrics]:
@@ -71,9 +90,52 @@ def gradients(
             lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part_gradient, first, rng)
         )
         total, _ = jax.lax.scan(body, zero, (jnp.arange(count), parts))
-    grads, sums = total
-    scale = 1.0 / jnp.maximum(sums["tokens"], 1.0)
-    return jax.tree.map(lambda g: g * scale, grads), sums
+    return total
+
+
+def _summed_by_devices(
+    model: ModelConfig,
+    train: TrainConfig,
+    mesh: Mesh,
+    shardings: Any,
+    params: Any,
+    batch: Batch,
+    rng: jax.Array,
+) -> tuple[Any, Metrics]:
+    """`_summed`, by each device for its own rows; then every device adds up its part of the sums.
+
+    XLA's own partitioning would add the gradients of tied embeddings one by one, and in float32.
+
+    Args:
+        mesh: splits nothing but the rows.
+        shardings: of the gradients, as `parallel.mesh.update_sharding`.
+    """
+    specs = jax.tree.map(lambda sharding: sharding.spec, shardings)
+
+    def add(gradient: jax.Array, sharding: NamedSharding) -> jax.Array:
+        low = gradient.astype(train.reduce_dtype)
+        axis = len(sharding.spec) - 1
+        if axis < 0:
+            low = jax.lax.psum(low, "data")
+        else:
+            low = jax.lax.psum_scatter(low, "data", scatter_dimension=axis, tiled=True)
+        return low.astype(gradient.dtype)
+
+    def of_own_rows(params: Any, batch: Batch, rng: jax.Array) -> tuple[Any, Metrics]:
+        with own_rows_on(mesh):
+            grads, sums = _summed(model, train, params, batch, rng)
+        return jax.tree.map(add, grads, shardings), jax.lax.psum(sums, "data")
+
+    everywhere = PartitionSpec()
+    # Types that say along which axes values differ would make jax.grad add up each gradient itself.
+    by_rows = jax.shard_map(
+        of_own_rows,
+        mesh=mesh,
+        in_specs=(everywhere, PartitionSpec("data"), everywhere),
+        out_specs=(specs, everywhere),
+        check_vma=False,
+    )
+    return by_rows(params, batch, rng)
 
 
 def make_train_step(
@@ -82,6 +144,7 @@ def make_train_step(
     optimizer: Callable[[Horizon], optax.GradientTransformation],
     mesh: Mesh,
     shardings: TrainState,
+    update_shardings: Any,
 ) -> Callable[[TrainState, Batch, Horizon], tuple[TrainState, Metrics]]:
     """The jitted step (state, batch, horizon) -> (state, metrics); the old state is donated.
 
@@ -97,8 +160,14 @@ def make_train_step(
 
     def step(state: TrainState, batch: Batch, horizon: Horizon) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
-        with activations_on(mesh):
-            grads, metrics = gradients(model, train, state.params, batch, rng)
+        if only_data(mesh):
+            total = _summed_by_devices(
+                model, train, mesh, update_shardings, state.params, batch, rng
+            )
+            grads, metrics = _divided(total)
+        else:
+            with activations_on(mesh):
+                grads, metrics = gradients(model, train, state.params, batch, rng)
         metrics["grad_norm"] = optax.global_norm(grads)
         finite = jnp.isfinite(metrics["loss_sum"]) & jnp.isfinite(metrics["grad_norm"])
 
