@@ -15,6 +15,11 @@ copies of its transposes, which cost far less than they save. Measure it with
 On an NVIDIA GPU a product is a call of cuBLAS, which XLA does not fuse with what follows. So where
 a bfloat16 result is asked for, the call itself adds the bias (rounded to bfloat16) to its float32
 sums, rounds them, and writes half of the bytes. `plan/` shows the difference.
+
+A matrix of int8 (`ops/int8.py`) is read as int8 and converted inside the product: on a TPU and on a
+GPU XLA fuses the conversion with the product, as long as the scale multiplies the sums and not the
+matrix. On a CPU it does not: it converts the whole matrix in front of the loop of the search and
+keeps the copy. So there the matrix is converted block by block.
 """
 
 import math
@@ -26,12 +31,16 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
+from transformer_jax.ops.int8 import Int8Matrix, Matrix
 from transformer_jax.ops.platform import by_platform
+
+#: Most numbers of an int8 matrix that are floats at a time on a CPU: 128 KiB of float32.
+_BLOCK = 1 << 15
 
 
 def matmul(
     x: jax.Array,
-    w: jax.Array,
+    w: Matrix,
     dtype: DTypeLike,
     contracted: int = 1,
     *,
@@ -42,7 +51,7 @@ def matmul(
 
     Args:
         x: [..., K], or [..., K1, K2] with `contracted=2`.
-        w: [K, N...], or [K1, K2, N...].
+        w: [K, N...], or [K1, K2, N...]; of int8 it has no gradient.
         dtype: the operands, and the incoming gradient, are rounded to it before the product.
         contracted: number of axes that are summed over.
         bias: [N...] float32; None = 0.
@@ -51,9 +60,46 @@ def matmul(
     Returns:
         [..., N...]; products and bias are summed up in float32.
     """
+    if isinstance(w, Int8Matrix):
+        return _int8_matmul(x.astype(dtype), w, contracted, bias, result)
     if jnp.dtype(dtype) == jnp.float32:
         return product(x.astype(jnp.float32), w.astype(jnp.float32), contracted, bias, result)
     return _low_precision_matmul(x, w, bias, jnp.dtype(dtype), contracted, jnp.dtype(result))
+
+
+def _int8_matmul(
+    x: jax.Array, w: Int8Matrix, contracted: int, bias: jax.Array | None, result: DTypeLike
+) -> jax.Array:
+    forms = {"cpu": "blocks", "other": "whole"}
+    y = by_platform(partial(_int8_product, contracted), x, w.values, **forms)
+    y = y * jax.lax.broadcast_to_rank(w.scale.reshape(w.shape[contracted:]), y.ndim)
+    if bias is not None:
+        y = y + jax.lax.broadcast_to_rank(bias, y.ndim)
+    return y.astype(result)
+
+
+def _int8_product(contracted: int, x: jax.Array, values: jax.Array, form: str) -> jax.Array:
+    if form == "whole":
+        return _product(contracted, jnp.float32, x, values.astype(x.dtype), None, form)
+    rows, columns = x.shape[: x.ndim - contracted], values.shape[contracted:]
+    y = _product_by_blocks(x.reshape(math.prod(rows), -1), values.reshape(-1, math.prod(columns)))
+    return y.reshape(*rows, *columns)
+
+
+def _product_by_blocks(x_MK: jax.Array, values_KN: jax.Array) -> jax.Array:
+    inputs, columns = values_KN.shape
+    count = min(columns, -(-inputs * columns // _BLOCK))
+    width = -(-columns // count)
+
+    def add_block(index: jax.Array, y_MN: jax.Array) -> jax.Array:
+        # Where the width does not divide the columns, both slices put the last block further left.
+        start = index * width
+        block = jax.lax.dynamic_slice_in_dim(values_KN, start, width, axis=1)
+        sums = _flat_product(1, x_MK, block.astype(x_MK.dtype))
+        return jax.lax.dynamic_update_slice_in_dim(y_MN, sums, start, axis=1)
+
+    y_MN = jnp.zeros((x_MK.shape[0], columns), jnp.float32)
+    return jax.lax.fori_loop(0, count, add_block, y_MN)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
