@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer
+from transformer_jax.ops.int8 import rows
 
 
 class Embedding(Layer):
@@ -25,9 +26,9 @@ class Embedding(Layer):
     def setup(self) -> None:
         init = nn.initializers.normal(stddev=self.features**-0.5)
         shape = (self.vocab_size, self.features)
-        self.table = self.weight("table", init, shape, ("vocab", "embed"))
+        self.table = self.matrix("table", init, shape, ("vocab", "embed"), contracted=1)
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[...] int32 -> [..., D]."""
         scale = jnp.asarray(self.scale or self.features**0.5, self.dtype)
-        return jnp.take(self.table, ids, axis=0).astype(self.dtype) * scale
+        return rows(self.table, ids).astype(self.dtype) * scale

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer
+from transformer_jax.ops.int8 import reshaped
 from transformer_jax.ops.matmul import matmul
 
 #: Glorot and Bengio 2010; what the Transformer's reference code uses.
@@ -36,25 +37,24 @@ class Dense(Layer):
 
     def setup(self) -> None:
         shape = (self.in_features, self.features)
-        self.kernel = self.weight("kernel", self.kernel_init, shape, self.axes)
+        self.kernel = self.matrix("kernel", self.kernel_init, shape, self.axes, contracted=0)
         if self.use_bias:
             zeros = nn.initializers.zeros_init()
             self.bias = self.weight("bias", zeros, shape[1:], self.axes[1:])
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., in_features] -> [..., features]."""
-        return self._apply(x, self.kernel, contracted=1)
+        return self._apply(x, (self.in_features,), (self.features,))
 
     def split(self, x: jax.Array, heads: int) -> jax.Array:
         """[..., in_features] -> [..., heads, features / heads], without a reshape (`matmul`)."""
-        return self._apply(x, self.kernel.reshape(self.in_features, heads, -1), contracted=1)
+        return self._apply(x, (self.in_features,), (heads, self.features // heads))
 
     def join(self, x: jax.Array) -> jax.Array:
         """[..., H, K] with H K = in_features -> [..., features], without a reshape."""
-        return self._apply(x, self.kernel.reshape(*x.shape[-2:], self.features), contracted=2)
+        return self._apply(x, x.shape[-2:], (self.features,))
 
-    def _apply(self, x: jax.Array, kernel: jax.Array, contracted: int) -> jax.Array:
-        bias = None
-        if self.use_bias:
-            bias = self.bias.astype(jnp.float32).reshape(kernel.shape[contracted:])
-        return matmul(x, kernel, self.matmul_dtype, contracted, bias=bias, result=self.dtype)
+    def _apply(self, x: jax.Array, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> jax.Array:
+        kernel = reshaped(self.kernel, inputs, outputs)
+        bias = self.bias.astype(jnp.float32).reshape(outputs) if self.use_bias else None
+        return matmul(x, kernel, self.matmul_dtype, len(inputs), bias=bias, result=self.dtype)

@@ -11,10 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.sharding import PartitionSpec
 
+from transformer_jax.errors import UserError
+from transformer_jax.layers.parameters import MatrixBox
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.ops.int8 import Int8Matrix, quantize
 from transformer_jax.regularizers import NO_REGULARIZER, Regularizer
 from transformer_jax.vocabulary import BOS_ID
 
@@ -60,10 +64,50 @@ def abstract_params(config: ModelConfig) -> Params:
     return jax.eval_shape(lambda: init(config, jax.random.key(0)))
 
 
+def _abstract_boxes(config: ModelConfig) -> Any:
+    return jax.eval_shape(lambda: _init_variables(config, jax.random.key(0)))
+
+
 def logical_axes(config: ModelConfig) -> Any:
     """For every parameter a `PartitionSpec` of logical axis names."""
-    boxed = jax.eval_shape(lambda: _init_variables(config, jax.random.key(0)))
-    return nn.get_partition_spec(boxed)
+    return nn.get_partition_spec(_abstract_boxes(config))
+
+
+def in_int8(config: ModelConfig, params: Params) -> Params:
+    """Parameters to decode with: the matrices of linear layers and embeddings are of int8.
+
+    The other parameters stay as they are. See `ops.int8`. The functions here but `loss` take them.
+
+    Raises:
+        UserError: the model has an adapter.
+    """
+    if config.adapter != NoAdapter():
+        raise UserError(
+            "decode.weights=int8: the model has an adapter, which is for floats; merge it first "
+            "(`merge_adapter`)"
+        )
+    return jax.tree.map(
+        lambda box, w: quantize(w, box.contracted) if isinstance(box, MatrixBox) else w,
+        _abstract_boxes(config),
+        params,
+        is_leaf=_is_box,
+    )
+
+
+def int8_axes(config: ModelConfig) -> Any:
+    """As `logical_axes`, of the parameters of `in_int8`."""
+
+    def axes(box: Any, names: PartitionSpec) -> Any:
+        if not isinstance(box, MatrixBox):
+            return names
+        kept = (None if axis == box.contracted else name for axis, name in enumerate(names))
+        return Int8Matrix(names, PartitionSpec(*kept))
+
+    return jax.tree.map(axes, _abstract_boxes(config), logical_axes(config), is_leaf=_is_box)
+
+
+def _is_box(x: Any) -> bool:
+    return isinstance(x, nn.meta.AxisMetadata)
 
 
 def num_params(config: ModelConfig) -> int:

@@ -16,6 +16,7 @@ from transformer_jax.models.config import (
     mixer_context,
 )
 from transformer_jax.models.stack import Stack
+from transformer_jax.ops.int8 import Int8Matrix, Matrix
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
@@ -105,6 +106,9 @@ class Transformer(nn.Module):
         regularizer: Regularizer,
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
+        kernel = self._vocabulary_kernel()
+        if isinstance(kernel, Int8Matrix):
+            raise UserError("the loss needs parameters of floats, and these are of int8")
         passes = regularizer.passes
 
         def in_all_passes(x_BL: jax.Array) -> jax.Array:
@@ -117,7 +121,7 @@ class Transformer(nn.Module):
         )
         return cross_entropy(
             self._word_features(hidden_RTD),
-            self._vocabulary_kernel(),
+            kernel,
             labels_BT,
             target_mask_BT,
             label_smoothing,
@@ -185,7 +189,7 @@ class Transformer(nn.Module):
             ids = jnp.where(ids == BOS_ID, self.config.start_id, ids)
         return self.target_embedding(ids)
 
-    def _vocabulary_kernel(self) -> jax.Array:
+    def _vocabulary_kernel(self) -> Matrix:
         if self._has_projection:
             return self.projection.kernel
         return self.target_embedding.table.T
