@@ -51,7 +51,8 @@ def test_overrides_replace_fields():
 
 
 def test_training_evaluates_greedily():
-    assert while_training(DecodeConfig(max_length_factor=2.0)) == DecodeConfig(
+    config = DecodeConfig(max_length_factor=2.0, weights="int8")
+    assert while_training(config) == DecodeConfig(
         method=Greedy(), max_length_factor=2.0, batch_size=64
     )
 

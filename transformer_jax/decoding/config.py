@@ -1,4 +1,4 @@
-"""How translations are searched for. Nothing here changes what the model computes."""
+"""How translations are searched for. Only `weights` changes what the model computes, slightly."""
 
 import math
 from dataclasses import dataclass, replace
@@ -46,6 +46,9 @@ class DecodeConfig:
     mbr: Literal["pairwise", "aggregate"] | None = (
         None  #: rank a sentence's translations by their mean chrF against all of them
     )
+    weights: Literal["float", "int8"] = (
+        "float"  #: int8: matrices take a quarter of float32's memory; for TPUs and GPUs
+    )
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
     @property
@@ -61,4 +64,4 @@ class DecodeConfig:
 
 def while_training(config: DecodeConfig) -> DecodeConfig:
     """How the validation set is translated between training steps: quickly."""
-    return replace(config, method=Greedy(), mbr=None, batch_size=64)
+    return replace(config, method=Greedy(), mbr=None, weights="float", batch_size=64)

@@ -56,6 +56,16 @@ def logical_axes(config: Ensemble) -> tuple[Any, ...]:
     return tuple(map(api.logical_axes, config.members))
 
 
+def in_int8(config: Ensemble, params: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As `api.in_int8`, of each member."""
+    return tuple(map(api.in_int8, config.members, params))
+
+
+def int8_axes(config: Ensemble) -> tuple[Any, ...]:
+    """As `api.int8_axes`, of each member."""
+    return tuple(map(api.int8_axes, config.members))
+
+
 def apply(config: Ensemble, params: tuple[Any, ...], *arrays: jax.Array) -> jax.Array:
     """As `api.apply`; logits are log-probabilities up to a constant of each position."""
     members = zip(config.members, params, strict=True)

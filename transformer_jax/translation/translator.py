@@ -8,6 +8,7 @@ what is computed for a sentence.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -91,7 +92,8 @@ class Translator:
       params: the model's parameters, or those of each member of an ensemble; None for a translator
         that is only used `with_params`.
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
-      decode_config: the defaults, which each call can override by keyword.
+      decode_config: the defaults, which each call can override by keyword. `weights` is for all
+        calls: with `int8` the translator keeps the parameters in that form.
       mesh: devices to share the sentences among. `params` are laid out on them as in training,
         and batches are rounded up to a multiple of their number. None: one device, that of
         `params`. If the devices belong to several processes, each process makes the same calls
@@ -111,6 +113,8 @@ class Translator:
         self.params = params if mesh is None else _laid_out(model_config, params, mesh)
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
+        if self.decode_config.weights == "int8" and params is not None:
+            self.params = _in_int8(model_config, self.params, mesh)
         self._mesh = mesh
         self._compiled: set[Any] = set()
 
@@ -185,6 +189,11 @@ class Translator:
         """
         began = time.perf_counter()
         config = override(self.decode_config, overrides, prefix="decode.")
+        if config.weights != self.decode_config.weights:
+            raise UserError(
+                f"decode.weights={config.weights}: this translator holds its parameters as "
+                f"{self.decode_config.weights}; open another one with this setting"
+            )
         limit = self._limit(config)
         if config.mbr:
             if config.method.num_hypotheses == 1:
@@ -509,3 +518,14 @@ def _laid_out(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh) -> 
         return params
     axes = functions_of(model_config).logical_axes(model_config)
     return jax.device_put(params, param_shardings(axes, params, mesh))
+
+
+def _in_int8(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh | None) -> Any:
+    """`params` with int8 matrices, laid out as they are."""
+    functions = functions_of(model_config)
+    shardings = None
+    if mesh is not None:
+        shapes = jax.eval_shape(partial(functions.in_int8, model_config), params)
+        shardings = param_shardings(functions.int8_axes(model_config), shapes, mesh)
+    convert = jax.jit(functions.in_int8, static_argnums=0, out_shardings=shardings)
+    return convert(model_config, params)

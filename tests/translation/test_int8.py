@@ -1,0 +1,129 @@
+"""`decode.weights=int8`: what a translator does with it, and what the compiled search holds."""
+
+import re
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.translation.test_ensemble import model, translator
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.lora import Lora
+from transformer_jax.ops.int8 import Int8Matrix
+from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
+from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.translator import Translator
+
+SOURCES = ["abc", "a", "", "bcbcbc", "cab", "ccab"]
+
+
+def dequantized(params):
+    return jax.tree.map(
+        lambda leaf: leaf.values * leaf.scale if isinstance(leaf, Int8Matrix) else leaf,
+        params,
+        is_leaf=lambda leaf: isinstance(leaf, Int8Matrix),
+    )
+
+
+def found(translations):
+    return [[(each.tokens, each.log_prob) for each in sentence] for sentence in translations]
+
+
+def same(one, other):
+    for left, right in zip(found(one), found(other), strict=True):
+        assert [tokens for tokens, _ in left] == [tokens for tokens, _ in right]
+        np.testing.assert_allclose([p for _, p in left], [p for _, p in right], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def members():
+    """Configs and parameters of two models that are sure of something."""
+    configs = model(), model(d_model=8)
+    trees = [api.init(config, jax.random.key(i)) for i, config in enumerate(configs)]
+    return configs, [jax.tree.map(lambda x: 2 * x, tree) for tree in trees]
+
+
+@pytest.fixture(scope="module")
+def int8(members):
+    return translator(members[0][0], members[1][0], weights="int8")
+
+
+def test_translates_and_scores_as_the_floats_that_int8_stands_for(members, int8):
+    floats = translator(members[0][0], dequantized(int8.params))
+    same(int8.decode(SOURCES).translations, floats.decode(SOURCES).translations)
+    pairs = SOURCES, SOURCES[::-1]
+    np.testing.assert_allclose(int8.score(*pairs), floats.score(*pairs), atol=1e-4)
+    plain = translator(members[0][0], members[1][0])
+    assert np.abs(int8.score(*pairs) - plain.score(*pairs)).max() > 1e-3
+
+
+def test_a_translation_does_not_depend_on_its_batch(int8):
+    together = int8.decode(SOURCES).translations
+    alone = [int8.decode([source]).translations[0] for source in SOURCES]
+    assert found(together) == found(alone)
+
+
+def test_an_ensemble_of_int8(members):
+    configs, params = members
+    together = translator(configs, params, weights="int8")
+    floats = translator(configs, [dequantized(each) for each in together.params])
+    same(together.decode(SOURCES).translations, floats.decode(SOURCES).translations)
+
+
+def test_on_a_mesh_and_with_other_params(members, int8):
+    config, params = members[0][0], members[1][0]
+    mesh = decoding_mesh(MeshConfig(), jax.local_devices()[:1])
+    there = Translator(config, None, int8.tokenizers, int8.decode_config, mesh=mesh)
+    there = there.with_params(params)
+    assert there.translate(SOURCES) == int8.translate(SOURCES)
+    assert jax.tree.all(jax.tree.map(lambda leaf: leaf.sharding.mesh == mesh, there.params))
+    again = int8.with_params(int8.params)  # they are of int8 already
+    jax.tree.map(np.testing.assert_array_equal, again.params, int8.params)
+
+
+def test_a_call_cannot_choose_the_weights(members, int8):
+    floats = translator(members[0][0], members[1][0])
+    for one, other in ((int8, "float"), (floats, "int8")):
+        with pytest.raises(UserError, match=f"weights={other}: this translator holds"):
+            one.translate(["abc"], weights=other)
+    assert int8.translate(["abc"], weights="int8") == int8.translate(["abc"])
+
+
+def test_an_adapter_is_refused(members):
+    config = replace(model(), adapter=Lora(rank=2))
+    with pytest.raises(UserError, match=r"decode\.weights=int8: the model has an adapter"):
+        translator(config, api.init(config, jax.random.key(0)), weights="int8")
+
+
+@pytest.mark.parametrize("matmul_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("method", [Greedy(), Beam(3)], ids=["greedy", "beam"])
+def test_a_compiled_search_holds_no_float_copy_of_a_large_matrix(matmul_dtype, method):
+    """Neither in front of its loop nor inside."""
+    sizes = {"source_vocab_size": 1999, "target_vocab_size": 1999, "d_model": 32, "d_ff": 2003}
+    config = model(**sizes, matmul_dtype=matmul_dtype)
+    ids = jax.ShapeDtypeStruct((3, 7), jnp.int32)
+    numbers = jax.ShapeDtypeStruct((3,), jnp.int32)
+    mask = jax.ShapeDtypeStruct((3, 7), jnp.bool_)
+
+    def large_matrices(params):
+        """dtype -> how many instructions make a matrix of at least the size of a large one."""
+        lowered = decode_batch.lower(
+            params,
+            Sources(ids, mask, numbers, numbers),
+            jax.eval_shape(lambda: jax.random.key(0)),
+            model_config=config,
+            method=method,
+            max_length=9,
+        )
+        text = lowered.compile().as_text()
+        sizes = "|".join(f"{n},32|32,{n}|{n},2,16|2,16,{n}" for n in (1999, 2003))
+        return set(re.findall(rf"= (\w+)\[(?:{sizes})\]", text))
+
+    params = api.abstract_params(config)
+    assert "f32" in large_matrices(params)
+    assert large_matrices(jax.eval_shape(lambda p: api.in_int8(config, p), params)) == {"s8"}
