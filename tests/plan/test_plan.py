@@ -77,6 +77,18 @@ def test_adapters_save_the_optimizers_memory_and_are_merged_for_decoding(made):
     assert decodings[0].bytes == decodings[1].bytes
 
 
+def test_int8_weights_take_a_quarter_of_the_memory_in_decoding():
+    # Wide enough that what is not a matrix hardly counts.
+    wide = {"model.d_model": 64, "model.d_ff": 256, "tokenizer.vocab_size": 1000}
+    configs = [override(CONFIG, wide | {"decode.weights": each}) for each in ("float", "int8")]
+    target = Target(jax.devices()[:1])
+    compilers = [Compiler(config, target) for config in configs]
+    floats, int8 = (
+        bytes_per_device(each.decoding_params(each.config.decode, each.mesh)) for each in compilers
+    )
+    assert 0.25 < int8 / floats < 0.29
+
+
 def test_a_given_tokenizer_determines_the_vocabulary_size(tmp_path):
     path = tmp_path / "given.model"
     path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)

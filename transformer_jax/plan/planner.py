@@ -28,7 +28,8 @@ class Plan:
         evaluation: decoding between training steps; its bytes include the training state.
         num_params: of the model.
         param_bytes: parameters on the fullest device.
-        own_param_bytes: parameters on a device if one process translates by itself.
+        own_param_bytes: parameters on a device if one process translates by itself, in the form
+            of `decode.weights`.
         state_bytes: parameters, optimizer and average on the fullest device.
         fsdp_state_bytes: the same with all devices along `fsdp`.
         flops: of a training step.
@@ -96,7 +97,7 @@ def make_plan(
     num_devices = len(target.devices)
     flops = train_step_flops(config.model, step.rows * config.train.regularizer.passes, length)
     module = parse(step.text) if step.text else None
-    alone = compiler.state_on(decoding_mesh(config.mesh, target.process_devices))
+    alone = decoding_mesh(config.mesh, target.process_devices)
     split = compiler.state_on(make_mesh(MeshConfig(data=1, fsdp=-1), target.devices))
     return Plan(
         config=config,
@@ -108,7 +109,7 @@ def make_plan(
         evaluation=compiler.evaluation(length),
         num_params=api.num_params(config.model),
         param_bytes=bytes_per_device(compiler.state.params),
-        own_param_bytes=bytes_per_device(alone.eval_params),
+        own_param_bytes=bytes_per_device(compiler.decoding_params(config.decode, alone)),
         state_bytes=bytes_per_device(compiler.state),
         fsdp_state_bytes=bytes_per_device(split),
         flops=flops,

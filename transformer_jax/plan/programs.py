@@ -7,6 +7,7 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,13 +18,16 @@ from transformer_jax.config import Config
 from transformer_jax.data.tokenizer_training import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import (
     batch_devices,
     batch_sharding,
     decoding_rows,
     make_mesh,
+    param_shardings,
     replicated,
+    shapes_on,
 )
 from transformer_jax.plan.devices import Target
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
@@ -96,14 +100,27 @@ class Compiler:
         lowered = self._lower(self.state, batch)
         return self._compile(lowered, rows, bytes_per_device((self.state, batch)))
 
+    def decoding_params(self, config: DecodeConfig, mesh: Mesh) -> Any:
+        """The parameters that decoding reads, as shapes with shardings over a mesh."""
+        model = self._decoding_model
+        trained = self.state_on(mesh).eval_params
+        params = {name: trained[name] for name in api.abstract_params(model)}
+        if config.weights == "float":
+            return params
+        shapes = jax.eval_shape(partial(api.in_int8, model), params)
+        return shapes_on(shapes, param_shardings(api.int8_axes(model), shapes, mesh))
+
+    @property
+    def _decoding_model(self) -> ModelConfig:
+        """Decoding reads the weights with the adapter merged."""
+        return dataclasses.replace(self.config.model, adapter=NoAdapter())
+
     def decode(self, config: DecodeConfig, length: int) -> Program:
         """Compiles the decoding of a batch of sentences of `length` tokens, encoder included.
 
         All devices share its rows, as in `eval` and in evaluations during training.
         """
-        # Decoding reads the weights with the adapter merged.
-        model = dataclasses.replace(self.config.model, adapter=NoAdapter())
-        params = {name: self.state.eval_params[name] for name in api.abstract_params(model)}
+        model, params = self._decoding_model, self.decoding_params(config, self.mesh)
         rows = decoding_rows(config.batch_size, self.mesh)
         key = jax.eval_shape(lambda: jax.random.key(0))
         lowered = decode_batch.lower(
