@@ -67,3 +67,25 @@ def instructions(*lines: str) -> tuple[Module, dict[str, Instruction]]:
     text = "ENTRY %main (p: f32[2]) -> f32[2] {\n" + "\n".join(lines) + "\n}\n"
     module = parse(text)
     return module, {i.name: i for i in module.computations["main"]}
+
+
+#: Splash attention forwards, four heads, as a TPU's compiler writes it: with JSON between lines.
+SPLASH = """\
+HloModule jit_f, is_scheduled=true
+
+ENTRY %main (q: bf16[4,256,64]) -> bf16[4,256,64] {
+  %next = s8[1,2,3]{2,1,0} constant({...})
+  %q = bf16[4,256,64]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %k = bf16[2,384,64]{2,1,0:T(8,128)(2,1)} parameter(1)
+  %splash_mha_fwd_segmented_residuals.1 = (f32[128,128]{1,0:T(8,128)}, bf16[4,256,64]{2,1,0}) \
+custom-call(%next, %next, %q, %k, %k), custom_call_target="tpu_custom_call", \
+frontend_attributes={kernel_metadata={
+"xprof_metadata":"{\\"block_q\\": 128, \\"q_layout\\": 1}"
+}}, metadata={op_name="jit(f)/static_sparsity_splash/pallas_call" stack_frame_id=6}, \
+backend_config={"custom_call_config":{"body":"TUzv=="}}
+  ROOT %y = bf16[4,256,64]{2,1,0} get-tuple-element(%splash_mha_fwd_segmented_residuals.1), \
+index=1, frontend_attributes={kernel_metadata={
+"xprof_metadata":"{\\"block_q\\": 128, \\"q_layout\\": 1}"
+}}, metadata={op_name="jit(f)/static_sparsity_splash/pallas_call" stack_frame_id=6}
+}
+"""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, instructions
+from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, SPLASH, instructions
 from transformer_jax.plan.hlo import by_kind, collective, group_size, parse, walk
 
 
@@ -18,6 +18,21 @@ def test_computations_instructions_and_shapes():
     assert main["both"].array_bytes == (8 * 4 * 4, 10 * 2)
     assert main["w"].cycles is None
     assert {i.name: i.cycles for i in module.computations["turn"]}["y"] == 200
+
+
+def test_metadata_of_a_pallas_kernel_has_line_breaks():
+    module = parse(SPLASH)
+    assert [i.name for i in module.computations["main"]] == [
+        "next",
+        "q",
+        "k",
+        "splash_mha_fwd_segmented_residuals.1",
+        "y",
+    ]
+    kernel = module.computations["main"][3]
+    assert kernel.target == "tpu_custom_call"
+    assert "op_name" in kernel.attributes and "op_name" in module.computations["main"][4].attributes
+    assert [arrays[0].sizes for arrays in kernel.inputs][2] == (4, 256, 64)
 
 
 def test_walk_repeats_loops_and_does_not_enter_fusions():

@@ -40,6 +40,8 @@ _BRANCHES = re.compile(r"\b(?:true_computation|false_computation)=%?([\w.~-]+)")
 _BRANCH_LIST = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+#: The only attribute with line breaks: a few words of JSON about a Pallas kernel.
+_KERNEL_METADATA = re.compile(r"kernel_metadata=\{\n.*\n\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
@@ -164,7 +166,7 @@ def parse(text: str) -> Module:
     entry: str | None = None
     instructions: list[Instruction] | None = None
     results: dict[str, tuple[Array, ...]] = {}
-    for raw in text.splitlines():
+    for raw in _KERNEL_METADATA.sub("kernel_metadata={}", text).splitlines():
         line = raw.strip()
         if line.startswith("}"):
             instructions = None
