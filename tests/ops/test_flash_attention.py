@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.devices import with_eight_devices
+from transformer_jax.ops import flash_attention as flash
 from transformer_jax.ops.attention import Hooks, attention_mask, dot_product_attention
 from transformer_jax.ops.flash_attention import (
     blockwise_attention,
     chosen_kernel,
     flash_attention,
     kernel_for,
-    pallas_attention,
+    splash_attention,
 )
 from transformer_jax.ops.sharding import layout
 
@@ -135,44 +137,110 @@ def test_memory_is_linear_in_the_length():
 
 
 def test_which_kernel():
-    def chosen(backend, dtype=jnp.bfloat16, *, width=64, groups=2, devices=1, extras=False):
+    def chosen(backend, dtype=jnp.bfloat16, *, width=64, v_width=64, groups=2, v_heads=2, **more):
         q = jax.ShapeDtypeStruct((1, 16, 8, width), dtype)
         k = jax.ShapeDtypeStruct((1, 16, groups, width), dtype)
-        return kernel_for(backend, devices, q, k, k, has_extras=extras)
+        v = jax.ShapeDtypeStruct((1, 16, v_heads, v_width), dtype)
+        return kernel_for(backend, q, k, v, **{"is_split": True, "has_extras": False} | more)
 
     assert chosen("cpu") == "blockwise"
-    assert chosen("gpu") == "cudnn"
+    assert chosen("gpu") == chosen("gpu", is_split=False) == "cudnn"
     assert chosen("gpu", jnp.float32) == "blockwise"  # cuDNN's flash attention has no float32
-    assert chosen("gpu", width=20) == "blockwise"
-    assert chosen("gpu", extras=True) == "blockwise"
-    assert chosen("tpu", jnp.float32) == "pallas"
-    assert chosen("tpu", devices=8) == "blockwise"
+    assert chosen("gpu", width=20, v_width=20) == "blockwise"
+    assert chosen("tpu") == chosen("tpu", jnp.float32) == "splash"
+    assert chosen("tpu", is_split=False) == "blockwise"
+    for platform in ("gpu", "tpu"):
+        assert chosen(platform, has_extras=True) == "blockwise"
+        assert chosen(platform, groups=1, v_heads=8) == "blockwise"
+        assert chosen(platform, v_width=128) == "blockwise"
 
 
-def test_the_kernel_is_that_of_the_devices_of_the_mesh():
+def test_the_kernel_is_that_of_the_devices_of_the_mesh(monkeypatch):
     """They may only be described, and this process has others."""
     q = jax.ShapeDtypeStruct((1, 16, 8, 64), jnp.bfloat16)
     assert chosen_kernel(q, q, q) == "blockwise"
-    for platform, size, kernel in (
-        ("gpu", 8, "cudnn"),
-        ("tpu", 1, "pallas"),
-        ("cpu", 1, "blockwise"),
-    ):
-        devices = np.array([SimpleNamespace(platform=platform)] * size)
-        with layout(SimpleNamespace(devices=devices, size=size), {}):
+    for platform, kernel in (("gpu", "cudnn"), ("tpu", "splash"), ("cpu", "blockwise")):
+        devices = np.array([SimpleNamespace(platform=platform)] * 8)
+        with layout(SimpleNamespace(devices=devices, size=8), {}):
             assert chosen_kernel(q, q, q) == kernel
     assert chosen_kernel(q, q, q) == "blockwise"
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    for devices, kernel in ((1, "splash"), (4, "blockwise")):
+        monkeypatch.setattr(jax, "device_count", lambda devices=devices: devices)
+        assert chosen_kernel(q, q, q) == kernel
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_pallas_kernel_is_called_rightly(causal):
-    # Interpreted on the CPU: what this shows is our padding, masks and head order.
+@pytest.mark.parametrize(
+    ("length", "memory", "heads", "groups", "causal"),
+    [
+        (13, 11, 4, 2, False),
+        (13, 13, 4, 4, True),
+        (600, 140, 2, 1, False),  # two blocks of queries
+        (530, 530, 1, 1, True),  # one block of four is skipped
+        (9, 300, 2, 2, False),
+    ],
+)
+def test_the_splash_kernel_is_called_rightly(length, memory, heads, groups, causal):
+    # Interpreted on the CPU: what this shows is our padding, masks, scale and order of heads.
+    # True: as XLA operations. The interpreter of a TPU's memories does not take calls under vmap.
     from jax.experimental.pallas import tpu as pltpu
 
-    length = T if causal else M
-    (q, k, v), _ = arrays(groups=2, length=length)
-    mask = key_mask(length)
-    with pltpu.force_tpu_interpret_mode():
-        got = pallas_attention(q, k, v, mask, causal=causal, scale=K**-0.5)
-    want = dot_product_attention(q, k, v, attention_mask(mask, causal=causal))
-    np.testing.assert_allclose(got, want, atol=1e-5)
+    keys = jax.random.split(jax.random.key(0), 4)
+    q = jax.random.normal(keys[0], (2, length, heads, K))
+    k = jax.random.normal(keys[1], (2, memory, groups, K))
+    v = jax.random.normal(keys[2], (2, memory, groups, K))
+    weights = jax.random.normal(keys[3], (2, length, heads, K))
+    mask = jnp.arange(memory)[None] < jnp.array([memory, memory // 2])[:, None]
+
+    def kernel(q, k, v):
+        return splash_attention(q, k, v, mask, causal=causal, scale=0.3)
+
+    def plain(q, k, v):
+        at_T, at_M = jnp.arange(length), jnp.arange(memory)
+        seen = mask[:, None, None] & ((at_M[None] <= at_T[:, None]) | (not causal))
+        return dot_product_attention(q, k, v, seen, scale=0.3)
+
+    with pltpu.force_tpu_interpret_mode(True):
+        got = with_gradients(kernel, (q, k, v), weights)
+    want = with_gradients(plain, (q, k, v), weights)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), got, want)
+
+
+@pytest.fixture(scope="module")
+def on_meshes():
+    return with_eight_devices("-m", "tests.ops.kernels_on_a_mesh")
+
+
+@pytest.mark.parametrize(
+    ("case", "q_on_a_device", "k_on_a_device"),
+    [  # [B, T, H, K] and [B, M, G, K] of one device of the 8
+        ("all axes", [1, 130, 2, 8], [1, 130, 2, 8]),
+        ("keys of another length", [1, 7, 1, 8], [1, 131, 1, 8]),
+        ("one head of keys", [1, 5, 2, 8], [1, 5, 1, 8]),
+        ("fewer heads of keys than devices", [1, 9, 2, 8], [1, 6, 1, 8]),
+        ("heads that are not divided", [1, 5, 3, 8], [1, 6, 3, 8]),
+        ("rows that are not divided", [3, 6, 2, 8], [3, 6, 1, 8]),
+    ],
+)
+def test_each_device_runs_the_kernel_for_its_rows_and_heads(
+    on_meshes, case, q_on_a_device, k_on_a_device
+):
+    found = on_meshes[case]
+    assert found["q"] == q_on_a_device
+    assert found["k"] == k_on_a_device
+    assert max(found["errors"]) < 2e-5  # of the output, and of the gradients of q, k and v
+
+
+@pytest.mark.parametrize(("platform", "kernel"), [("gpu", "cudnn"), ("tpu", "splash")])
+def test_a_row_without_any_key_reaches_the_kernels_with_one(platform, kernel, monkeypatch):
+    (q, k, v), _ = arrays()
+    mask = key_mask(M).at[1].set(False)
+    seen = []
+    monkeypatch.setitem(
+        flash._KERNELS, kernel, lambda q, k, v, mask, **_: seen.append(mask) or jnp.zeros_like(q)
+    )
+    devices = np.array([SimpleNamespace(platform=platform)])
+    with layout(SimpleNamespace(devices=devices, size=1, shape={}), {"heads": None}):
+        flash_attention(*(x.astype(jnp.bfloat16).repeat(2, axis=-1) for x in (q, k, v)), mask)
+    np.testing.assert_array_equal(seen[0].sum(axis=1), [M, 1, 1])
+    assert seen[0][:, 0].all()

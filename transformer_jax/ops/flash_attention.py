@@ -1,10 +1,11 @@
 """Softmax attention with memory linear in the length: the [T, M] weights never exist.
 
-NVIDIA GPUs have cuDNN's flash attention and TPUs a Pallas kernel, both with a hand-written
-backward pass. Each takes only some cases (cuDNN no float32, neither a bias in blocks or
-dropout). All other cases and devices use `blockwise_attention`, so the result is the same
-function everywhere, up to rounding. A kernel can only be traced where its library is, so it is
-chosen while tracing, by the devices that the program is for (`ops.sharding.target`).
+Two kernels have a hand-written backward pass: cuDNN's flash attention on NVIDIA GPUs and JAX's
+splash attention, in Pallas, on TPUs. On a mesh each device runs the kernel for its own rows and
+heads. Neither takes dropout or a bias without [T, M] arrays, and cuDNN no float32; these cases and
+all other devices use `blockwise_attention`, so the result is the same function everywhere, up
+to rounding. A kernel can only be traced where its library is, so it is chosen while tracing, by
+the devices that the program is for (`ops.sharding.target`).
 
 `blockwise_attention` reads the keys block by block. A running maximum m and sum l correct
 what was added before (the online softmax of Milakov and Gimelshein 2018, arXiv:1805.02867;
@@ -17,6 +18,10 @@ as attention: Rabe and Staats 2021, arXiv:2112.05682, and Dao et al. 2022, arXiv
 Its loops are rematerialised: the backward pass computes each block again and keeps the
 scores of one block at a time. O(L) memory, and O(L M) time as in `ops.attention`.
 """
+
+import math
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +36,13 @@ from transformer_jax.ops.attention import (
 )
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.sequences import chunked, pad_to_multiple, unchunked
-from transformer_jax.ops.sharding import target
+from transformer_jax.ops.sharding import num_shards, per_device, splits_work, target
 
 Running = tuple[jax.Array, jax.Array, jax.Array]  # m_BHT, l_BHT, y_BTHK
 
-#: Rows and columns of the Pallas kernel's blocks; lengths are padded to a multiple.
-_PALLAS_BLOCK = 128
+#: The splash kernel reads this many queries and keys at a time, or fewer. Its blocks are multiples
+#: of the lanes of a TPU's vector registers.
+_SPLASH_BLOCK, _LANES = 512, 128
 
 
 def flash_attention(
@@ -52,13 +58,14 @@ def flash_attention(
     """As `blockwise_attention`, by the fastest kernel; padding must be at the end of each row."""
     scale = q_BTHK.shape[-1] ** -0.5 if scale is None else scale
     kernel = chosen_kernel(q_BTHK, k_BMGK, v_BMJV, hooks)
-    if kernel == "cudnn":
-        return _cudnn(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal, scale)
-    if kernel == "pallas":
-        return pallas_attention(q_BTHK, k_BMGK, v_BMJV, key_mask_BM, causal=causal, scale=scale)
-    return blockwise_attention(
-        q_BTHK, k_BMGK, v_BMJV, key_mask_BM, hooks, causal=causal, scale=scale
-    )
+    if kernel == "blockwise":
+        return blockwise_attention(
+            q_BTHK, k_BMGK, v_BMJV, key_mask_BM, hooks, causal=causal, scale=scale
+        )
+    # A row that only pads a batch has no key; one is enough to stay finite.
+    key_mask_BM = key_mask_BM | (jnp.arange(key_mask_BM.shape[1]) == 0)
+    attend = partial(_KERNELS[kernel], causal=causal, scale=scale)
+    return by_rows_and_heads(attend, q_BTHK, k_BMGK, v_BMJV, key_mask_BM)
 
 
 def chosen_kernel(
@@ -68,49 +75,74 @@ def chosen_kernel(
     has_extras = hooks.bias is not None or (
         hooks.dropout_key is not None and hooks.dropout_rate > 0.0
     )
-    return kernel_for(*target(), q_BTHK, k_BMGK, v_BMJV, has_extras=has_extras)
+    return kernel_for(
+        target(), q_BTHK, k_BMGK, v_BMJV, is_split=splits_work(), has_extras=has_extras
+    )
 
 
 def kernel_for(
     platform: str,
-    devices: int,
     q: jax.Array | jax.ShapeDtypeStruct,
     k: jax.Array | jax.ShapeDtypeStruct,
     v: jax.Array | jax.ShapeDtypeStruct,
     *,
+    is_split: bool,
     has_extras: bool,
 ) -> str:
-    """`cudnn`, `pallas` or `blockwise`, by what the vendors' kernels can take.
+    """`cudnn`, `splash` or `blockwise`, by what the kernels can take.
 
     Args:
         platform: of the devices that the program is for.
-        devices: their number; XLA cannot split a Pallas call over several.
         q: queries. Only the shapes and dtypes of q, k and v are read.
-        has_extras: a bias (which the kernels take only as a whole [T, M] array) or dropout.
+        is_split: whether each device gets its own rows and heads (`sharding.splits_work`). XLA
+            cannot split a Pallas call.
+        has_extras: a bias (which cuDNN takes only as a whole [T, M] array) or dropout.
     """
     if has_extras or k.shape != v.shape:
         return "blockwise"
     width = q.shape[-1]
     if platform == "gpu" and q.dtype in (jnp.bfloat16, jnp.float16):
         return "cudnn" if width % 8 == 0 and width <= 128 else "blockwise"
-    if platform == "tpu" and devices == 1:
-        return "pallas"
-    return "blockwise"
+    return "splash" if platform == "tpu" and is_split else "blockwise"
 
 
-def _cudnn(
-    q: jax.Array, k: jax.Array, v: jax.Array, key_mask_BM: jax.Array, causal: bool, scale: float
+def by_rows_and_heads(
+    attend: Callable[..., jax.Array],
+    q_BTHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
+    key_mask_BM: jax.Array,
 ) -> jax.Array:
-    # A row that only pads a batch has no key; one is enough to stay finite.
-    lengths_B = jnp.maximum(key_mask_BM.sum(axis=-1), 1).astype(jnp.int32)
+    """`attend(q, k, v, key_mask)`, computed by each device for its rows and heads.
+
+    The rows are the logical axis "batch". Heads of keys and values that the mesh does not divide
+    are repeated until it does, so that each device has those which its queries read. If it does
+    not divide the queries' heads, every device computes all heads.
+    """
+    heads, groups, devices = q_BTHK.shape[2], k_BMGK.shape[2], num_shards("heads")
+    repeats = math.lcm(groups, devices) // groups if heads % devices == 0 else 1
+    k, v = (jnp.repeat(x, repeats, axis=2) for x in (k_BMGK, v_BMGK))
+    return per_device(attend, ("batch", None, "heads"), q_BTHK, k, v, key_mask_BM)
+
+
+def cudnn_attention(
+    q_BTHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
+    key_mask_BM: jax.Array,
+    *,
+    causal: bool,
+    scale: float,
+) -> jax.Array:
+    """cuDNN's kernel, for one device; every row needs a key."""
     try:
         return jax.nn.dot_product_attention(
-            q,
-            k,
-            v,
+            q_BTHK,
+            k_BMGK,
+            v_BMGK,
             scale=scale,
             is_causal=causal,
-            key_value_seq_lengths=lengths_B,
+            key_value_seq_lengths=key_mask_BM.sum(axis=-1, dtype=jnp.int32),
             implementation="cudnn",
         )
     except RuntimeError as error:  # where a GPU is only described, its libraries may be missing
@@ -120,30 +152,61 @@ def _cudnn(
         ) from error
 
 
-def pallas_attention(
+def splash_attention(
     q_BTHK: jax.Array,
     k_BMGK: jax.Array,
-    v_BMJV: jax.Array,
+    v_BMGK: jax.Array,
     key_mask_BM: jax.Array,
     *,
     causal: bool,
     scale: float,
 ) -> jax.Array:
-    """JAX's own flash attention kernel for TPUs, which needs whole blocks and all heads."""
-    from jax.experimental.pallas.ops.tpu import flash_attention as pallas
+    """JAX's splash attention kernel, for one TPU; every row needs a key.
 
-    repeats = q_BTHK.shape[2] // k_BMGK.shape[2]
-    heads_first = [
-        jnp.moveaxis(pad_to_multiple(x, _PALLAS_BLOCK), 2, 1)
-        for x in (q_BTHK, jnp.repeat(k_BMGK, repeats, axis=2), jnp.repeat(v_BMJV, repeats, axis=2))
-    ]
-    # Queries read only keys of their own segment: 1 for all queries and for the real keys.
-    keys = pad_to_multiple(key_mask_BM, _PALLAS_BLOCK).astype(jnp.int32)
-    queries = jnp.ones((q_BTHK.shape[0], heads_first[0].shape[2]), jnp.int32)
-    y_padded = pallas.flash_attention(
-        *heads_first, segment_ids=pallas.SegmentIds(queries, keys), causal=causal, sm_scale=scale
+    Blocks above the diagonal are skipped where `causal`.
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention import (
+        splash_attention_kernel as splash,
     )
-    return jnp.moveaxis(y_padded, 1, 2)[:, : q_BTHK.shape[1]].astype(v_BMJV.dtype)
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    length, heads = q_BTHK.shape[1:3]
+    q_block, k_block = _splash_block(length), _splash_block(k_BMGK.shape[1])
+    # Whole blocks, heads first.
+    q = jnp.moveaxis(pad_to_multiple(q_BTHK * scale, q_block), 2, 1)
+    k, v = (jnp.moveaxis(pad_to_multiple(x, k_block), 2, 1) for x in (k_BMGK, v_BMGK))
+    mask = (masks.CausalMask if causal else masks.FullMask)((q.shape[2], k.shape[2]))
+    kernel = splash.make_splash_mha_single_device(
+        masks.MultiHeadMask([mask] * heads),
+        block_sizes=splash.BlockSizes(
+            block_q=q_block,
+            block_kv=k_block,
+            block_q_dkv=q_block,
+            block_kv_dkv=k_block,
+            block_q_dq=q_block,
+            block_kv_dq=k_block,
+        ),
+    )
+    # Queries read only keys of their own segment: 1 for all queries and for the real keys.
+    of_queries = jnp.ones(q.shape[2], jnp.int32)
+    of_keys = pad_to_multiple(key_mask_BM, k_block).astype(jnp.int32)
+
+    def row(q: jax.Array, k: jax.Array, v: jax.Array, of_keys: jax.Array) -> jax.Array:
+        y: jax.Array = kernel(q, k, v, splash.SegmentIds(of_queries, of_keys))
+        return y
+
+    y = jax.vmap(row)(q, k, v, of_keys)
+    return jnp.moveaxis(y, 1, 2)[:, :length].astype(v_BMGK.dtype)
+
+
+def _splash_block(length: int) -> int:
+    """The length cut into equal blocks, so that the last one has little padding."""
+    blocks = -(-length // _SPLASH_BLOCK)
+    return -(-length // (blocks * _LANES)) * _LANES
+
+
+#: What `kernel_for` names, besides `blockwise`.
+_KERNELS = {"cudnn": cudnn_attention, "splash": splash_attention}
 
 
 def blockwise_attention(

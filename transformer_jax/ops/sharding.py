@@ -100,31 +100,46 @@ def constrain(x: jax.Array, *names: str | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*leading, *free)))
 
 
-def rowwise(function: Callable[[jax.Array], Any], x: jax.Array) -> Any:
-    """`function(x)`, computed by each device for its own rows of the logical axis "batch".
+def per_device(
+    function: Callable[..., Any], names: tuple[str | None, ...], *arrays: jax.Array
+) -> Any:
+    """`function(*arrays)`, computed by each device for its own part of the named axes.
 
-    For functions of single rows that XLA does not split by itself. The rows are the first
-    axis of every array of the result.
+    For functions that XLA does not split by itself, and whose parts do not need each other.
+
+    Args:
+        names: logical names of the leading axes of every array and of every array of the result,
+            which has the sizes of the first argument there. An axis that the mesh does not divide
+            is not split: every device then computes all of it.
     """
     current = _LAYOUT.get()
     if current is None or current[0].size == 1:
-        return function(x)
+        return function(*arrays)
     mesh, table = current
-    rows = spec(mesh, table, ("batch",), x.shape[:1])
-    return jax.shard_map(function, mesh=mesh, in_specs=rows, out_specs=rows)(x)
+    specs = [spec(mesh, table, names[: x.ndim], x.shape[: len(names)]) for x in arrays]
+    # A Pallas call does not say along which mesh axes its results differ, so that is not checked.
+    split = jax.shard_map(
+        function, mesh=mesh, in_specs=tuple(specs), out_specs=specs[0], check_vma=False
+    )
+    return split(*arrays)
 
 
-def target() -> tuple[str, int]:
-    """(platform, number) of the devices that the traced function is compiled for.
+def splits_work() -> bool:
+    """Whether `per_device` knows all devices of the traced function.
 
-    These are the mesh's, which may only be described (`train.py --plan_topology`). Without a mesh
+    They are those of the mesh. Without a mesh it is known only if there is no more than one.
+    """
+    return _LAYOUT.get() is not None or jax.device_count() == 1
+
+
+def target() -> str:
+    """The platform of the devices that the traced function is compiled for.
+
+    They are the mesh's, which may only be described (`train.py --plan_topology`). Without a mesh
     they are this process's.
     """
     current = _LAYOUT.get()
-    if current is None:
-        return jax.default_backend(), jax.device_count()
-    mesh, _ = current
-    return mesh.devices.flat[0].platform, mesh.size
+    return jax.default_backend() if current is None else current[0].devices.flat[0].platform
 
 
 def num_shards(name: str) -> int:

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.ops.sharding import rowwise
+from transformer_jax.ops.sharding import per_device
 
 #: Shorter chunks are not faster: their maxima are not vectorised.
 _LEAST_CHUNK = 16
@@ -21,7 +21,7 @@ def top_k_of_rows(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     Returns:
         (values, int32 indices), both [B, ..., k], descending; ties in order of index.
     """
-    return rowwise(lambda rows: top_k(rows, k), x)
+    return per_device(lambda rows: top_k(rows, k), ("batch",), x)
 
 
 def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
