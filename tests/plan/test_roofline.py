@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plan.hlo_text import instructions
+from tests.plan.hlo_text import SPLASH, instructions
 from transformer_jax.plan.devices import Device, Target
 from transformer_jax.plan.hlo import parse
 from transformer_jax.plan.roofline import (
@@ -181,3 +181,30 @@ def test_the_compilers_own_estimate(config, microseconds):
 def test_types_that_are_not_in_the_compilers_table(operand, result, factor):
     _, product = product_of(operand, result, COSTS)
     assert compiler_seconds(product) == pytest.approx(64e-6 / factor)
+
+
+@pytest.mark.parametrize(("kernel", "products"), [("fwd", 2), ("dq", 3), ("dkv", 4)])
+def test_splash_attention(kernel, products):
+    """4 heads, 256 queries, 384 keys, width 64."""
+    module = parse(SPLASH.replace("splash_mha_fwd", f"splash_mha_{kernel}"))
+    _, _, _, splash, _ = module.computations["main"]
+    assert flops(module, splash) == products * 2 * 4 * 256 * 384 * 64
+    # A matrix unit of 128 x 128 is half empty, and one of 32 x 32 is not.
+    for unit, width in ((128, 128), (32, 64), (48, 96)):
+        device = Device("made up", 1 << 30, 1e9, 1e30, clock=1.0, matrix_unit=unit)
+        time = products * 2 * 4 * 256 * 384 * width / (0.8 * 1e9)
+        assert kernel_seconds(module, splash, device) == pytest.approx(time)
+        assert estimate(module, Target([None], device)).computing == pytest.approx(time)
+
+
+def test_causal_splash_attention_skips_blocks():
+    # Two blocks on each side: three of four are computed.
+    text = SPLASH.replace("s8[1,2,3]", "s8[1,2,2]").replace("bf16[2,384,64]", "bf16[2,256,64]")
+    text = text.replace(
+        "  %splash",
+        "  %i = s32[256,128]{1,0} constant({...})\n  %splash",
+        1,
+    ).replace("%k, %k)", "%k, %k, %i, %i, %i)")
+    module = parse(text)
+    splash = next(one for one in module.computations["main"] if one.opcode == "custom-call")
+    assert flops(module, splash) == 2 * 2 * 4 * 256 * 256 * 64 * 3 // 4

@@ -21,6 +21,7 @@ class Device:
         clock: cycles a second of the compiler's estimates; None if it gives no cycles.
         link: bytes a second of one link to a neighbour (TPU), or of all links to the switch of the
             node (GPU), in one direction; None if unknown.
+        matrix_unit: rows and columns of a matrix unit (TPU), which computes whole tiles.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Device:
     bandwidth: float
     clock: float | None = None
     link: float | None = None
+    matrix_unit: int = 1
 
 
 @dataclass(frozen=True)

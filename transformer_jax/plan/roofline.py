@@ -1,11 +1,12 @@
-"""The time of one GPU kernel by the roofline model, from the text of the compiled program.
+"""The time of one kernel by the roofline model, from the text of the compiled program.
 
     max(FLOPs / (0.8 peak), bytes / bandwidth)          (Williams et al. 2009)
 
-FLOPs are those of matrix products, in cuBLAS, in cuDNN's attention or inside a fusion; the best
-products of cuBLAS reach four fifths of the peak. Bytes are those of a kernel's operands and
-results in device memory. Of an operand of which a fusion reads only slices, the slices count, and
-of a result that it updates in place, the update.
+It is used for every kernel of a GPU, and on a TPU for splash attention, for which the compiler
+gives no estimate. FLOPs are those of matrix products, in cuBLAS, in attention by a kernel or
+inside a fusion; the best products of cuBLAS reach four fifths of the peak. Bytes are those of a
+kernel's operands and results in device memory. Of an operand of which a fusion reads only slices,
+the slices count, and of a result that it updates in place, the update.
 """
 
 import json
@@ -40,6 +41,10 @@ _SAME_BYTES = ("bitcast", "reshape")
 #: again.
 _ATTENTION_PRODUCTS = {True: 5, False: 2}
 
+#: The same for the kernels of splash attention: forwards, for the queries, for keys and values.
+_SPLASH = re.compile(r"splash_m[hq]a_(fwd|dq|dkv)_")
+_SPLASH_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
+
 
 def runs_a_kernel(instruction: Instruction) -> bool:
     """Whether the GPU runs a kernel, or a copy, for this instruction alone."""
@@ -55,8 +60,12 @@ def kernel_seconds(module: Module, instruction: Instruction, device: Device) -> 
     operands = instruction.inputs[0] if instruction.inputs else ()
     itemsize = operands[0].itemsize if operands and is_library_call(instruction) else 2
     peak = device.flops * 2 / itemsize
+    needed = flops(module, instruction)
+    if is_splash(instruction):  # a matrix unit multiplies whole tiles
+        width = _queries_and_keys(instruction)[0].sizes[-1]
+        needed = needed // width * -(-width // device.matrix_unit) * device.matrix_unit
     return max(
-        flops(module, instruction) / (_REACHED * peak),
+        needed / (_REACHED * peak),
         bytes_moved(module, instruction) / device.bandwidth,
     )
 
@@ -64,6 +73,11 @@ def kernel_seconds(module: Module, instruction: Instruction, device: Device) -> 
 def is_library_call(instruction: Instruction) -> bool:
     """Whether it is a product by cuBLAS or attention by cuDNN."""
     return instruction.target.startswith(("__cublas", "__cudnn"))
+
+
+def is_splash(instruction: Instruction) -> bool:
+    """Whether it is a kernel of splash attention on a TPU."""
+    return instruction.target == "tpu_custom_call" and bool(_SPLASH.match(instruction.name))
 
 
 def flops(module: Module, instruction: Instruction) -> int:
@@ -78,10 +92,34 @@ def flops(module: Module, instruction: Instruction) -> int:
         width = instruction.inputs[0][0].sizes[-1]
         products = _ATTENTION_PRODUCTS["Backward" in instruction.target]
         return products * 2 * width * math.prod(int(size) for size in scores)
+    if is_splash(instruction):
+        return _flops_of_splash(instruction)
     if instruction.opcode == "fusion":
         inside = module.computations.get(instruction.called or "", [])
         return sum(flops(module, one) for one in inside)
     return 0
+
+
+def _flops_of_splash(instruction: Instruction) -> int:
+    """Of the blocks of scores that are computed: if causal, those on and below the diagonal."""
+    match = _SPLASH.match(instruction.name)
+    queries, keys = _queries_and_keys(instruction)
+    products = _SPLASH_PRODUCTS[match[1]] if match else 0
+    scores = math.prod(queries.sizes[:-1]) * keys.sizes[-2]
+    arrays = [operand[0] for operand in instruction.inputs if operand]
+    # Segments of queries and of keys are int32, and the positions of queries if it is causal.
+    if sum(array.dtype == "s32" for array in arrays) > 2:
+        # The first operand is the block of keys to read next, for each block of the scores.
+        blocks = arrays[0].sizes[-2]
+        scores = scores * (blocks + 1) // (2 * blocks)
+    return products * 2 * queries.sizes[-1] * scores
+
+
+def _queries_and_keys(instruction: Instruction) -> tuple[Array, Array]:
+    """[..., H, T, K] and [..., G, M, K]: the first operands that are not integers."""
+    arrays = (operand[0] for operand in instruction.inputs if operand)
+    queries, keys, *_ = (array for array in arrays if array.dtype in ("bf16", "f16", "f32"))
+    return queries, keys
 
 
 def bytes_moved(module: Module, instruction: Instruction) -> int:

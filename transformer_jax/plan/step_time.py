@@ -1,11 +1,11 @@
 """The time of a compiled step, and the parts of the model it is in.
 
-The TPU compiler estimates the cycles of every fusion. On a GPU, the time of each kernel is
-a roofline (`roofline`). The instructions are in the order in which they run, so their times are
-added in that order. The time of a collective is the bytes that each device sends, divided by the
-bandwidth of the links of its group (`Target.send_rate`). A synchronous collective stops the
-computation. One that is split into a start and a done runs beside the computation, one at a time,
-and only the done waits.
+The TPU compiler estimates the cycles of every fusion. On a GPU, and for attention kernels on a TPU,
+the time of each kernel is a roofline (`roofline`). The instructions are in the order in which they
+run, so their times are added in that order. The time of a collective is the bytes that each device
+sends, divided by the bandwidth of the links of its group (`Target.send_rate`). A synchronous
+collective stops the computation. One that is split into a start and a done runs beside the
+computation, one at a time, and only the done waits.
 
 Not counted: the latency of a message or of a kernel's launch, the host, the input, and on a TPU
 copies between HBM and on-chip memory that the compiler starts early in order to hide them.
@@ -21,6 +21,7 @@ from transformer_jax.plan.hlo import Instruction, Module, collectives_of, walk
 from transformer_jax.plan.roofline import (
     compiler_seconds,
     is_library_call,
+    is_splash,
     kernel_seconds,
     runs_a_kernel,
 )
@@ -101,7 +102,11 @@ def estimate(module: Module, target: Target) -> StepTime | None:
 
 def _seconds(module: Module, device: Device) -> Seconds:
     if clock := device.clock:
-        return lambda instruction: (instruction.cycles or 0) / clock
+        return lambda instruction: (
+            kernel_seconds(module, instruction, device)
+            if is_splash(instruction)
+            else (instruction.cycles or 0) / clock
+        )
     return cache(lambda instruction: kernel_seconds(module, instruction, device))
 
 
@@ -133,7 +138,8 @@ def _kind(module: Module, instruction: Instruction) -> str:
     opcodes = {one.opcode for one in inside} if instruction.opcode == "fusion" else set()
     if instruction.opcode in _LAYOUT_ONLY or (opcodes and opcodes <= _LAYOUT_ONLY):
         return "copies"
-    if is_library_call(instruction) or (opcodes | {instruction.opcode}) & _PRODUCTS:
+    is_kernel = is_library_call(instruction) or is_splash(instruction)
+    if is_kernel or (opcodes | {instruction.opcode}) & _PRODUCTS:
         return "products"
     return "other"
 

@@ -27,10 +27,10 @@ _LIBTPU_ENVIRONMENT = {
 #: the compiler's estimates of an 8192^3 product and of streaming 512 MiB come to 70 to 90 % of
 #: the published peaks on all four generations (docs/scale.md).
 TPUS = {
-    "TPU v4": Device("TPU v4", 32 * GIB, 275e12, 1.228e12, 1.05e9, 45e9),
-    "TPU v5 lite": Device("TPU v5e", 16 * GIB, 197e12, 0.819e12, 1.5e9, 45e9),
-    "TPU v5": Device("TPU v5p", 95 * GIB, 459e12, 2.765e12, 1.75e9, 90e9),
-    "TPU v6 lite": Device("TPU v6e", 32 * GIB, 918e12, 1.64e12, 1.75e9, 90e9),
+    "TPU v4": Device("TPU v4", 32 * GIB, 275e12, 1.228e12, 1.05e9, 45e9, 128),
+    "TPU v5 lite": Device("TPU v5e", 16 * GIB, 197e12, 0.819e12, 1.5e9, 45e9, 128),
+    "TPU v5": Device("TPU v5p", 95 * GIB, 459e12, 2.765e12, 1.75e9, 90e9, 128),
+    "TPU v6 lite": Device("TPU v6e", 32 * GIB, 918e12, 1.64e12, 1.75e9, 90e9, 256),
 }
 
 
