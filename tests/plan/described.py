@@ -1,5 +1,6 @@
 """Plans for devices that are not here, in an interpreter whose environment has their compiler."""
 
+import json
 import os
 import re
 import subprocess
@@ -47,6 +48,21 @@ def plan(python, recipe, topology, *more):
     unexpected = [line for line in done.stderr.splitlines() if not SLOW_COMPILATION.match(line)]
     assert not any(unexpected), unexpected[-20:]
     return done.stdout
+
+
+def compiled_attention(python, topology):
+    """What compiled_attention.py prints for these devices."""
+    done = subprocess.run(
+        [python, "-m", "tests.plan.compiled_attention", topology],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def check_refusal_of_a_large_batch(python, topology):

@@ -62,6 +62,17 @@ def test_plans_for_other_gpus_and_nodes(topology, devices):
 
 
 @pytest.mark.slow
+def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
+    skip_without("nvidia.cudnn", PYTHON, "pip install nvidia-cudnn-cu13")
+    found = described.compiled_attention(PYTHON, "h100:8")
+    kernels = {name: sizes for name, sizes in found["calls"] if name.startswith("__cudnn$fmha")}
+    assert len(kernels) == 2
+    for sizes in kernels.values():  # of 8 rows, 8 heads of queries and 2 of keys
+        assert sizes[:2] == [[2, 512, 4, 64], [2, 640, 1, 64]]
+    assert found["collectives"] == {}
+
+
+@pytest.mark.slow
 def test_a_batch_that_is_too_large_is_refused_with_advice():
     described.check_refusal_of_a_large_batch(PYTHON, "h100:1")
 

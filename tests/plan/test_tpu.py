@@ -55,6 +55,18 @@ def test_plans_for_other_generations(topology, devices):
 
 
 @pytest.mark.slow
+def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
+    found = described.compiled_attention(PYTHON, "v5e:2x4")
+    kernels = {name: sizes for name, sizes in found["calls"] if name.startswith("tpu_custom_call")}
+    for kernel in ("fwd", "dq", "dkv"):
+        (sizes,) = (s for name, s in kernels.items() if f" splash_mha_{kernel}_" in name)
+        # Of 8 rows, 8 heads of queries and 2 of keys; 640 keys are padded to two equal blocks.
+        assert [size for size in sizes if size[-1] == 64][:2] == [[2, 4, 512, 64], [2, 1, 768, 64]]
+    assert len(kernels) == 3
+    assert found["collectives"] == {}
+
+
+@pytest.mark.slow
 def test_a_batch_that_is_too_large_is_refused_with_advice():
     described.check_refusal_of_a_large_batch(PYTHON, "v5e:2x4")
 
