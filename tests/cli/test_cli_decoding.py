@@ -140,6 +140,18 @@ def test_eval_prints_one_json_object_alone(run_folder, command):
     assert baseline["baseline_score"] == report["scores"]["bleu"]["score"]
 
 
+def test_int8_weights_in_translate_score_and_eval(run_folder, command):
+    folder, _ = run_folder
+    lines = sentences(0, 12)
+    translator = open_run(folder).translator(weights="int8")
+    want, flags = translator.translate(lines), (f"--workdir={folder}", "--weights=int8")
+    assert command("translate", *flags, stdin="\n".join(lines).encode())[1].split("\n")[:-1] == want
+    pairs = "".join(f"{line}\t{line}\n" for line in lines).encode()
+    scores = [float(line) for line in command("score", *flags, stdin=pairs)[1].split()]
+    np.testing.assert_allclose(scores, translator.score(lines, lines), atol=1e-4)
+    assert json.loads(command("eval", *flags, "--json")[1])["decode"]["weights"] == "int8"
+
+
 def test_translate_keeps_lines_in_order(run_folder, command):
     folder, _ = run_folder
     lines = sentences(0, 12)

@@ -61,9 +61,10 @@ def bytes_per_device(tree):
     return sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(tree))
 
 
-def translations(params, mesh, method):
+def translations(params, mesh, method, **decode):
     tokenizers = SimpleNamespace(source=toy.Numbers(), target=toy.Numbers())
-    decode = DecodeConfig(batch_size=3, max_length_factor=1.0, max_length_offset=2, method=method)
+    limits = {"max_length_factor": 1.0, "max_length_offset": 2}
+    decode = DecodeConfig(batch_size=3, method=method, **limits, **decode)
     translator = Translator(MODEL, params, tokenizers, decode, mesh=mesh)
     best = [first for first, *_ in translator.decode(SOURCES).translations]
     scored = translator.score(SOURCES, [one.text for one in best])
@@ -131,6 +132,7 @@ def main(folder):
             "average_bytes": bytes_per_device(state.ema),
             "beam": translations(params, mesh, Beam(beam_size=3)),
             "sample": translations(params, mesh, Sample()),
+            "int8": translations(params, mesh, Beam(beam_size=3), weights="int8"),
             "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
     seen["by_default"] = restored_by_default(folder)

@@ -87,7 +87,7 @@ def fifty_steps():
 
 def assert_same_translations(seen, one):
     assert any(one["beam"][0] + one["sample"][0])  # something was said
-    for search in ("beam", "sample"):
+    for search in ("beam", "sample", "int8"):
         assert seen[search][0] == one[search][0]
         for got, wanted in zip(seen[search][1:], one[search][1:], strict=True):
             np.testing.assert_allclose(got, wanted, atol=1e-5)

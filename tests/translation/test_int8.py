@@ -18,6 +18,8 @@ from transformer_jax.ops.int8 import Int8Matrix
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
+from transformer_jax.viewing.attention import attention_maps, effective_attention
+from transformer_jax.vocabulary import EOS_ID
 
 SOURCES = ["abc", "a", "", "bcbcbc", "cab", "ccab"]
 
@@ -84,6 +86,16 @@ def test_on_a_mesh_and_with_other_params(members, int8):
     assert jax.tree.all(jax.tree.map(lambda leaf: leaf.sharding.mesh == mesh, there.params))
     again = int8.with_params(int8.params)  # they are of int8 already
     jax.tree.map(np.testing.assert_array_equal, again.params, int8.params)
+
+
+@pytest.mark.parametrize("maps", [attention_maps, effective_attention])
+def test_attention_is_seen_in_int8(int8, maps):
+    ids = [4, 5, 6, EOS_ID], [5, EOS_ID]
+    got = maps(int8.model_config, int8.params, *ids)
+    want = maps(int8.model_config, dequantized(int8.params), *ids)
+    assert got.keys() == want.keys()
+    for name in got:
+        np.testing.assert_allclose(got[name], want[name], atol=1e-4)
 
 
 def test_a_call_cannot_choose_the_weights(members, int8):
