@@ -2,10 +2,10 @@
 
     python benchmarks/step_profile.py [--matmul_dtype=bfloat16] [--source=FILE --target=FILE]
 
-The step is that of training_speed.py, with its longest batch. It runs on a single core, so that
-no operation hides behind another one and the times add up. XLA's profiler gives the time of each
-operation of the compiled program, and the program's text says to which part of the model it
-belongs, as in a plan of `train.py --plan`. The last line compares the products of the step with
+The step is that of training_speed.py, with the first of its batches. It runs on a single core, so
+that no operation hides behind another one and the times add up. XLA's profiler gives the time of
+each operation of the compiled program, and the program's text says to which part of the model
+it belongs, as in a plan of `train.py --plan`. The last line compares the products of the step with
 one plain product, [1920, 256] x [256, 1024], in the same precision.
 """
 

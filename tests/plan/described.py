@@ -27,18 +27,22 @@ def skip_without(module, python, advice):
         pytest.skip(f"no {module} in {python}: {advice}")
 
 
-def run_plan(python, recipe, topology, *more):
-    """Runs `train.py --plan` without a search for the largest batch."""
-    flags = [f"--config=configs/{recipe}.py", "--plan", f"--plan_topology={topology}"]
+def _run(python, *arguments, timeout):
     return subprocess.run(
-        [python, "train.py", *flags, "--plan_no_search", *more],
+        [python, *arguments],
         cwd=ROOT,
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=7200,
+        timeout=timeout,
         check=False,
     )
+
+
+def run_plan(python, recipe, topology, *more):
+    """Runs `train.py --plan` without a search for the largest batch."""
+    flags = [f"--config=configs/{recipe}.py", "--plan", f"--plan_topology={topology}"]
+    return _run(python, "train.py", *flags, "--plan_no_search", *more, timeout=7200)
 
 
 def plan(python, recipe, topology, *more):
@@ -52,15 +56,7 @@ def plan(python, recipe, topology, *more):
 
 def compiled_attention(python, topology):
     """What compiled_attention.py prints for these devices."""
-    done = subprocess.run(
-        [python, "-m", "tests.plan.compiled_attention", topology],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        check=False,
-    )
+    done = _run(python, "-m", "tests.plan.compiled_attention", topology, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -2,8 +2,8 @@
 
     max(FLOPs / (0.8 peak), bytes / bandwidth)          (Williams et al. 2009)
 
-It is used for every kernel of a GPU, and on a TPU for splash attention, for which the compiler
-gives no estimate. FLOPs are those of matrix products, in cuBLAS, in attention by a kernel or
+Every kernel of a GPU has its time from it. On a TPU only splash attention has, because the compiler
+gives no estimate for it. FLOPs are those of matrix products, in cuBLAS, in attention by a kernel or
 inside a fusion; the best products of cuBLAS reach four fifths of the peak. Bytes are those of a
 kernel's operands and results in device memory. Of an operand of which a fusion reads only slices,
 the slices count, and of a result that it updates in place, the update.
