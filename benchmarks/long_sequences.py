@@ -1,14 +1,19 @@
-"""One layer's mixer in training on long sequences, by the compiler of one TPU v5e.
+"""One layer's mixer in training on long sequences, by the compiler of one TPU or GPU.
 
-    JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 python benchmarks/long_sequences.py [--only=NAME,NAME]
+    JAX_PLATFORMS=cpu python benchmarks/long_sequences.py [--topology=v5e:2x4|h100:1]
+        [--only=NAME,NAME] [--lengths=4096,16384,65536]
 
-Needs libtpu but no TPU: compiled, not run. The gradient of a causal mixer (d_model 512, 8 heads,
-bfloat16) for one sequence, by its parameters and its input. The memory is that of the program's
-temporaries; the time is the compiler's estimate, and for attention kernels a roofline.
-Mixers that use an FFT (h3, s4, s4d) become very large programs, which take many minutes to compile.
+Needs libtpu or jax-cuda13-plugin but no device (docs/scale.md): compiled, not run. The gradient of
+a mixer (d_model 512, 8 heads, bfloat16) for one sequence, by its parameters and its input; causal,
+unless it is for encoders only. The memory is that of the program's temporaries. On a TPU the time is
+the compiler's estimate, and for attention kernels a roofline. On a GPU it is a roofline of each
+kernel; the number of kernels follows, since their launches are not in the time.
+Mixers that use an FFT (h3, s4, s4d) become very large programs on a TPU, which take many minutes to
+compile.
 """
 
 import argparse
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -28,25 +33,23 @@ from transformer_jax.plan.step_time import estimate
 from transformer_jax.plan.topologies import described
 from transformer_jax.positions.none import NoPosition
 
-LENGTHS = (4096, 16384, 65536)
 D_MODEL, HEADS = 512, 8
 DTYPE = "bfloat16"
-CAUSAL = {name: cls() for name, cls in MIXERS.items() if "decoder" not in cls.refuses}
 CASES: dict[str, MixerConfig] = {
     "full (plain)": Full(implementation="plain"),
     "full (fused)": Full(implementation="fused"),
-    **{name: mixer for name, mixer in CAUSAL.items() if name != "full"},
+    **{name: cls() for name, cls in MIXERS.items() if name != "full"},
 }
 
 
-def compiled(config: MixerConfig, length: int, mesh: Mesh) -> Any:
-    """The compiled gradient for one sequence of this length."""
+def lowered(config: MixerConfig, length: int, mesh: Mesh) -> Any:
+    """The gradient for one sequence of this length, ready to compile."""
     context = MixerContext(
         d_model=D_MODEL,
         num_heads=HEADS,
         head_dim=D_MODEL // HEADS,
         max_length=length,
-        causal=True,
+        causal="decoder" not in config.refuses,
         dtype=DTYPE,
         matmul_dtype=DTYPE,
     )
@@ -61,34 +64,45 @@ def compiled(config: MixerConfig, length: int, mesh: Mesh) -> Any:
         with activations_on(mesh):
             return jnp.square(mixer.apply(variables, x, mask).astype(jnp.float32)).sum()
 
-    return jax.jit(jax.grad(loss, (0, 1))).lower(variables, x, mask).compile()
+    return jax.jit(jax.grad(loss, (0, 1))).lower(variables, x, mask)
 
 
 def cell(config: MixerConfig, length: int, target: Target) -> str:
-    """Milliseconds and mebibytes, or that the program does not fit."""
+    """Milliseconds, mebibytes and a GPU's kernels, or that the program does not fit."""
+    program = lowered(config, length, make_mesh(MeshConfig(), target.devices))
     try:
-        program = compiled(config, length, make_mesh(MeshConfig(), target.devices))
+        executable = program.compile(compiler_options=dict(target.options))
     except jax.errors.JaxRuntimeError as error:
         if (refused := refusal(str(error), 0)) is None:
             raise
         return f"does not fit: {refused[0] / 2**30:.0f} GiB"
-    time = estimate(parse(program.as_text()), target)
-    memory = program.memory_analysis().temp_size_in_bytes
-    return f"{1e3 * time.seconds if time else 0:,.1f} ms, {memory / 2**20:,.0f} MiB"
+    memory = executable.memory_analysis().temp_size_in_bytes
+    if target.memory is not None and memory > target.memory:
+        return f"does not fit: {memory / 2**30:.0f} GiB"
+    time = estimate(parse(executable.as_text()), target)
+    if time is None:
+        raise ValueError(f"{target.description}: the compiler gave no estimates")
+    kernels = "" if time.kernels is None else f", {time.kernels:,}"
+    return f"{1e3 * time.seconds:,.1f} ms, {memory / 2**20:,.0f} MiB{kernels}"
 
 
 def main() -> None:
     """Prints a row for each mixer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--topology", default="v5e:2x4", help="as train --plan_topology; its first device counts"
+    )
     parser.add_argument("--only", default="", help="mixers, separated by commas")
-    only = parser.parse_args().only
-    chosen = only.split(",") if only else list(CASES)
-    slice_ = described("v5e:2x4")
-    target = Target(slice_.devices[:1], slice_.device)
-    print("| mixer | " + " | ".join(f"{length:,}" for length in LENGTHS) + " |")
-    print("| --- |" + " ---: |" * len(LENGTHS))
+    parser.add_argument("--lengths", default="4096,16384,65536", help="tokens")
+    args = parser.parse_args()
+    chosen = args.only.split(",") if args.only else list(CASES)
+    lengths = [int(length) for length in args.lengths.split(",")]
+    topology = described(args.topology)
+    target = dataclasses.replace(topology, devices=topology.devices[:1])
+    print("| mixer | " + " | ".join(f"{length:,}" for length in lengths) + " |")
+    print("| --- |" + " ---: |" * len(lengths))
     for name in chosen:
-        cells = [cell(CASES[name], length, target) for length in LENGTHS]
+        cells = [cell(CASES[name], length, target) for length in lengths]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
