@@ -5,7 +5,7 @@
 
 Needs libtpu or jax-cuda13-plugin but no device (docs/scale.md): compiled, not run. The gradient of
 a mixer (d_model 512, 8 heads, bfloat16) for one sequence, by its parameters and its input; causal,
-unless it is for encoders only. The memory is that of the program's temporaries. On a TPU the time is
+unless it is for encoders only. The memory is that of the temporaries. On a TPU the time is
 the compiler's estimate, and for attention kernels a roofline. On a GPU it is a roofline of each
 kernel; the number of kernels follows, since their launches are not in the time.
 Mixers that use an FFT (h3, s4, s4d) become very large programs on a TPU, which take many minutes to
