@@ -14,10 +14,10 @@ from transformer_jax.parallel.mesh import (
     MeshConfig,
     activations_on,
     decoding_mesh,
+    kept_sharding,
     make_mesh,
     nearest,
     param_shardings,
-    update_sharding,
 )
 
 MESH = AbstractMesh((2, 4, 2), ("data", "fsdp", "tensor"))
@@ -43,14 +43,15 @@ def test_specs(names, shape, expected):
         ((8, 1, 1), (16, 5), PartitionSpec("data")),
         ((8, 1, 1), (5, 16), PartitionSpec(None, "data")),
         ((8, 1, 1), (5, 3), PartitionSpec()),
+        ((8, 1, 1), (16,), PartitionSpec()),
         ((1, 1, 1), (16, 5), PartitionSpec()),
         ((4, 2, 1), (16, 5), PartitionSpec()),
     ],
 )
-def test_devices_that_have_all_parameters_share_their_updates(axes, shape, expected):
+def test_devices_that_share_only_the_batch_each_keep_a_part_of_a_matrix(axes, shape, expected):
     mesh = AbstractMesh(axes, ("data", "fsdp", "tensor"))
     whole = NamedSharding(mesh, PartitionSpec())
-    assert update_sharding(whole, shape).spec == expected
+    assert kept_sharding(whole, shape).spec == expected
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():

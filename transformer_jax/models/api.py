@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,10 +62,12 @@ def init(config: ModelConfig, key: jax.Array) -> Params:
 
 def abstract_params(config: ModelConfig) -> Params:
     """Shapes and dtypes of the parameters, without allocating any."""
-    return jax.eval_shape(lambda: init(config, jax.random.key(0)))
+    return nn.unbox(_abstract_boxes(config))
 
 
+@functools.lru_cache(maxsize=32)
 def _abstract_boxes(config: ModelConfig) -> Any:
+    # Tracing takes a good part of a second, and a start needs shapes and axes several times.
     return jax.eval_shape(lambda: _init_variables(config, jax.random.key(0)))
 
 
@@ -90,6 +93,25 @@ def in_int8(config: ModelConfig, params: Params) -> Params:
         lambda box, w: quantize(w, box.contracted) if isinstance(box, MatrixBox) else w,
         _abstract_boxes(config),
         params,
+        is_leaf=_is_box,
+    )
+
+
+def product_dtypes(config: ModelConfig) -> Any:
+    """For every parameter the dtype to which each of its uses rounds it first, or its own.
+
+    That is bfloat16 for the matrices of linear layers and embeddings, if products and activations
+    are bfloat16.
+    """
+    in_bfloat16 = config.dtype == config.matmul_dtype == "bfloat16"
+    return jax.tree.map(
+        lambda box, w: (
+            jnp.dtype("bfloat16" if isinstance(box, MatrixBox) else w.dtype)
+            if in_bfloat16
+            else w.dtype
+        ),
+        _abstract_boxes(config),
+        abstract_params(config),
         is_leaf=_is_box,
     )
 

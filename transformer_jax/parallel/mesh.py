@@ -121,7 +121,7 @@ def activations_on(mesh: Mesh) -> AbstractContextManager[None]:
 
 
 def only_data(mesh: Mesh | AbstractMesh) -> bool:
-    """Whether several devices share the batch, and each has all parameters."""
+    """Whether several devices share the batch and nothing else."""
     return bool(1 < mesh.size == mesh.shape["data"])
 
 
@@ -130,16 +130,17 @@ def own_rows_on(mesh: Mesh) -> AbstractContextManager[None]:
     return sharding.own_rows(mesh, "data", LOGICAL_TO_MESH)
 
 
-def update_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """Where a parameter's update is computed, and its part of the optimizer's state is.
+def kept_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """Where a trained parameter, its average and its part of the optimizer's state are kept.
 
-    If every device has all parameters, each updates its part of them and sends it to the others
-    (Xu et al. 2020, arXiv:2004.13336). Together the sum of the gradient for each part and the
-    sending of the parts are what an all-reduce of the gradient is. The first axis that the number
-    of devices divides is split.
+    On a mesh that splits only the rows of a batch, each device keeps and updates a part, and sends
+    it to the others at the start of a step (Xu et al. 2020, arXiv:2004.13336). Together the sum of
+    the gradient for each part and the sending of the parts are what an all-reduce of the gradient
+    is. The first axis that the number of devices divides is split. Vectors are not: they are small,
+    and each would be sent by itself.
     """
     mesh = of_parameter.mesh
-    if not only_data(mesh):
+    if not only_data(mesh) or len(shape) < 2:
         return of_parameter
     axis = next((axis for axis, size in enumerate(shape) if size % mesh.size == 0), None)
     if axis is None:

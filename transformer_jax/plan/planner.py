@@ -27,7 +27,7 @@ class Plan:
         decode: decoding of a batch of sentences of `length`, as in `eval`.
         evaluation: decoding between training steps; its bytes include the training state.
         num_params: of the model.
-        param_bytes: parameters on the fullest device.
+        param_bytes: parameters on the fullest device, as decoding on all devices reads them.
         own_param_bytes: parameters on a device if one process translates by itself, in the form
             of `decode.weights`.
         state_bytes: parameters, optimizer and average on the fullest device.
@@ -108,7 +108,7 @@ def make_plan(
         decode=compiler.decode(config.decode, length),
         evaluation=compiler.evaluation(length),
         num_params=api.num_params(config.model),
-        param_bytes=bytes_per_device(compiler.state.params),
+        param_bytes=bytes_per_device(compiler.decoding_params(config.decode, compiler.mesh)),
         own_param_bytes=bytes_per_device(compiler.decoding_params(config.decode, alone)),
         state_bytes=bytes_per_device(compiler.state),
         fsdp_state_bytes=bytes_per_device(split),

@@ -20,6 +20,7 @@ from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
+from transformer_jax.models.paths import by_path
 from transformer_jax.parallel.mesh import (
     batch_devices,
     batch_sharding,
@@ -103,12 +104,11 @@ class Compiler:
     def decoding_params(self, config: DecodeConfig, mesh: Mesh) -> Any:
         """The parameters that decoding reads, as shapes with shardings over a mesh."""
         model = self._decoding_model
-        trained = self.state_on(mesh).eval_params
-        params = {name: trained[name] for name in api.abstract_params(model)}
-        if config.weights == "float":
-            return params
-        shapes = jax.eval_shape(partial(api.in_int8, model), params)
-        return shapes_on(shapes, param_shardings(api.int8_axes(model), shapes, mesh))
+        shapes, axes = api.abstract_params(model), api.logical_axes(model)
+        if config.weights == "int8":
+            shapes = jax.eval_shape(partial(api.in_int8, model), shapes)
+            axes = api.int8_axes(model)
+        return shapes_on(shapes, param_shardings(axes, shapes, mesh))
 
     @property
     def _decoding_model(self) -> ModelConfig:
@@ -144,8 +144,14 @@ class Compiler:
     def evaluation(self, length: int) -> Program:
         """Compiles decoding between training steps; its bytes include the training state."""
         program = self.decode(while_training(self.config.decode), length)
-        others = bytes_per_device(self.state) - bytes_per_device(self.state.eval_params)
-        used = program.bytes + others
+        decoded = by_path(self.decoding_params(DecodeConfig(), self.mesh))
+        # What decoding reads as it is in the state is there once.
+        shared = {
+            path: leaf
+            for path, leaf in by_path(self.state.eval_params).items()
+            if path in decoded and leaf.sharding == decoded[path].sharding
+        }
+        used = program.bytes + bytes_per_device(self.state) - bytes_per_device(shared)
         return dataclasses.replace(
             program, bytes=used, fits=program.fits and self._has_memory(used)
         )

@@ -30,8 +30,8 @@ def _memory_rows(plan: Plan) -> list[Row]:
     return [
         (
             "parameters",
-            f"{plan.num_params:,}; on a device {_size(plan.param_bytes)}, with optimizer state "
-            f"{_size(plan.state_bytes)}",
+            f"{plan.num_params:,}; on a device {_size(plan.param_bytes)} in decoding, in training "
+            f"{_size(plan.state_bytes)} with optimizer state",
         ),
         (
             "training step",

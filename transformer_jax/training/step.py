@@ -102,20 +102,26 @@ def _summed_by_devices(
     batch: Batch,
     rng: jax.Array,
 ) -> tuple[Any, Metrics]:
-    """`_summed`, by each device for its own rows; then every device adds up its part of the sums.
+    """`_summed`, by each device for its own rows, with parameters of which each has a part.
 
-    XLA's own partitioning would add the gradients of tied embeddings one by one, and in float32.
+    A device gets the other parts of the parameters, in the dtype in which they are used; then every
+    device adds up its part of the gradients. XLA's own partitioning would send parameters in
+    float32, and add the gradients of tied embeddings one by one, and in float32.
 
     Args:
         mesh: splits nothing but the rows.
-        shardings: of the gradients, as `parallel.mesh.update_sharding`.
+        shardings: of the parameters, as `parallel.mesh.kept_sharding`.
     """
     specs = jax.tree.map(lambda sharding: sharding.spec, shardings)
 
+    def send(part: jax.Array, sharding: NamedSharding, dtype: jnp.dtype) -> jax.Array:
+        if (axis := _split_axis(sharding)) is None:
+            return part
+        return jax.lax.all_gather(part.astype(dtype), "data", axis=axis, tiled=True)
+
     def add(gradient: jax.Array, sharding: NamedSharding) -> jax.Array:
         low = gradient.astype(train.reduce_dtype)
-        axis = len(sharding.spec) - 1
-        if axis < 0:
+        if (axis := _split_axis(sharding)) is None:
             low = jax.lax.psum(low, "data")
         else:
             low = jax.lax.psum_scatter(low, "data", scatter_dimension=axis, tiled=True)
@@ -123,19 +129,31 @@ def _summed_by_devices(
 
     def of_own_rows(params: Any, batch: Batch, rng: jax.Array) -> tuple[Any, Metrics]:
         with own_rows_on(mesh):
+            # Without the barrier a TPU's compiler sends a matrix again for each of its layouts.
+            sent = jax.lax.optimization_barrier(
+                jax.tree.map(send, params, shardings, api.product_dtypes(model))
+            )
+            params = jax.tree.map(lambda x, part: x.astype(part.dtype), sent, params)
             grads, sums = _summed(model, train, params, batch, rng)
-        return jax.tree.map(add, grads, shardings), jax.lax.psum(sums, "data")
+        grads = jax.tree.map(add, grads, trained_part(train, shardings))
+        return grads, jax.lax.psum(sums, "data")
 
     everywhere = PartitionSpec()
     # Types that say along which axes values differ would make jax.grad add up each gradient itself.
     by_rows = jax.shard_map(
         of_own_rows,
         mesh=mesh,
-        in_specs=(everywhere, PartitionSpec("data"), everywhere),
-        out_specs=(specs, everywhere),
+        in_specs=(specs, PartitionSpec("data"), everywhere),
+        out_specs=(trained_part(train, specs), everywhere),
         check_vma=False,
     )
     return by_rows(params, batch, rng)
+
+
+def _split_axis(sharding: NamedSharding) -> int | None:
+    """The axis of which each device has a part; None: each has all of the array."""
+    spec = tuple(sharding.spec)
+    return spec.index("data") if "data" in spec else None
 
 
 def make_train_step(
@@ -144,7 +162,6 @@ def make_train_step(
     optimizer: Callable[[Horizon], optax.GradientTransformation],
     mesh: Mesh,
     shardings: TrainState,
-    update_shardings: Any,
 ) -> Callable[[TrainState, Batch, Horizon], tuple[TrainState, Metrics]]:
     """The jitted step (state, batch, horizon) -> (state, metrics); the old state is donated.
 
@@ -162,7 +179,7 @@ def make_train_step(
         rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
         if only_data(mesh):
             total = _summed_by_devices(
-                model, train, mesh, update_shardings, state.params, batch, rng
+                model, train, mesh, shardings.params, state.params, batch, rng
             )
             grads, metrics = _divided(total)
         else:

@@ -13,8 +13,9 @@ from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
 from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.paths import overlaid
 from transformer_jax.optimizers.optimizers import make_optimizer
-from transformer_jax.parallel.mesh import param_shardings, replicated, shapes_on, update_sharding
+from transformer_jax.parallel.mesh import kept_sharding, param_shardings, replicated, shapes_on
 from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import Batch, Horizon, Metrics, make_train_step
@@ -33,11 +34,9 @@ class Trainer:
         self._set_horizon(train)
         self._optimizer = self._optimizer_of(self._horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
-        self._shardings, updates = self._state_shardings(shapes, mesh)
+        self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
-        self._step = make_train_step(
-            model, train, self._optimizer_of, mesh, self._shardings, updates
-        )
+        self._step = make_train_step(model, train, self._optimizer_of, mesh, self._shardings)
 
     def _set_horizon(self, train: TrainConfig) -> None:
         steps, warmup = train.steps, train.schedule.warmup_steps
@@ -86,25 +85,25 @@ class Trainer:
             skipped_in_a_row=jnp.zeros((), jnp.int32),
         )
 
-    def _state_shardings(self, shapes: TrainState, mesh: Mesh) -> tuple[TrainState, Any]:
-        """A sharding for each array of the state, and for the update of each trained parameter.
-
-        The average is split as the parameters, the optimizer's state as their updates.
-        """
+    def _state_shardings(self, shapes: TrainState, mesh: Mesh) -> TrainState:
+        """A sharding for each array of the state."""
         params = param_shardings(api.logical_axes(self._model), shapes.params, mesh)
-        trained = trained_part(self._train, params)
         trained_shapes = trained_part(self._train, shapes.params)
-        updates = jax.tree.map(lambda s, x: update_sharding(s, x.shape), trained, trained_shapes)
+        trained = jax.tree.map(
+            lambda s, x: kept_sharding(s, x.shape),
+            trained_part(self._train, params),
+            trained_shapes,
+        )
         everywhere = replicated(mesh)
         opt_state = optax.tree.map_params(
             self._optimizer,
             # Adafactor's factored statistics have other shapes than parameters: not split.
             lambda leaf, sharding, shape: sharding if leaf.shape == shape.shape else everywhere,
             shapes.opt_state,
-            updates,
+            trained,
             trained_shapes,
             transform_non_params=lambda _: everywhere,
         )
         ema = trained if shapes.ema else {}
-        state = TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
-        return state, updates
+        params = overlaid(params, trained)
+        return TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)

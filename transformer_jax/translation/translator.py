@@ -94,10 +94,10 @@ class Translator:
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
       decode_config: the defaults, which each call can override by keyword. `weights` is for all
         calls: with `int8` the translator keeps the parameters in that form.
-      mesh: devices to share the sentences among. `params` are laid out on them as in training,
-        and batches are rounded up to a multiple of their number. None: one device, that of
-        `params`. If the devices belong to several processes, each process makes the same calls
-        with the same text, and gets all the translations.
+      mesh: devices to share the sentences among. `params` are laid out on them, and batches are
+        rounded up to a multiple of their number. None: one device, that of `params`. If the devices
+        belong to several processes, each process makes the same calls with the same text, and gets
+        all the translations.
     """
 
     def __init__(
@@ -110,11 +110,13 @@ class Translator:
         mesh: Mesh | None = None,
     ) -> None:
         self.model_config: Any = model_config
-        self.params = params if mesh is None else _laid_out(model_config, params, mesh)
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
-        if self.decode_config.weights == "int8" and params is not None:
-            self.params = _in_int8(model_config, self.params, mesh)
+        if params is not None and mesh is not None:
+            params = _laid_out(model_config, params, mesh)
+        if params is not None and self.decode_config.weights == "int8":
+            params = _in_int8(model_config, params, mesh)
+        self.params = params
         self._mesh = mesh
         self._compiled: set[Any] = set()
 
@@ -511,11 +513,7 @@ def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]
 
 
 def _laid_out(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh) -> Any:
-    """`params` on the mesh, laid out as in training; unchanged if they are on it already."""
-    devices = set(mesh.devices.flat)
-    leaves = jax.tree.leaves(params)
-    if all(isinstance(x, jax.Array) and x.sharding.device_set == devices for x in leaves):
-        return params
+    """`params` on the mesh, laid out for decoding; those that are already stay where they are."""
     axes = functions_of(model_config).logical_axes(model_config)
     return jax.device_put(params, param_shardings(axes, params, mesh))
 
