@@ -8,8 +8,8 @@ Score:     not yet run (the paper: 28.4 BLEU on tokenised text, which is not sac
 
 It is wmt14_en_de_base with a larger model and more dropout, trained for longer; the average of
 the last 20 checkpoints (every 600 steps) is evaluated, as in the paper.
-The heads have 64 channels, as in the paper. On a TPU --config.model.num_heads=8, with heads of 128,
-should take less time (docs/results.md) with as many parameters; its BLEU has not been measured.
+The heads have 64 channels and a batch 25,000 tokens a side, as in the paper. On a TPU
+wmt14_en_de_big_tpu should take less time (docs/results.md).
 On devices with little memory split each batch with --config.train.accumulate=4.
 
 Parameters: 214,226,944 with 37,000 pieces, counting biases and layer norms; the paper says 213 M.
