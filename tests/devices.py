@@ -12,20 +12,22 @@ ROOT = Path(__file__).parents[1]
 def environment(devices):
     """The environment of a process whose CPU counts as this many devices.
 
-    XLA ends a process when a device waits for the others for 40 seconds. On two cores that was
-    seen once, in a test of three steps. We could not repeat it, so these settings leave nothing
-    that a device can wait for but the other devices: one program runs at a time, a device
-    computes its products on its own thread, and XLA waits for 10 minutes.
+    XLA starts a program on each device from one pool of threads, and a device that waits for the
+    others, in a sum over devices, keeps its thread. With as few threads as devices, XLA's default,
+    half of them can wait in one program while the others wait to start the next one: forever. With
+    one program at a time on each device (no asynchronous dispatch), two threads for each device
+    are enough. NPROC is how XLA is told the number of threads. A device computes its products on
+    its own thread, so that they need no other.
     """
     flags = (
         f"--xla_force_host_platform_device_count={devices}",
         "--xla_cpu_multi_thread_eigen=false",
-        "--xla_cpu_collective_call_terminate_timeout_seconds=600",
     )
     before = os.environ.get("XLA_FLAGS", "")
     return os.environ | {
         "JAX_PLATFORMS": "cpu",
         "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
+        "NPROC": str(4 * devices),
         "XLA_FLAGS": " ".join((before, *flags)),
     }
 
