@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from tests.reference import naive_recurrences as naive
+from transformer_jax.ops import scans
 from transformer_jax.ops.scans import (
     channel_decay_scan,
     channel_decay_step,
     scalar_decay_scan,
     scalar_decay_step,
+    states_before,
 )
 from transformer_jax.ops.selective_scan import (
     _associatively,
@@ -55,6 +57,22 @@ def test_scalar_decays_equal_the_loop(chunk):
         lambda q, k, v, w, s: scalar_decay_scan(q, k, v, w, chunk, s),
         naive.scalar_decay,
         arguments,
+    )
+
+
+@pytest.mark.parametrize(("count", "group"), [(1, 16), (16, 16), (17, 16), (11, 3)])
+def test_states_before_updates_equal_the_loop(count, group, monkeypatch):
+    monkeypatch.setattr(scans, "_GROUP", group)  # 3: groups of groups
+
+    def loop(kept, written, start):
+        states = [start]
+        for n in range(count):
+            states.append(kept[:, n] * states[-1] + written[:, n])
+        return jnp.stack(states[:-1], 1), states[-1]
+
+    kept = jax.nn.sigmoid(normal(0, B, count, K, 1))
+    assert_same(
+        states_before, loop, (kept, normal(1, B, count, K, V), normal(2, B, K, V)), atol=1e-6
     )
 
 

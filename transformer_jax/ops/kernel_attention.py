@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.attention import MASKED, causal_mask
+from transformer_jax.ops.scans import states_before
 from transformer_jax.ops.sequences import chunked, unchunked
 
 #: Lower limit of the normaliser, for rows without keys or with underflowed features. Its
@@ -169,20 +170,17 @@ def _running_sums(
     own_value_BNHRV = jnp.einsum("bnchr,bnch,bnchv->bnhrv", k, weight_BNCH, v)
     own_key_BNHR = jnp.einsum("bnchr,bnch->bnhr", norm_k, weight_BNCH)
 
-    def add(sums: KernelSums, own: tuple[jax.Array, ...]) -> tuple[KernelSums, KernelSums]:
-        value_BHRV, key_BHR, top_BH = own
-        keep_BH1 = jnp.exp(sums.log_scale - top_BH)[..., None]
-        after = KernelSums(
-            value=sums.value * keep_BH1[..., None] + value_BHRV,
-            key=sums.key * keep_BH1 + key_BHR,
-            log_scale=top_BH,
-        )
-        return after, sums
-
+    # Before the first chunk there is no key, so nothing is kept.
+    before_BNH = jnp.pad(top_BNH[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=MASKED)
+    keep_BNH1 = jnp.exp(before_BNH - top_BNH)[..., None]
     batch, _, heads, features, width = own_value_BNHRV.shape
-    by_chunk = [jnp.swapaxes(x, 0, 1) for x in (own_value_BNHRV, own_key_BNHR, top_BNH)]
-    last, before = jax.lax.scan(add, empty_sums(batch, heads, features, width), tuple(by_chunk))
-    return KernelSums(*(jnp.swapaxes(x, 0, 1) for x in before)), last
+    start = empty_sums(batch, heads, features, width)
+    value, last_value = states_before(keep_BNH1[..., None], own_value_BNHRV, start.value)
+    key, last_key = states_before(keep_BNH1, own_key_BNHR, start.key)
+    return (
+        KernelSums(value, key, before_BNH),
+        KernelSums(last_value, last_key, top_BNH[:, -1]),
+    )
 
 
 def _normalised(y: jax.Array, norm: jax.Array) -> jax.Array:
