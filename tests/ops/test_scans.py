@@ -15,7 +15,9 @@ from transformer_jax.ops.scans import (
     states_before,
 )
 from transformer_jax.ops.selective_scan import (
+    _TOKENS,
     _associatively,
+    _in_chunks,
     _one_by_one,
     selective_scan,
     selective_step,
@@ -150,7 +152,25 @@ def test_the_form_that_a_cpu_does_not_take_gives_the_same():
         normal(3, length, B, n),
         normal(4, length, B, n),
     )
-    assert_same(_associatively, _one_by_one, arguments, atol=2e-5)
+    assert_same(
+        lambda *arrays: _in_chunks(arrays, (_associatively, 4)),
+        lambda *arrays: _in_chunks(arrays, (_one_by_one, 3)),
+        arguments,
+        atol=2e-5,
+    )
+
+
+def test_devices_other_than_a_cpu_take_fewer_and_longer_chunks():
+    batch, e, n, chunk = 2, 3, 5, 16
+    x, b = (jax.ShapeDtypeStruct((batch, 4 * _TOKENS, size), jnp.float32) for size in (e, n))
+    a = jax.ShapeDtypeStruct((e, n), jnp.float32)
+    traced = jax.jit(selective_scan, static_argnums=5).trace(x, x, a, b, b, chunk)
+    cpu, tpu = (traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "tpu"))
+    in_short, in_long = (f"x{length}x{batch}x{e}xf32" for length in (chunk, _TOKENS // batch))
+    assert in_short in cpu
+    assert in_long not in cpu
+    assert in_long in tpu
+    assert in_short not in tpu
 
 
 @pytest.mark.parametrize("scan", ["scalar", "channel"])

@@ -47,7 +47,8 @@ class Mamba(BothWaysConfig):
     conv_width: PositiveInt = 4  #: taps of the convolution
     dt_rank: PositiveInt | None = None
     #: rank of the map to the step sizes; None = d_model / 16, rounded up
-    chunk: PositiveInt = 16  #: positions whose states exist at one time; memory against parallelism
+    chunk: PositiveInt = 16
+    #: positions whose states exist at one time; on a GPU or TPU so many that they are 256 tokens
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         return MambaMixer(self, context, position)

@@ -8,14 +8,22 @@ chunk of C positions at a time; the backward pass recomputes them from the state
 start. So memory is O(B E (L + N (C + L/C))), and never [B, L, E, N]. All in float32.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
 
 Element = tuple[jax.Array, jax.Array]
+#: (A, the state before a chunk, its inputs) -> the state after it, and its outputs [C, B, E].
+Form = Callable[..., tuple[jax.Array, jax.Array]]
+
+#: Tokens of the batch that a chunk has at least where the device is not a CPU: there a step of a
+#: loop takes microseconds, however little there is to compute.
+_TOKENS = 256
 
 
 def selective_scan(
@@ -34,23 +42,23 @@ def selective_scan(
         a_EN: the diagonal of A, negative.
         b_BLN: B, which writes the state.
         c_BLN: C, which reads it.
-        chunk: C; the last chunk may be shorter.
+        chunk: C, or more where the device is not a CPU; the last chunk may be shorter.
         state_BEN: the state before the first position; zero if None.
 
     Returns:
         y [B, L, E] and the state after the last position, float32.
     """
     batch, length, _ = x_BLE.shape
-    chunk = min(chunk, length)
     if state_BEN is None:
         state_BEN = jnp.zeros((batch, *a_EN.shape), jnp.float32)
-    # [L/C, C, B, E or N]; a step of size 0, as in the padding, leaves the state unchanged.
-    chunks = tuple(
-        chunked(jnp.moveaxis(x.astype(jnp.float32), 1, 0), chunk, axis=0)
-        for x in (x_BLE, delta_BLE, b_BLN, c_BLN)
+    inputs = (jnp.moveaxis(x.astype(jnp.float32), 1, 0) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
+    y_LBE, last_BEN = by_platform(
+        _in_chunks,
+        (a_EN, state_BEN, *inputs),
+        cpu=(_one_by_one, min(chunk, length)),
+        other=(_associatively, min(max(chunk, _TOKENS // batch), length)),
     )
-    last_BEN, y = jax.lax.scan(partial(_one_chunk, a_EN), state_BEN, chunks)
-    return jnp.moveaxis(unchunked(y, length, axis=0), 0, 1), last_BEN
+    return jnp.moveaxis(y_LBE, 0, 1), last_BEN
 
 
 def selective_step(
@@ -67,18 +75,21 @@ def selective_step(
     return jnp.einsum("ben,bn->be", state_BEN, c_BN.astype(jnp.float32)), state_BEN
 
 
-@partial(jax.checkpoint, prevent_cse=False)  # the scan around it does that already
-def _one_chunk(
-    a_EN: jax.Array, state_BEN: jax.Array, chunk: tuple[jax.Array, ...]
+def _in_chunks(
+    arrays: tuple[jax.Array, ...], form_and_chunk: tuple[Form, int]
 ) -> tuple[jax.Array, jax.Array]:
-    """The state after a chunk, and its outputs [C, B, E].
+    """(y [L, B, E], the state after the last position), from inputs [L, B, E or N].
 
     On a CPU the positions are computed one by one: each of the few steps of the associative
     scan moves several arrays of all states through memory, which took seven times as long.
     """
-    return jax.lax.platform_dependent(
-        a_EN, state_BEN, *chunk, cpu=_one_by_one, default=_associatively
-    )
+    a_EN, state_BEN, *inputs = arrays
+    form, chunk = form_and_chunk
+    of_chunk = jax.checkpoint(form, prevent_cse=False)  # the scan around it does that already
+    # [L/C, C, B, E or N]; a step of size 0, as in the padding, leaves the state unchanged.
+    chunks = tuple(chunked(x, chunk, axis=0) for x in inputs)
+    last_BEN, y = jax.lax.scan(lambda state, x: of_chunk(a_EN, state, *x), state_BEN, chunks)
+    return unchunked(y, len(inputs[0]), axis=0), last_BEN
 
 
 def _one_by_one(
