@@ -11,7 +11,7 @@ from flax import linen as nn
 
 Initializer = Callable[..., jax.Array]
 
-#: Uniform within 1 / sqrt(inputs) of zero: what PyTorch's convolutions draw.
+#: Uniform within 1 / sqrt(inputs) of zero: what layers of PyTorch draw.
 torch_uniform: Initializer = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 

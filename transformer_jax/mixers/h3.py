@@ -9,7 +9,7 @@ Linear attention whose sums over the past are two state space models: the shift 
 compares a key with the tokens right before it, and the diagonal one remembers the pair.
 The products with v and q are its gates. O(L log L) time by FFT, with P arrays of
 [B, L, D]; a decoding step is O(1) and keeps the last tokens and N/2 complex numbers for
-each entry of S.
+each entry of S. The authors' models have P = 1 (HazyResearch/H3, src/models/ssm/h3.py).
 
 It reads forwards only; the encoder runs it in both directions (`both_ways`). Unlike Mamba,
 it does not choose by content what to keep. Beyond `direct_length` positions the FFT's
@@ -28,6 +28,7 @@ from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSystems
+from transformer_jax.layers.initializers import torch_uniform
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig
@@ -42,7 +43,7 @@ class H3(DiagonalOptions, BothWaysConfig):
 
     knows_order: ClassVar[bool] = True
 
-    head_dim: PositiveInt = 8  #: P; time and memory grow with it
+    head_dim: PositiveInt = 1  #: P; time, memory and the state grow with it
     shift_size: PositiveInt = 64  #: tokens that the shift system sees, the present one included
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
@@ -74,9 +75,12 @@ class H3Mixer(Mixer):
         c, o = self.context, self.config
         self.num_heads = c.d_model // o.head_dim
         ones = nn.initializers.ones_init()
-        self.query = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
-        self.key = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
-        self.value = Dense(c.d_model, c.d_model, ("embed", "heads"), **c.dtypes)
+        # Not `Dense`'s own initial values: the output is a sum of products of three projections,
+        # which would begin larger than what it is added to.
+        small = {"kernel_init": torch_uniform} | c.dtypes
+        self.query = Dense(c.d_model, c.d_model, ("embed", "heads"), **small)
+        self.key = Dense(c.d_model, c.d_model, ("embed", "heads"), **small)
+        self.value = Dense(c.d_model, c.d_model, ("embed", "heads"), **small)
         # The shift system with B = e_1 is a filter whose taps are its output map C.
         taps = nn.initializers.normal(o.shift_size**-0.5)
         self.shift = self.weight("shift", taps, (o.shift_size, c.d_model), (None, "heads"))
