@@ -9,8 +9,10 @@ Command:   python train.py --config=configs/tatoeba_en_de.py --workdir=runs/tato
                --config.data.source.test_target=test.de.gz
            python eval.py --workdir=runs/tatoeba
 Hardware:  2 CPU cores
-Time:      not yet run
-Score:     not yet run
+Time:      26 minutes with --config.train.minutes=25 on one core of an AMD EPYC with AVX-512 bf16,
+           3,124 steps beside other programs (2026-11-23). All 16,000 steps: not yet run
+Score:     32.95 BLEU, 52.33 chrF++ with these 3,124 steps; German to English 34.72 BLEU,
+           51.69 chrF++ with 2,118 (docs/results.md)
 
 The text comes from files: the TFDS set "tatoeba" is a different one, a small set for testing
 sentence retrieval. Many English sentences have several German translations. Split the text by
@@ -22,7 +24,7 @@ import transformer_jax as tj
 config = tj.Config(
     data=tj.DataConfig(source_language="en", target_language="de"),
     tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=8000),
-    batch=tj.BatchConfig(tokens=4096, max_length=64, num_buckets=8),
+    batch=tj.BatchConfig(tokens=2048, max_length=64, num_buckets=8),
     model=tj.ModelConfig(
         d_model=256,
         d_ff=1024,
@@ -34,7 +36,7 @@ config = tj.Config(
         max_length=96,
     ),
     train=tj.TrainConfig(
-        steps=12_000,
+        steps=16_000,
         schedule=tj.CosineSchedule(learning_rate=2e-3, warmup_steps=1000),
         ema_decay=0.999,
         evaluate_every=1000,
