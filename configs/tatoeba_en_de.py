@@ -11,8 +11,8 @@ Command:   python train.py --config=configs/tatoeba_en_de.py --workdir=runs/tato
 Hardware:  2 CPU cores
 Time:      26 minutes with --config.train.minutes=25 on one core of an AMD EPYC with AVX-512 bf16,
            3,124 steps beside other programs (2026-11-23). All 16,000 steps: not yet run
-Score:     32.95 BLEU, 52.33 chrF++ with these 3,124 steps; German to English 34.72 BLEU,
-           51.69 chrF++ with 2,118 (docs/results.md)
+Score:     32.95 BLEU, 52.33 chrF++ after 3,124 steps; German to English 34.72 BLEU,
+           51.69 chrF++ after 2,118 (docs/results.md)
 
 The text comes from files: the TFDS set "tatoeba" is a different one, a small set for testing
 sentence retrieval. Many English sentences have several German translations. Split the text by
