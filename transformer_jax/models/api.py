@@ -98,22 +98,17 @@ def in_int8(config: ModelConfig, params: Params) -> Params:
 
 
 def product_dtypes(config: ModelConfig) -> Any:
-    """For every parameter the dtype to which each of its uses rounds it first, or its own.
+    """For every parameter the dtype in which the model reads it.
 
-    That is bfloat16 for the matrices of linear layers and embeddings, if products and activations
-    are bfloat16.
+    It is bfloat16 for the matrices of linear layers and embeddings if both products and activations
+    are bfloat16, because each use then rounds the matrix to it. Otherwise it is its own dtype.
     """
-    in_bfloat16 = config.dtype == config.matmul_dtype == "bfloat16"
-    return jax.tree.map(
-        lambda box, w: (
-            jnp.dtype("bfloat16" if isinstance(box, MatrixBox) else w.dtype)
-            if in_bfloat16
-            else w.dtype
-        ),
-        _abstract_boxes(config),
-        abstract_params(config),
-        is_leaf=_is_box,
-    )
+    rounds = config.dtype == config.matmul_dtype == "bfloat16"
+
+    def dtype(box: Any, w: Any) -> Any:
+        return jnp.dtype("bfloat16") if rounds and isinstance(box, MatrixBox) else w.dtype
+
+    return jax.tree.map(dtype, _abstract_boxes(config), abstract_params(config), is_leaf=_is_box)
 
 
 def int8_axes(config: ModelConfig) -> Any:
