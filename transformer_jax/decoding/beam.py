@@ -230,7 +230,7 @@ def _candidates(
     logits_BZV: jax.Array, live_log_probs_BZ: jax.Array, at_limit_B: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The C = 2Z best extensions: (log-probability, parent, token), each [B, C]."""
-    batch, num_beams, vocab_size = logits_BZV.shape
+    num_beams, vocab_size = logits_BZV.shape[1:]
     ids_V = jnp.arange(vocab_size)
     is_possible_B1V = jnp.where(
         at_limit_B[:, None, None], ids_V == EOS_ID, (ids_V != PAD_ID) & (ids_V != BOS_ID)
@@ -239,7 +239,7 @@ def _candidates(
     # Rounding can lift a log-probability above 0, which the stop relies on never to happen.
     log_probs_BZV = jnp.minimum(logits_BZV - normaliser_BZ1, 0.0)
     totals_BZV = jnp.where(is_possible_B1V, live_log_probs_BZ[:, :, None] + log_probs_BZV, -jnp.inf)
-    log_probs_BC, places_BC = top_k_of_rows(totals_BZV.reshape(batch, -1), 2 * num_beams)
+    log_probs_BC, places_BC = top_k_of_rows(totals_BZV, 2 * num_beams, axes=2)
     return log_probs_BC, places_BC // vocab_size, places_BC % vocab_size
 
 
