@@ -198,11 +198,13 @@ def _product(
 def _flat_product(contracted: int, a: jax.Array, b: jax.Array) -> jax.Array:
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
     a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
-    y = jnp.matmul(a, b, preferred_element_type=jnp.float32)
+    if a.dtype == jnp.float32:
+        return jnp.matmul(a, b).reshape(*rows, *columns)
+    # A transposed matrix is copied: the table of embeddings, as the projection to the vocabulary.
+    y = jnp.matmul(a, _row_major(b), preferred_element_type=jnp.float32)
     # XLA would fold a following transpose into the product, which its CPU backend then refuses
     # below float32 ("Unsupported element type for DotThunk"). The constraint costs nothing.
-    y = y if a.dtype == jnp.float32 else _row_major(y)
-    return y.reshape(*rows, *columns)
+    return _row_major(y).reshape(*rows, *columns)
 
 
 def _transposed(leading: int, x: jax.Array, flat: bool) -> jax.Array:
