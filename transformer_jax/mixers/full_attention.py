@@ -122,7 +122,10 @@ class FullCross(FullOptions, CrossMixerConfig):
 
 @struct.dataclass
 class Memory:
-    """The projected memory: keys and values [B, M, G, K] and its mask [B, M]."""
+    """The projected memory: keys [B, G, K, M], values [B, J, M, V] and the mask [B, M].
+
+    These are the operands of a step's products, so that a step does not move them.
+    """
 
     key: jax.Array
     value: jax.Array
@@ -219,10 +222,10 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
-        key, value = self.heads.keys_values(memory_BMD)
-        return Memory(key=key, value=value, mask=mask_BM)
+        k_BMGK, v_BMJV = self.heads.keys_values(memory_BMD)
+        return Memory(jnp.moveaxis(k_BMGK, 1, 3), v_BMJV.swapaxes(1, 2), mask_BM)
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         q_BTHK = self.heads.queries(x_BTD)
-        y_BTHV = self.attend(q_BTHK, projected.key, projected.value, projected.mask)
-        return self.heads.join(y_BTHV)
+        k_BMGK, v_BMJV = jnp.moveaxis(projected.key, 3, 1), projected.value.swapaxes(1, 2)
+        return self.heads.join(self.attend(q_BTHK, k_BMGK, v_BMJV, projected.mask))

@@ -170,16 +170,18 @@ def attend_to_cache(
         weights_CNH = jnp.exp(scores_CNH - new_top_NH[None])
         kept_NH = jnp.exp(top_NH - new_top_NH)
         weights_CNJQ = weights_CNH.reshape(block, num_rows, value_heads, -1)
-        values_NJQV = jnp.einsum(
-            "cnjq,cnjv->njqv",
-            weights_CNJQ.astype(v_CNJV.dtype),
+        # Values as the first operand: XLA for CPUs gathers them in half the time for this product.
+        values_NJVQ = jnp.einsum(
+            "cnjv,cnjq->njvq",
             v_CNJV,
+            weights_CNJQ.astype(v_CNJV.dtype),
             preferred_element_type=jnp.float32,
         )
+        values_NHV = values_NJVQ.swapaxes(2, 3).reshape(sum_NHV.shape)
         return (
             new_top_NH,
             total_NH * kept_NH + weights_CNH.sum(axis=0),
-            sum_NHV * kept_NH[..., None] + values_NJQV.reshape(sum_NHV.shape),
+            sum_NHV * kept_NH[..., None] + values_NHV,
         )
 
     start = (

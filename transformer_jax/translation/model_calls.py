@@ -94,6 +94,8 @@ def decode_batch(
                 beam_size=method.num_hypotheses,
             )
         )
+        # Otherwise XLA moves the transposes of `sentence` into the loop of the search.
+        sentence = jax.lax.optimization_barrier(sentence)
 
         def model(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
             logits_BZV, state = functions.decode_step(
