@@ -5,8 +5,11 @@ sentences of one padded length. So neither the order of the input nor the batch 
 what is computed for a sentence.
 """
 
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -48,6 +51,9 @@ Progress = Callable[[int], None]
 
 #: Most [rows, length] slots of a batch that is only scored: its logits are [slots, V].
 _SCORING_SLOTS = 4096
+
+#: Most batches that run on a CPU at the same time; each has its own decoder state.
+_MOST_THREADS = 8
 
 #: The first pieces of a target: one text for all sentences, or for each a text or ids.
 Prefixes = str | Sequence[str | Sequence[int]]
@@ -421,7 +427,7 @@ class Translator:
         finish: Callable[[list[Row], Any], None],
         program: Callable[[list[Row]], Any],
     ) -> float:
-        """Runs the batches, the device one batch ahead of the host.
+        """Runs the batches and reads their results, in order.
 
         Args:
           in_batches: the batches.
@@ -433,23 +439,36 @@ class Translator:
           Seconds spent in compiling.
         """
         compile_seconds = 0.0
-        pending: tuple[list[Row], Any] | None = None
-        for batch in in_batches:
-            is_new = program(batch) not in self._compiled
-            if pending and is_new:
-                # Otherwise a batch that runs meanwhile would be timed as compiling.
-                finish(*pending)
-                pending = None
-            began = time.perf_counter()
-            result = start(batch)
-            if is_new:
-                self._compiled.add(program(batch))
-                compile_seconds += time.perf_counter() - began
-            if pending:
-                finish(*pending)
-            pending = batch, result
-        if pending:
-            finish(*pending)
+        under_way: deque[tuple[list[Row], Future[Any]]] = deque()
+
+        def finish_all_but(most: int) -> None:
+            while len(under_way) > most:
+                batch, result = under_way.popleft()
+                finish(batch, result.result())
+
+        def run(batch: list[Row]) -> Any:
+            return jax.block_until_ready(start(batch))
+
+        with ThreadPoolExecutor(_MOST_THREADS) as pool:
+            threads = 1
+            for batch in in_batches:
+                is_new = program(batch) not in self._compiled
+                if is_new:
+                    # Otherwise batches that run meanwhile would be timed as compiling.
+                    finish_all_but(0)
+                if is_new or threads == 1:
+                    began = time.perf_counter()
+                    result: Future[Any] = Future()
+                    result.set_result(start(batch))
+                    threads = num_threads(result.result())
+                else:
+                    result = pool.submit(run, batch)
+                if is_new:
+                    self._compiled.add(program(batch))
+                    compile_seconds += time.perf_counter() - began
+                under_way.append((batch, result))
+                finish_all_but(threads)
+            finish_all_but(0)
         return compile_seconds
 
     def _texts(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
@@ -481,6 +500,18 @@ class Translator:
 
     def _limit(self, config: DecodeConfig) -> int:
         return min(config.max_source_length, self.model_config.max_length)
+
+
+def num_threads(arrays: Any) -> int:
+    """How many batches run at the same time on the devices that `arrays` are on.
+
+    A CPU takes one for each core: that is faster than many cores for one batch, whose operations
+    are small. An accelerator runs one after the other; the host is then one batch ahead. Several
+    devices must all run their programs in the same order.
+    """
+    devices = jax.tree.leaves(arrays)[0].devices()
+    on_cpu = len(devices) == 1 and next(iter(devices)).platform == "cpu"
+    return min(os.cpu_count() or 1, _MOST_THREADS) if on_cpu else 1
 
 
 def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) -> list[int]:
