@@ -64,6 +64,27 @@ def test_every_caller_gets_its_own_in_order():
     assert len(sizes) < 70  # they shared batches
 
 
+def test_batches_run_in_several_threads_at_the_same_time():
+    engine = Upper()
+    both = threading.Barrier(2, timeout=60)
+    upper = engine.translate
+
+    def translate(sentences):
+        both.wait()  # raises unless the other batch runs meanwhile
+        return upper(sentences)
+
+    engine.translate = translate
+
+    async def main(batcher):
+        texts = [f"{i:03}" for i in range(16)]
+        answers = await asyncio.gather(*(one(batcher, engine, text) for text in texts))
+        assert answers == [[[text]] for text in texts]
+
+    run(main, threads=2)
+    assert len(engine.threads) == 2
+    assert [len(call) for call in engine.calls] == [4] * 4
+
+
 def test_a_lone_sentence_waits_only_for_the_window():
     engine = Upper()
 

@@ -61,7 +61,8 @@ def make_app(
         split_sentences: see `Service`.
     """
     metrics = Metrics()
-    batcher = Batcher(window=window, limit=queue, observe=metrics.batches.observe)
+    threads = min(engine.threads for engine in engines)
+    batcher = Batcher(threads=threads, window=window, limit=queue, observe=metrics.batches.observe)
     service = Service(engines, batcher, split_sentences=split_sentences)
     context = Context(service, limits or Limits(), Keys(keys), metrics)
     metrics.waiting.set_function(lambda: batcher.waiting)

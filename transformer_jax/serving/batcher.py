@@ -1,9 +1,9 @@
-"""Sentences of many requests in common batches: an asyncio front, one thread for the device.
+"""Sentences of many requests in common batches: an asyncio front, a few threads for the device.
 
 All state belongs to the event loop, so there are no locks. A sentence waits in the group of those
-that share its compiled program. An idle device begins once a batch is full, nothing has come for a
+that share its compiled program. An idle thread begins once a batch is full, nothing has come for a
 tenth of `window`, or a sentence has waited for all of it: the answers to one batch make its callers
-send their next sentences one after the other, and these should share a batch again. The device
+send their next sentences one after the other, and these should share a batch again. The thread
 takes the group whose sentences have waited longest together: usually one that fills its batch,
 but also a lone sentence, once it has waited longer than all the others.
 """
@@ -43,7 +43,8 @@ class Batcher:
     """Translates for many callers; start and end it with `async with`.
 
     Args:
-        window: most seconds that a sentence waits for others if the device is idle.
+        threads: batches that run at the same time.
+        window: most seconds that a sentence waits for others if a thread is idle.
         limit: sentences that may wait. A caller is refused while as many are waiting, and
             otherwise taken whole, so at most one caller's sentences exceed it.
         observe: called with the size of every batch.
@@ -52,6 +53,7 @@ class Batcher:
     def __init__(
         self,
         *,
+        threads: int = 1,
         window: float = 0.05,
         limit: int = 2048,
         observe: Callable[[int], None] = lambda size: None,
@@ -62,7 +64,8 @@ class Batcher:
         self._others = 0
         self._last_arrival = -math.inf
         self._arrived = asyncio.Event()
-        self._device = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
+        self._device = ThreadPoolExecutor(threads, thread_name_prefix="device")
+        self._idle = asyncio.Semaphore(threads)
 
     async def __aenter__(self) -> "Batcher":
         self._task = asyncio.create_task(self._serve())
@@ -97,7 +100,7 @@ class Batcher:
                 self._leave(job)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Calls a function in the thread of the device, between two batches.
+        """Calls a function in a thread of the device, between two batches.
 
         Raises:
             QueueFull: too much is waiting.
@@ -124,23 +127,27 @@ class Batcher:
             self._groups.pop(job.group, None)
 
     async def _serve(self) -> None:
-        while True:
-            batch = await self._next_batch()
-            self._observe(len(batch))
-            sentences = [job.sentence for job in batch]
-            try:
-                results: list[Any] = await self.on_device(
-                    partial(batch[0].engine.translate, sentences)
-                )
-            except Exception as error:
-                results = [error] * len(batch)
-            for job, result in zip(batch, results, strict=True):
-                if job.result.done():
-                    continue  # its caller has gone
-                if isinstance(result, Exception):
-                    job.result.set_exception(result)
-                else:
-                    job.result.set_result(result)
+        async with asyncio.TaskGroup() as running:
+            while True:
+                await self._idle.acquire()
+                batch = await self._next_batch()
+                running.create_task(self._translate(batch))
+
+    async def _translate(self, batch: list[_Job]) -> None:
+        self._observe(len(batch))
+        sentences = [job.sentence for job in batch]
+        try:
+            results: list[Any] = await self.on_device(partial(batch[0].engine.translate, sentences))
+        except Exception as error:
+            results = [error] * len(batch)
+        self._idle.release()
+        for job, result in zip(batch, results, strict=True):
+            if job.result.done():
+                continue  # its caller has gone
+            if isinstance(result, Exception):
+                job.result.set_exception(result)
+            else:
+                job.result.set_result(result)
 
     async def _next_batch(self) -> list[_Job]:
         """The next batch; see the top of the file."""

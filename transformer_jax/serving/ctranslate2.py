@@ -34,6 +34,7 @@ class CTranslate2Engine:
     """
 
     explains = False
+    threads = 1  # each uses all cores
 
     def __init__(self, run: Run, format: str, checkpoint: str, decode: DecodeConfig) -> None:
         method = decode.method

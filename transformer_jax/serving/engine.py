@@ -1,7 +1,7 @@
 """What a server needs of a model, and a run of ours as such.
 
-Each engine translates in one direction. All its methods but `encode` and `group` run in the one
-thread that owns the device.
+Each engine translates in one direction. All its methods but `encode` and `group` run in the threads
+of the device, of which there are `threads`.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -14,7 +14,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
-from transformer_jax.translation.translator import Translation, Translator
+from transformer_jax.translation.translator import Translation, Translator, num_threads
 from transformer_jax.viewing.explanation import Explanation, explain, next_pieces
 from transformer_jax.vocabulary import EOS_ID
 
@@ -33,6 +33,7 @@ class Engine(Protocol):
     source: str  #: language code
     target: str
     batch_size: int  #: most sentences of one call of `translate`
+    threads: int  #: calls that may run at the same time
     num_hypotheses: int  #: most translations of a sentence
     max_pieces: int  #: longest sentence that is not cut
     target_size: int  #: number of target ids
@@ -65,6 +66,7 @@ class JaxEngine:
     def __init__(self, translator: Translator, source: str, target: str) -> None:
         self.source, self.target = source, target
         self.batch_size = translator.decode_config.batch_size
+        self.threads = num_threads(translator.params)
         self.num_hypotheses = translator.decode_config.method.num_hypotheses
         self.max_pieces = translator.max_source_length - 1
         size = translator.model_config.target_vocab_size
