@@ -330,4 +330,4 @@ def test_auto_asks_the_devices_of_the_program(implementation, monkeypatch):
 def read(cross, x_BTD, memory):
     """The heads' outputs, before they are joined."""
     projected = cross.project(*memory)
-    return cross.attend(cross.heads.queries(x_BTD), projected.key, projected.value, projected.mask)
+    return cross.attend(cross.heads.queries(x_BTD), *projected.keys_values(), projected.mask)

@@ -131,6 +131,10 @@ class Memory:
     value: jax.Array
     mask: jax.Array
 
+    def keys_values(self) -> tuple[jax.Array, jax.Array]:
+        """Keys [B, M, G, K] and values [B, M, J, V]."""
+        return jnp.moveaxis(self.key, 3, 1), self.value.swapaxes(1, 2)
+
 
 class DotProductAttention(MixerModule):
     """Projections and attention, for self- and cross-attention."""
@@ -227,5 +231,4 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         q_BTHK = self.heads.queries(x_BTD)
-        k_BMGK, v_BMJV = jnp.moveaxis(projected.key, 3, 1), projected.value.swapaxes(1, 2)
-        return self.heads.join(self.attend(q_BTHK, k_BMGK, v_BMJV, projected.mask))
+        return self.heads.join(self.attend(q_BTHK, *projected.keys_values(), projected.mask))
