@@ -22,8 +22,8 @@ def arrays():
     return hidden, kernel, labels, weights
 
 
-def naive(hidden, kernel, labels, weights, smoothing):
-    log_probs = jax.nn.log_softmax(hidden @ kernel)
+def naive(hidden, kernel, labels, weights, smoothing, bias=0.0):
+    log_probs = jax.nn.log_softmax(hidden @ kernel + bias)
     target = (1 - smoothing) * jax.nn.one_hot(labels, V) + smoothing / V
     return -((target * log_probs).sum(-1) * weights).sum()
 
@@ -163,9 +163,30 @@ def test_bfloat16_operands_stay_close(arrays):
     np.testing.assert_allclose(low, exact, atol=0.03)
 
 
+def test_sums_by_products_equal_the_formula(arrays, monkeypatch):
+    """As on a TPU; also for logits whose exponentials overflow."""
+    hidden, kernel, labels, weights = arrays
+    hidden = hidden * 40.0
+    form = losses._Form(7 * V, product_sums=True)
+    monkeypatch.setitem(losses._FORMS, "cpu", form)
+
+    bias = jnp.linspace(-1, 3, V)
+
+    def fused(hidden, kernel):
+        return losses.cross_entropy(hidden, kernel, labels, weights, 0.1, bias_V=bias)[0]
+
+    assert np.asarray(hidden @ kernel).max() > 89.0  # log of the largest float32
+    value, grads = jax.value_and_grad(fused, (0, 1))(hidden, kernel)
+    want, want_grads = jax.value_and_grad(naive, (0, 1))(hidden, kernel, labels, weights, 0.1, bias)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    for got, wanted in zip(grads, want_grads, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("product_sums", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_rounded_logits_change_little(arrays, bias, monkeypatch):
-    """A GPU stores them in the dtype of the hidden states."""
+def test_rounded_logits_change_little(arrays, bias, product_sums, monkeypatch):
+    """A GPU or TPU stores them in the dtype of the hidden states; a TPU sums them by products."""
     hidden, kernel, labels, weights = arrays
     hidden = hidden.astype(jnp.bfloat16)
     bias_V = jnp.linspace(-1, 1, V) if bias else None
@@ -176,7 +197,7 @@ def test_rounded_logits_change_little(arrays, bias, monkeypatch):
         )[0]
 
     want, want_grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
-    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, rounded=True))
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, True, product_sums))
     value, grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
     assert value != want
     np.testing.assert_allclose(value, want, rtol=2e-3)

@@ -19,6 +19,15 @@ def test_products_in_scans_and_branches():
     assert count(jaxpr) == (3 + 2) * 2 * 2 * 4 * 4
 
 
+def test_products_that_only_one_platform_has_do_not_count():
+    def function(x, y):
+        by_platform = {"tpu": lambda x: (x @ y) @ y, "default": lambda x: x @ y}
+        return jax.lax.platform_dependent(x, **by_platform)
+
+    jaxpr = jax.make_jaxpr(function)(jnp.ones((2, 4)), jnp.ones((4, 4)))
+    assert count(jaxpr) == 2 * 2 * 4 * 4
+
+
 def test_convolutions():
     kernel = jnp.ones((8, 3, 5))  # features, inputs, width
     jaxpr = jax.make_jaxpr(lambda x: jax.lax.conv(x, kernel, (1,), "VALID"))(jnp.ones((2, 3, 9)))

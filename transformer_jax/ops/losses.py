@@ -44,10 +44,13 @@ class _Form(NamedTuple):
         limit: approximate number of logits of one chunk on one device.
         rounded: store them in the dtype of the hidden states, in place of float32. On a GPU or TPU
             a product writes them to memory, from where they are read three times.
+        product_sums: sums over the vocabulary are products with ones. By its compiler's estimates a
+            TPU takes almost three times as long for other sums.
     """
 
     limit: int
     rounded: bool = False
+    product_sums: bool = False
 
 
 #: What fits the cache of a CPU (8 MiB; twice as much took a third longer), elsewhere 512 MiB of
@@ -57,22 +60,41 @@ class _Form(NamedTuple):
 _FORMS = {
     "cpu": _Form(1 << 21),
     "cuda": _Form(1 << 28, rounded=True),
-    "tpu": _Form(1 << 29, rounded=True),
+    "tpu": _Form(1 << 29, rounded=True, product_sums=True),
     "other": _Form(1 << 27),
 }
 
 
+#: Columns of ones in a product that adds up rows: the width of a TPU's matrix unit.
+_COLUMNS = 128
+
+#: What is projected to logits, kernel and, if there is one, bias: [N * P, D], [D, V], [V].
+_Projection = tuple[jax.Array, jax.Array, jax.Array | None]
+
+
 class _Loss(NamedTuple):
-    """The loss of a chunk's logits [N * P, V], float32, for labels [N] and weights [N]."""
+    """The loss of a chunk's logits [N * P, V], for labels and weights [N].
+
+    Logits are given as they are stored, with what they are the projection of.
+    """
 
     smoothing: float
     token_loss: TokenLoss | None  #: None: one pass, whose cross-entropy is the loss
+    dtype: jnp.dtype  #: of the operands of matrix products
 
-    def sums(self, logits_RV: jax.Array, labels_N: jax.Array, weights_N: jax.Array) -> _Sums:
+    def sums(
+        self,
+        logits_RV: jax.Array,
+        of: _Projection,
+        labels_N: jax.Array,
+        weights_N: jax.Array,
+        form: _Form,
+    ) -> _Sums:
         """Of the loss and of the negative log-likelihood."""
         if self.token_loss is None:
-            sums, _ = self._cross_entropy(logits_RV, labels_N, weights_N)
+            sums, _ = self._cross_entropy(logits_RV, of, labels_N, weights_N, form)
             return sums
+        logits_RV = logits_RV.astype(jnp.float32)
         logits_NPV = logits_RV.reshape(len(labels_N), -1, logits_RV.shape[-1])
         log_probs_NPV = jax.nn.log_softmax(logits_NPV)
         nll_NP1 = -jnp.take_along_axis(log_probs_NPV, labels_N[:, None, None], axis=-1)
@@ -82,30 +104,64 @@ class _Loss(NamedTuple):
         return (loss_N * weights_N).sum(), (nll_NP1[:, 0, 0] * weights_N).sum()
 
     def sums_and_gradient(
-        self, logits_RV: jax.Array, labels_N: jax.Array, weights_N: jax.Array
+        self,
+        logits_RV: jax.Array,
+        of: _Projection,
+        labels_N: jax.Array,
+        weights_N: jax.Array,
+        form: _Form,
     ) -> tuple[_Sums, jax.Array]:
-        """`sums`, and the gradient of the loss with respect to the logits."""
+        """`sums`, and the gradient of the loss with respect to the logits, float32."""
         if self.token_loss is not None:
             loss_sum, vjp, nll_sum = jax.vjp(
-                lambda logits: self.sums(logits, labels_N, weights_N), logits_RV, has_aux=True
+                lambda logits: self.sums(logits, of, labels_N, weights_N, form),
+                logits_RV.astype(jnp.float32),
+                has_aux=True,
             )
             return (loss_sum, nll_sum), vjp(jnp.ones(()))[0]
-        sums, lse_N = self._cross_entropy(logits_RV, labels_N, weights_N)
+        sums, lse_N = self._cross_entropy(logits_RV, of, labels_N, weights_N, form)
         label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_RV.shape, 1) == labels_N[:, None]
-        gradient_NV = jnp.exp(logits_RV - lse_N[:, None]) - self.smoothing / logits_RV.shape[-1]
+        probabilities_NV = jnp.exp(logits_RV.astype(jnp.float32) - lse_N[:, None])
+        gradient_NV = probabilities_NV - self.smoothing / logits_RV.shape[-1]
         gradient_NV = gradient_NV - jnp.where(label_NV, 1.0 - self.smoothing, 0.0)
         return sums, gradient_NV * weights_N[:, None]
 
     def _cross_entropy(
-        self, logits_NV: jax.Array, labels_N: jax.Array, weights_N: jax.Array
+        self,
+        logits_NV: jax.Array,
+        of: _Projection,
+        labels_N: jax.Array,
+        weights_N: jax.Array,
+        form: _Form,
     ) -> tuple[_Sums, jax.Array]:
         """`sums` of one pass, and the logits' logsumexp [N]."""
-        lse_N = jax.nn.logsumexp(logits_NV, axis=-1)
+        # Before the conversion: a TPU's compiler would store the converted logits for this.
         label_logit_N = jnp.take_along_axis(logits_NV, labels_N[:, None], axis=-1)[:, 0]
+        label_logit_N = label_logit_N.astype(jnp.float32)
+        logits_NV = logits_NV.astype(jnp.float32)
+        max_N = logits_NV.max(axis=-1)
+        exp_NV = jnp.exp(logits_NV - max_N[:, None])
+        if form.product_sums:
+            # The largest exponential of a row is exactly 1 in every dtype.
+            sum_N, mean_N = self._row_sums(exp_NV)[:, 0], self._means(of)
+        else:
+            sum_N, mean_N = exp_NV.sum(axis=-1), logits_NV.mean(axis=-1)
+        lse_N = jnp.log(sum_N) + max_N
         nll_N = lse_N - label_logit_N
-        mean_N = logits_NV.mean(axis=-1)
         loss_N = lse_N - (1.0 - self.smoothing) * label_logit_N - self.smoothing * mean_N
         return ((loss_N * weights_N).sum(), (nll_N * weights_N).sum()), lse_N
+
+    def _row_sums(self, x: jax.Array) -> jax.Array:
+        """[..., V] -> [..., 128]: the sum over V, in every column; float32."""
+        ones = jnp.ones((x.shape[-1], _COLUMNS), self.dtype)
+        return product(x.astype(self.dtype), ones)
+
+    def _means(self, of: _Projection) -> jax.Array:
+        """The means of the rows of logits, from the mean of the kernel's columns."""
+        hidden_ND, kernel_DV, bias_V = of
+        kernel = self._row_sums(kernel_DV) / kernel_DV.shape[-1]
+        mean_N = product(hidden_ND, kernel.astype(self.dtype))[:, 0]
+        return mean_N if bias_V is None else mean_N + bias_V.mean()
 
 
 def cross_entropy(
@@ -144,43 +200,40 @@ def cross_entropy(
     hidden_BPTD = hidden_RTD.reshape(batch, passes, length, -1)
     hidden_BTE = jnp.swapaxes(hidden_BPTD, 1, 2).reshape(batch, length, -1)  # E = P * D
     inputs, targets = (hidden_BTE, kernel_DV, bias_V), (labels_BT, weights_BT)
-    return _fused(inputs, targets, _Loss(label_smoothing, token_loss), jnp.dtype(dtype))
+    return _fused(inputs, targets, _Loss(label_smoothing, token_loss, jnp.dtype(dtype)))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _fused(inputs: _Inputs, targets: _Targets, loss: _Loss, dtype: jnp.dtype) -> _Sums:
-    function = partial(_loss_sums, loss, dtype)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _fused(inputs: _Inputs, targets: _Targets, loss: _Loss) -> _Sums:
+    function = partial(_loss_sums, loss)
     return by_platform(function, inputs, targets, **_FORMS)
 
 
-def _loss_sums(
-    loss: _Loss, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, form: _Form
-) -> _Sums:
-    chunks, kernel_low = _chunks(inputs, targets, dtype, form.limit)
+def _loss_sums(loss: _Loss, inputs: _Inputs, targets: _Targets, form: _Form) -> _Sums:
+    chunks, kernel_low = _chunks(inputs, targets, loss.dtype, form.limit)
     logits_dtype = inputs[0].dtype if form.rounded else jnp.float32
 
     def body(sums: _Sums, chunk: Chunk) -> tuple[_Sums, None]:
         hidden_RD, labels_N, weights_N = _rows(chunk, kernel_low)
         logits_RV = product(hidden_RD, kernel_low, bias=inputs[2], result=logits_dtype)
-        loss_sum, nll_sum = loss.sums(logits_RV.astype(jnp.float32), labels_N, weights_N)
+        of = (hidden_RD, kernel_low, inputs[2])
+        loss_sum, nll_sum = loss.sums(logits_RV, of, labels_N, weights_N, form)
         return (sums[0] + loss_sum, sums[1] + nll_sum), None
 
     zero = jnp.zeros((), jnp.float32)
     return jax.lax.scan(body, (zero, zero), chunks)[0]
 
 
-def _fused_forward(
-    inputs: _Inputs, targets: _Targets, loss: _Loss, dtype: jnp.dtype
-) -> tuple[_Sums, _Inputs]:
-    function = partial(_loss_sums_and_gradients, loss, dtype)
+def _fused_forward(inputs: _Inputs, targets: _Targets, loss: _Loss) -> tuple[_Sums, _Inputs]:
+    function = partial(_loss_sums_and_gradients, loss)
     return by_platform(function, inputs, targets, **_FORMS)
 
 
 def _loss_sums_and_gradients(
-    loss: _Loss, dtype: jnp.dtype, inputs: _Inputs, targets: _Targets, form: _Form
+    loss: _Loss, inputs: _Inputs, targets: _Targets, form: _Form
 ) -> tuple[_Sums, _Inputs]:
     hidden_BTE, kernel_DV, bias_V = inputs
-    chunks, kernel_low = _chunks(inputs, targets, dtype, form.limit)
+    chunks, kernel_low = _chunks(inputs, targets, loss.dtype, form.limit)
     logits_dtype = inputs[0].dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low)
 
@@ -189,11 +242,11 @@ def _loss_sums_and_gradients(
         hidden_RD, labels_N, weights_N = _rows(chunk, kernel_low)
         logits_RV = product(hidden_RD, kernel_low, bias=bias_V, result=logits_dtype)
         (chunk_loss, chunk_nll), dlogits_RV = loss.sums_and_gradient(
-            logits_RV.astype(jnp.float32), labels_N, weights_N
+            logits_RV, (hidden_RD, kernel_low, bias_V), labels_N, weights_N, form
         )
         if dbias_V is not None:
             dbias_V = dbias_V + dlogits_RV.sum(axis=0)
-        dlogits_RV = dlogits_RV.astype(dtype)
+        dlogits_RV = dlogits_RV.astype(loss.dtype)
         dhidden_RD = product(dlogits_RV, kernel_low_VD, result=hidden_BTE.dtype)
         dkernel_DV = dkernel_DV + product(transposed(hidden_RD), dlogits_RV)
         sums = loss_sum + chunk_loss, nll_sum + chunk_nll
@@ -207,10 +260,8 @@ def _loss_sums_and_gradients(
     return (loss_sum, nll_sum), (dhidden_BTE, dkernel_DV.astype(kernel_DV.dtype), dbias_V)
 
 
-def _fused_backward(
-    loss: _Loss, dtype: jnp.dtype, gradients: _Inputs, cotangents: _Sums
-) -> tuple[_Inputs, None]:
-    del loss, dtype
+def _fused_backward(loss: _Loss, gradients: _Inputs, cotangents: _Sums) -> tuple[_Inputs, None]:
+    del loss
     return jax.tree.map(lambda g: (g * cotangents[0]).astype(g.dtype), gradients), None
 
 

@@ -31,7 +31,9 @@ def train_step_flops(model: ModelConfig, rows: int, length: int) -> int:
 def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
     """FLOPs of the products in a jaxpr; a scan's body counts as often as it runs.
 
-    For a `cond` its most expensive branch counts, and for a `while` one iteration.
+    For a `cond` its most expensive branch counts, and for a `while` one iteration. Of the forms of
+    a function for several platforms the cheapest counts: another may have products that only
+    replace other work, such as sums on a TPU.
     """
     inner = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     total = 0
@@ -51,7 +53,8 @@ def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
         else:
             inside = [count(part) for part in _parts(equation.params)]
             if name == "cond":
-                total += max(inside)
+                of_platforms = equation.params.get("branches_platforms") is not None
+                total += min(inside) if of_platforms else max(inside)
             else:
                 total += sum(inside) * (equation.params["length"] if name == "scan" else 1)
     return total
