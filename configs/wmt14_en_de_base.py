@@ -15,6 +15,7 @@ checkpoints. Different from the paper: SentencePiece BPE instead of its own, bfl
 over 256 pieces are skipped, and checkpoints are averaged over steps (every 1,500), not minutes.
 Several devices add up their gradients in bfloat16, as Google's JAX submission to MLPerf 0.7 did;
 --config.train.reduce_dtype=float32 takes longer on TPUs (docs/results.md).
+On a TPU wmt14_en_de_base_tpu should take less time (docs/results.md).
 On devices with little memory split each batch with --config.train.accumulate=4.
 
 Parameters: 63,073,280 with 37,000 pieces, counting biases and layer norms; the paper says 65 M.
