@@ -27,6 +27,11 @@ Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
 
 
+#: Platform -> options for the compiler of the step. XLA would join the products that make queries,
+#: keys and values on a GPU, and copy their results apart, and their gradients together.
+_COMPILER_OPTIONS: dict[str, dict[str, Any]] = {"gpu": {"xla_gpu_dot_merger_threshold_mb": 0}}
+
+
 class Horizon(NamedTuple):
     """The length of a training, which its compiled step takes as an argument: float32 scalars."""
 
@@ -239,4 +244,5 @@ def make_train_step(
         in_shardings=(shardings, batch_sharding(mesh), replicated(mesh)),
         out_shardings=(shardings, replicated(mesh)),
         donate_argnums=0,
+        compiler_options=_COMPILER_OPTIONS.get(mesh.devices.flat[0].platform),
     )
