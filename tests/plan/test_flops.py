@@ -1,10 +1,15 @@
 """FLOPs of the model, compared with the formula derived by hand."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.plan.flops import count, train_step_flops
+from transformer_jax.plan.hlo import parse, walk
+from transformer_jax.plan.roofline import flops
 
 
 def test_products_in_scans_and_branches():
@@ -51,3 +56,31 @@ def test_a_transformers_training_step():
     attention = 4 * d * d + 2 * length * d  # four projections; scores and their use
     forward = layers * (3 * attention + 2 * 2 * d * f) + d * v
     assert train_step_flops(model, rows, length) == 3 * 2 * tokens * forward
+
+
+def test_layers_as_a_loop_count_as_often_as_it_runs():
+    model = ModelConfig(
+        source_vocab_size=50,
+        target_vocab_size=50,
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        encoder=StackConfig(2),
+        decoder=StackConfig(4),
+        max_length=8,
+    )
+    ids, mask = jnp.ones((4, 6), jnp.int32), jnp.ones((4, 6), bool)
+    batch = dict(source=ids, source_mask=mask, target=ids, target_mask=mask)
+    params = api.abstract_params(model)
+
+    def compiled(model):
+        gradient = jax.jit(jax.grad(lambda params: api.loss(model, params, batch)[0]))
+        module = parse(gradient.lower(params).compile().as_text())
+        return sum(times * flops(module, one) for one, times in walk(module))
+
+    loops = replace(model, scan_layers=True)
+    assert train_step_flops(loops, 4, 6) == train_step_flops(model, 4, 6)
+    assert compiled(model) == train_step_flops(model, 4, 6)
+    # Scores and their use, 4 * 2 * 6 * 6 * 16 FLOPs each, are computed again for the backward pass.
+    again = (2 + 4 * 2) * 2 * (4 * 2 * 6 * 6 * 16)
+    assert compiled(loops) == compiled(model) + again

@@ -51,6 +51,15 @@ def test_one_distribution_a_query_for_every_layer_and_head():
     assert (weights["decoder.0"][:, np.triu_indices(3, 1)[0], np.triu_indices(3, 1)[1]] == 0).all()
 
 
+def test_layers_that_run_as_a_loop_are_seen_one_by_one():
+    loops = replace(CONFIG, scan_layers=True)
+    params = api.init(CONFIG, jax.random.key(0))
+    for maps in (attention_weights, partial(effective_attention, layers=["encoder.1"])):
+        want, got = (maps(config, params, SOURCE, TARGET) for config in (CONFIG, loops))
+        assert want.keys() == got.keys()
+        jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
 def test_the_weights_are_those_of_the_formula():
     params = api.init(CONFIG, jax.random.key(0))
     weights = attention_weights(CONFIG, params, SOURCE, TARGET)["encoder.0"]

@@ -63,6 +63,8 @@ class MixerConfig:
     knows_order: ClassVar[bool] = False
     #: roles in which time or memory of `__call__` grows with the square of the length
     quadratic: ClassVar[frozenset[str]] = frozenset()
+    #: True if it reads `context.layer`, so that two of its layers differ in more than parameters
+    uses_layer: ClassVar[bool] = False
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         """Refuses options that cannot work together or in this context.

@@ -19,6 +19,7 @@ global: the position of the last one, which the authors also take, depends on th
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,8 @@ _plan = lru_cache(maxsize=64)(bigbird_reads)
 @dataclass(frozen=True)
 class BigBird(SparseConfig):
     """As many window blocks as there are blocks is full attention."""
+
+    uses_layer: ClassVar[bool] = True
 
     block_size: PositiveInt = 64  #: tokens in a block; at most model.max_length are used
     window_blocks: NonNegativeInt = 1  #: read on each side (decoder: before) besides its own

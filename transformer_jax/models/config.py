@@ -102,6 +102,7 @@ class ModelConfig:
     matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"  #: auto = the faster here
     param_dtype: Float = "float32"
     remat: bool = False  #: recompute each block in the backward pass to save memory
+    scan_layers: bool = False  #: run layers that are alike as one loop, to compile faster
 
 
 def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
@@ -155,6 +156,10 @@ def _check(config: ModelConfig) -> None:
     if config.residual == "reversible" and config.remat:
         raise UserError(
             "model.residual=reversible recomputes every block as it is: set model.remat=false"
+        )
+    if config.residual == "reversible" and config.scan_layers:
+        raise UserError(
+            "model.residual=reversible runs every block by itself: set model.scan_layers=false"
         )
     _check_ids(config)
     _check_stack(config, config.encoder, "encoder")
@@ -233,6 +238,8 @@ def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
     for mixer in mixers:
         with _errors_of(f"model.{role}.mixers={to_text(mixer, MIXERS)}"):
             mixer.check(context, hooks)
+            if config.scan_layers and mixer.uses_layer:
+                raise UserError("its layers are not alike: set model.scan_layers=false")
 
 
 def _check_hooks(

@@ -12,6 +12,7 @@ from transformer_jax.layers.dropout import Dropout
 from transformer_jax.models.block import RESIDUALS, Block, build_norm
 from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_context
 from transformer_jax.models.reversible import run_stack
+from transformer_jax.models.scan import run_cycles
 from transformer_jax.ops.sharding import constrain
 
 
@@ -31,6 +32,7 @@ class Stack(nn.Module):
         context = mixer_context(config, causal=self.causal)
         cross_context = mixer_context(config, causal=False)
         self.position = stack.position.build(context)
+        self.cycle_length = len(stack.mixers)
         block = nn.remat(Block) if config.remat else Block
         self.blocks = [
             block(
@@ -58,11 +60,21 @@ class Stack(nn.Module):
         if self._reconstructs():
             streams = run_stack(self, x_BLD, mask_BL, memory)
         else:
-            streams = self.residuals.start(x_BLD)
-            for block in self.blocks:
-                streams = jax.tree.map(lambda x: constrain(x, "batch", None, None), streams)
-                streams = block(streams, mask_BL, memory)
+            streams, done = self.residuals.start(x_BLD), 0
+            if self._scans():
+                streams, done = run_cycles(self, self.cycle_length, streams, mask_BL, memory)
+            rest = range(done, len(self.blocks))
+            streams = self.run_blocks(rest, streams, mask_BL, memory)
         return constrain(self._end(streams), "batch", None, None)
+
+    def run_blocks(
+        self, layers: range, streams: Any, mask_BL: jax.Array, memory: Sequence[jax.Array]
+    ) -> Any:
+        """The streams after some of the blocks, one after the other."""
+        for layer in layers:
+            streams = jax.tree.map(lambda x: constrain(x, "batch", None, None), streams)
+            streams = self.blocks[layer](streams, mask_BL, memory)
+        return streams
 
     def update(
         self,
@@ -102,6 +114,11 @@ class Stack(nn.Module):
         """Whether the backward pass reconstructs activations: in training, with a dropout key."""
         is_training = self.has_rng("dropout") and not self.is_initializing()
         return is_training and self.config.residual == "reversible"
+
+    def _scans(self) -> bool:
+        """Whether layers run as a loop. That needs parameters, and hides what a layer sows."""
+        is_watched = self.is_mutable_collection("intermediates")
+        return self.config.scan_layers and not (self.is_initializing() or is_watched)
 
     def _start(self, words_BLE: jax.Array, positions_L: jax.Array) -> jax.Array:
         """What the first layer reads: [B, L, D]."""

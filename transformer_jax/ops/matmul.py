@@ -28,11 +28,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
 from transformer_jax.ops.int8 import Int8Matrix, Matrix
 from transformer_jax.ops.platform import by_platform
+
+#: The name of every product for a policy of `jax.checkpoint`.
+PRODUCT = "product"
 
 #: Most numbers of an int8 matrix that are floats at a time on a CPU: 128 KiB of float32.
 _BLOCK = 1 << 15
@@ -63,8 +67,10 @@ def matmul(
     if isinstance(w, Int8Matrix):
         return _int8_matmul(x.astype(dtype), w, contracted, bias, result)
     if jnp.dtype(dtype) == jnp.float32:
-        return product(x.astype(jnp.float32), w.astype(jnp.float32), contracted, bias, result)
-    return _low_precision_matmul(x, w, bias, jnp.dtype(dtype), contracted, jnp.dtype(result))
+        y = product(x.astype(jnp.float32), w.astype(jnp.float32), contracted, bias, result)
+    else:
+        y = _low_precision_matmul(x, w, bias, jnp.dtype(dtype), contracted, jnp.dtype(result))
+    return checkpoint_name(y, PRODUCT)
 
 
 def _int8_matmul(

@@ -97,7 +97,9 @@ def effective_attention(
         {"encoder.0": [S, S], "decoder.0": [T, T], "cross.0": [T, S], ...}; rows sum to 1
         (to 0 if an output depends on no input).
     """
-    config = replace(config, dtype="float32", matmul_dtype="float32", remat=False)
+    # The mixers' calls are intercepted, which needs each layer by itself.
+    config = replace(config, remat=False, scan_layers=False)
+    config = replace(config, dtype="float32", matmul_dtype="float32")
     paths = _layers(config)
     found = {}
     for name in paths if layers is None else layers:

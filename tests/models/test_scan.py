@@ -1,0 +1,201 @@
+"""Layers as a loop: the same parameters, losses and gradients, in a program of one layer's size."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract.small_options import small_mixer
+from tests.devices import with_eight_devices
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.mixers.window import Window
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.models.lora import Lora
+from transformer_jax.models.transformer import Transformer
+from transformer_jax.positions.none import NoPosition
+from transformer_jax.positions.t5 import T5
+
+CONFIG = ModelConfig(
+    source_vocab_size=20,
+    target_vocab_size=20,
+    d_model=16,
+    d_ff=32,
+    num_heads=4,
+    encoder=StackConfig(num_layers=2),
+    decoder=StackConfig(num_layers=2),
+    dropout_rate=0.0,
+    max_length=7,
+)
+IDS = jax.random.randint(jax.random.key(1), (3, 7), 4, 20)
+MASK = jnp.arange(7)[None] < jnp.array([7, 3, 5])[:, None]
+BATCH = dict(source=IDS, source_mask=MASK, target=IDS[:, ::-1], target_mask=MASK)
+
+hybrid = StackConfig(5, (Window(window=2), Full()), position=T5())
+MODELS = {
+    "pattern and rest": replace(CONFIG, encoder=hybrid, decoder=hybrid),
+    "pattern once": replace(CONFIG, encoder=replace(hybrid, num_layers=3)),
+    "post": replace(CONFIG, norm_placement="post"),
+    "lora": replace(CONFIG, adapter=Lora(rank=2)),
+    "remat": replace(CONFIG, remat=True),
+}
+
+
+def with_mixer(name):
+    """A model with two layers of this mixer, in the decoder if it can be there."""
+    role = "encoder" if "decoder" in MIXERS[name].refuses else "decoder"
+    stack = StackConfig(2, (small_mixer(name, causal=role == "decoder"),))
+    return replace(ONE_LAYER, **{role: stack})
+
+
+ONE_LAYER = replace(CONFIG, encoder=StackConfig(1), decoder=StackConfig(1))
+#: Mixers with which this was not tried yet.
+UNTRIED = ("rwkv", "s4", "s4d", "ssd")
+ALIKE = [name for name, mixer in MIXERS.items() if not mixer.uses_layer]
+MODELS |= {name: with_mixer(name) for name in ALIKE if name not in UNTRIED}
+
+
+@partial(jax.jit, static_argnums=0)
+def noisy(config):
+    """Parameters without zeros, so that every layer differs from the others in every array."""
+    leaves, tree = jax.tree.flatten(api.init(config, jax.random.key(0)))
+    keys = jax.random.split(jax.random.key(2), len(leaves))
+    noise = [0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(tree, [x + n for x, n in zip(leaves, noise, strict=True)])
+
+
+def gradient(config, key=None):
+    return jax.value_and_grad(lambda params: api.loss(config, params, BATCH, rng=key)[0])
+
+
+def num_products(config, key=None):
+    """In the program of the gradient."""
+    lowered = jax.jit(gradient(config, key)).lower(api.abstract_params(config))
+    return lowered.as_text().count("dot_general")
+
+
+def assert_close(got, want):
+    """Equal but for rounding, of which a gradient that should be zero consists."""
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(want[1]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5 * largest), got, want)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradient_are_those_of_separate_layers(name):
+    config = MODELS[name]
+    scanned = replace(config, scan_layers=True)
+    params = noisy(config)
+    assert num_products(scanned) < num_products(config)
+    assert_close(jax.jit(gradient(scanned))(params), jax.jit(gradient(config))(params))
+
+
+def test_parameters_are_the_same():
+    init = jax.jit(api.init, static_argnums=0)
+    want = init(CONFIG, jax.random.key(0))
+    got = init(replace(CONFIG, scan_layers=True), jax.random.key(0))
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+def test_the_program_does_not_grow_with_the_depth():
+    def products(layers, *, scan):
+        stack = StackConfig(layers)
+        config = replace(CONFIG, encoder=stack, decoder=stack, remat=True, scan_layers=scan)
+        return num_products(replace(config, dropout_rate=0.1), jax.random.key(3))
+
+    assert products(5, scan=True) == products(2, scan=True)
+    assert products(5, scan=False) > 2 * products(2, scan=False)
+
+
+def test_every_layer_drops_other_elements():
+    # Each layer adds dropout(1), and nothing else. With one key for all layers, an element would
+    # be dropped by every layer or by none.
+    layers = 8
+    stack = StackConfig(layers, position=NoPosition())
+    config = replace(CONFIG, encoder=stack, dropout_rate=0.5, scan_layers=True)
+    params = jax.tree.map(jnp.zeros_like, noisy(config))
+    for layer in range(layers):
+        block = params["encoder"][f"blocks_{layer}"]
+        block["feed_forward"]["down"]["bias"] += 1.0
+    params["encoder"]["last_norm"]["scale"] += 1.0
+
+    @jax.jit
+    def memory(key):
+        rngs = {"dropout": key}
+        return Transformer(config).apply({"params": params}, IDS, MASK, rngs=rngs, method="memory")
+
+    first, again, other = (np.asarray(memory(jax.random.key(k))) for k in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    values = [len(np.unique(vector.round(4))) for vector in first.reshape(-1, CONFIG.d_model)]
+    assert min(values) > 2
+
+
+def test_int8_matrices_are_stacked():
+    params = api.in_int8(CONFIG, noisy(CONFIG))
+    encode = jax.jit(api.encode, static_argnums=0, static_argnames="max_length")
+    want, got = (
+        encode(replace(CONFIG, scan_layers=scan), params, IDS, MASK, max_length=7)[0]
+        for scan in (False, True)
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got, want)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"residual": "reversible"}, "model.residual=reversible"),
+        ({"encoder": StackConfig(2, (MIXERS["bigbird"](),))}, "model.encoder.mixers=bigbird"),
+    ],
+)
+def test_what_cannot_be_a_loop_fails_at_build(change, words):
+    config = replace(CONFIG, **change)
+    check_model_config(config)
+    with pytest.raises(UserError, match=f"{words}.* model.scan_layers=false"):
+        check_model_config(replace(config, scan_layers=True))
+
+
+ON_MESHES = """
+import json
+from dataclasses import replace
+
+import jax
+
+from tests.training import toy
+from transformer_jax.models.config import StackConfig
+from transformer_jax.parallel.mesh import MeshConfig, batch_sharding, make_mesh
+from transformer_jax.training.trainer import Trainer
+
+sizes = dict(source_vocab_size=16, target_vocab_size=16, num_heads=4)
+stack = StackConfig(2)
+plain = replace(toy.MODEL, **sizes, dropout_rate=0.0, encoder=stack, decoder=stack)
+
+
+def losses(model, mesh):
+    trainer = Trainer(model, toy.TRAIN, mesh)
+    state = trainer.init()
+    for position in range(3):
+        batch = jax.device_put(toy.batch(position), batch_sharding(mesh))
+        state, metrics = trainer.step(state, batch)
+        yield float(metrics["loss_sum"])
+
+
+meshes = dict(
+    data8=MeshConfig(data=8), fsdp8=MeshConfig(data=1, fsdp=8),
+    all=MeshConfig(data=2, fsdp=2, tensor=2),
+)
+seen = {"one": list(losses(plain, make_mesh(MeshConfig(data=1), jax.devices()[:1])))}
+scanned = replace(plain, scan_layers=True)
+print(json.dumps(seen | {name: list(losses(scanned, make_mesh(m))) for name, m in meshes.items()}))
+"""
+
+
+def test_training_on_meshes_is_that_of_separate_layers_on_one_device():
+    seen = with_eight_devices("-c", ON_MESHES)
+    for mesh in ("data8", "fsdp8", "all"):
+        np.testing.assert_allclose(seen[mesh], seen["one"], rtol=1e-5)
