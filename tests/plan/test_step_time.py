@@ -110,16 +110,16 @@ def test_the_patterns_match_names_of_the_model(part, compiled_step):
 @pytest.fixture(scope="module")
 def compiled_step():
     """The text of a training step of a small model."""
-    stack = StackConfig(num_layers=1)
     config = ModelConfig(
         source_vocab_size=9,
         target_vocab_size=9,
         d_model=8,
         d_ff=8,
         num_heads=2,
-        encoder=stack,
-        decoder=stack,
+        encoder=StackConfig(num_layers=2),
+        decoder=StackConfig(num_layers=1),
         max_length=8,
+        scan_layers=True,
     )
     ids, mask = jnp.ones((2, 4), jnp.int32), jnp.ones((2, 4), bool)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}

@@ -34,6 +34,7 @@ PARTS = {
     "cross-attention": re.compile(r"/cross[/.]"),
     "mixers": re.compile(r"/mixer/"),
     "normalisation": re.compile(r"/norm/|_norm/"),
+    "loop over layers": re.compile(r"/(en|de)coder/(stack|while)\b"),
     "embedding": re.compile(r"embed"),
     "loss": re.compile(r"Transformer\.loss"),
 }
