@@ -11,7 +11,7 @@ import pytest
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus, Sentences
-from transformer_jax.data.pipeline import batches, prefetched
+from transformer_jax.data.pipeline import _through_tensorflow, batches, prefetched
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.errors import UserError
 
@@ -104,12 +104,55 @@ def test_auto_uses_tf_data_if_it_is_installed_and_suits(corpus, plan, monkeypatc
         return [stream.__name__ for stream in streams]
 
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: True)
-    assert names() == ["_through_tensorflow", "prefetched"]
+    assert names() == ["_while_importing", "prefetched"]
     with monkeypatch.context() as patch:  # tf.data would copy them
         patch.setattr("transformer_jax.data.pipeline._COPIED", 8)
         assert names() == ["prefetched", "prefetched"]
     monkeypatch.setattr("transformer_jax.data.pipeline.has_tensorflow", lambda: False)
     assert names() == ["prefetched", "prefetched"]
+
+
+@needs_tensorflow
+def test_the_first_batches_do_not_wait_for_the_import_of_tensorflow(corpus, plan, monkeypatch):
+    imported, real = threading.Event(), import_tensorflow
+    segments = []
+
+    def slow():
+        assert imported.wait(60)
+        return real()
+
+    def through(corpus, plan, share, start):
+        segments.append(start)
+        return _through_tensorflow(corpus, plan, share, start)
+
+    monkeypatch.setattr("transformer_jax.data.pipeline.import_tensorflow", slow)
+    monkeypatch.setattr("transformer_jax.data.pipeline._through_tensorflow", through)
+    share = Share(1, 2)
+    stream = batches(corpus, plan, 3, share=share)
+    for position in range(3, 3 + plan.batches_per_epoch):
+        assert equal(next(stream), make_batch(corpus, plan, position, share))
+    assert not segments
+    imported.set()
+    position += 1
+    while not segments:
+        assert equal(next(stream), make_batch(corpus, plan, position, share))
+        position += 1
+    assert segments == [position - 1]
+    for later in range(position, position + 3):
+        assert equal(next(stream), make_batch(corpus, plan, later, share))
+    stream.close()
+
+
+@needs_tensorflow
+def test_an_error_of_the_import_is_raised(corpus, plan, monkeypatch):
+    def fail():
+        raise ImportError("no such library")
+
+    monkeypatch.setattr("transformer_jax.data.pipeline.import_tensorflow", fail)
+    stream = batches(corpus, plan)
+    with pytest.raises(ImportError, match="no such library"):
+        for _ in stream:
+            time.sleep(0.01)
 
 
 @needs_tensorflow

@@ -5,6 +5,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -43,8 +44,8 @@ def batches(
         sampler: see `make_batch`.
         engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
-            TensorFlow is installed, nothing is sampled and the ids are few enough to copy. The
-            batches are the same bit for bit.
+            TensorFlow is installed, nothing is sampled and the ids are few enough to copy, and
+            `make_batch` until TensorFlow is imported. The batches are the same bit for bit.
     """
     # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.
@@ -52,11 +53,31 @@ def batches(
         raise ValueError("a sampler is Python: use engine='python' or 'auto'")
     is_small = corpus.source.ids.nbytes + corpus.target.ids.nbytes <= _COPIED
     suits = is_small and not sampler and has_tensorflow()
-    if engine == "tensorflow" or (engine == "auto" and suits):
+    if engine == "tensorflow":
         return _through_tensorflow(corpus, plan, share, start)
+    if engine == "auto" and suits:
+        return _while_importing(corpus, plan, share, start)
     return prefetched(
         lambda position: make_batch(corpus, plan, position, share, sampler), start, _AHEAD
     )
+
+
+def _while_importing(
+    corpus: IdCorpus, plan: BatchPlan, share: Share, start: int
+) -> Iterator[Batch]:
+    """Makes batches without TensorFlow until it is imported, which takes seconds, then with it.
+
+    The import begins after the first batch: it holds the interpreter's lock, and would delay the
+    first training step.
+    """
+    yield make_batch(corpus, plan, start, share)
+    with ThreadPoolExecutor(1, "TensorFlow import") as pool:
+        importing = pool.submit(import_tensorflow)
+        for position in itertools.count(start + 1):
+            if importing.done():
+                break
+            yield make_batch(corpus, plan, position, share)
+    yield from _through_tensorflow(corpus, plan, share, position)
 
 
 def _through_tensorflow(
