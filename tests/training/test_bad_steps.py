@@ -63,10 +63,11 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
         skipped_in_a_row=in_a_row,
     )
     shardings = jax.tree.map(lambda x: replicated(mesh), state)
-    of_horizon = make_train_step(toy.MODEL, train, lambda _: optimizer, mesh, shardings)
+    halves = make_train_step(toy.MODEL, train, lambda _: optimizer, mesh, shardings)
 
     def step(state, batch):
-        return of_horizon(state, batch, Horizon(100.0, 4.0))
+        gradient = halves.gradient(state.params, state.step, batch)
+        return halves.update(state, gradient, Horizon(100.0, 4.0))
 
     state, good = step(jax.device_put(state, shardings), toy.batch(0))
     before = jax.tree.map(np.array, state)

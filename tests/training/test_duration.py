@@ -105,7 +105,7 @@ def test_compiled_steps_serve_a_training_of_another_length(kind):
     reused = trainer.lasting(shorter)
     got = fit(toy.MODEL, shorter, toy.batches_from, trainer=trainer)
     jax.tree.map(np.testing.assert_array_equal, got, fit(toy.MODEL, shorter, toy.batches_from))
-    assert trainer._step._cache_size() == 1
+    assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
     assert [reused.schedule(n) for n in range(6)] == [
         shorter.schedule.build(toy.MODEL.d_model, 6)(jnp.int32(n)) for n in range(6)
     ]

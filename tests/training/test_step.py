@@ -67,7 +67,7 @@ def test_one_compilation_serves_all_steps_of_a_shape():
     state = trainer.init()
     for position in range(3):
         state, _ = trainer.step(state, toy.batch(position))
-    assert trainer._step._cache_size() == 1
+    assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
     assert state.step == 3
 
 

@@ -1,5 +1,6 @@
 """The training step: the mean loss over the target tokens of the global batch, and one update."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -182,14 +183,26 @@ def _split_axis(sharding: NamedSharding) -> int | None:
     return spec.index("data") if "data" in spec else None
 
 
+class Step(NamedTuple):
+    """The programs of a training step, jitted.
+
+    A training runs its two halves: only the gradient depends on the shape of the batch, so it alone
+    is compiled for each shape. The update waits for the norm of all gradients in any case.
+    """
+
+    gradient: Any  #: (params, step, batch) -> `gradients`
+    update: Any  #: (state, `gradients`, horizon) -> (state, metrics); the old state is donated
+    whole: Any  #: both, for plans: (state, batch, horizon) -> (state, metrics)
+
+
 def make_train_step(
     model: ModelConfig,
     train: TrainConfig,
     optimizer: Callable[[Horizon], optax.GradientTransformation],
     mesh: Mesh,
     shardings: TrainState,
-) -> Callable[[TrainState, Batch, Horizon], tuple[TrainState, Metrics]]:
-    """The jitted step (state, batch, horizon) -> (state, metrics); the old state is donated.
+) -> Step:
+    """The step of a model on a mesh.
 
     `optimizer` gives the optimizer of a horizon, whose numbers are traced.
 
@@ -201,16 +214,18 @@ def make_train_step(
     and `skipped_in_a_row` (as in the state).
     """
 
-    def step(state: TrainState, batch: Batch, horizon: Horizon) -> tuple[TrainState, Metrics]:
-        rng = jax.random.fold_in(jax.random.key(train.seed), state.step)
+    def gradient(params: Any, step: jax.Array, batch: Batch) -> tuple[Any, Metrics]:
+        rng = jax.random.fold_in(jax.random.key(train.seed), step)
         if only_data(mesh):
-            total = _summed_by_devices(
-                model, train, mesh, shardings.params, state.params, batch, rng
-            )
-            grads, metrics = _divided(total)
-        else:
-            with activations_on(mesh):
-                grads, metrics = gradients(model, train, state.params, batch, rng)
+            total = _summed_by_devices(model, train, mesh, shardings.params, params, batch, rng)
+            return _divided(total)
+        with activations_on(mesh):
+            return gradients(model, train, params, batch, rng)
+
+    def update(
+        state: TrainState, gradient: tuple[Any, Metrics], horizon: Horizon
+    ) -> tuple[TrainState, Metrics]:
+        grads, metrics = gradient
         metrics["grad_norm"] = optax.global_norm(grads)
         finite = jnp.isfinite(metrics["loss_sum"]) & jnp.isfinite(metrics["grad_norm"])
 
@@ -239,10 +254,30 @@ def make_train_step(
         )
         return new_state, metrics
 
-    return jax.jit(
-        step,
-        in_shardings=(shardings, batch_sharding(mesh), replicated(mesh)),
-        out_shardings=(shardings, replicated(mesh)),
-        donate_argnums=0,
-        compiler_options=_COMPILER_OPTIONS.get(mesh.devices.flat[0].platform),
+    def step(state: TrainState, batch: Batch, horizon: Horizon) -> tuple[TrainState, Metrics]:
+        return update(state, gradient(state.params, state.step, batch), horizon)
+
+    everywhere, rows = replicated(mesh), batch_sharding(mesh)
+    of_gradients = (trained_part(train, shardings.params), everywhere)
+    jit = functools.partial(
+        jax.jit, compiler_options=_COMPILER_OPTIONS.get(mesh.devices.flat[0].platform)
+    )
+    return Step(
+        gradient=jit(
+            gradient,
+            in_shardings=(shardings.params, everywhere, rows),
+            out_shardings=of_gradients,
+        ),
+        update=jit(
+            update,
+            in_shardings=(shardings, of_gradients, everywhere),
+            out_shardings=(shardings, everywhere),
+            donate_argnums=0,
+        ),
+        whole=jit(
+            step,
+            in_shardings=(shardings, rows, everywhere),
+            out_shardings=(shardings, everywhere),
+            donate_argnums=0,
+        ),
     )

@@ -54,12 +54,14 @@ class Trainer:
         return other
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """One step; see `make_train_step`."""
-        return self._step(state, batch, self._horizon)
+        """One step, in two programs; see `make_train_step`."""
+        gradient = self._step.gradient(state.params, state.step, batch)
+        new_state, metrics = self._step.update(state, gradient, self._horizon)
+        return new_state, metrics
 
     def lower(self, state: TrainState, batch: Any) -> Any:
-        """The step, lowered for shapes; see `jax.jit(...).lower`."""
-        return self._step.lower(state, batch, self._horizon)  # type: ignore[attr-defined]
+        """The step as one program, lowered for shapes; see `jax.jit(...).lower`."""
+        return self._step.whole.lower(state, batch, self._horizon)
 
     def init(self, given: Params | None = None) -> TrainState:
         """The state before the first step, made on its devices.
