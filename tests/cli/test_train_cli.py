@@ -303,6 +303,24 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
         assert status == 2 and words in messages
 
 
+def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(place, tmp_path, monkeypatch):
+    from transformer_jax.training import run as training
+
+    fit, trainers = training.fit, []
+
+    def fit_when_compiled(*args, **kwargs):
+        trainers.append(kwargs["trainer"])
+        trainers[0].ahead.wait()
+        return fit(*args, **kwargs)
+
+    monkeypatch.setattr(training, "fit", fit_when_compiled)
+    # Rows are filled up to a multiple of 3.
+    flags = ["--config.batch.num_buckets=3", "--config.train.accumulate=3"]
+    assert main(train_command(place, tmp_path / "run", *flags, "--config.train.steps=24")) == 0
+    assert len(trainers[0].ahead._programs) == 4  # and the update
+    assert trainers[0]._step.gradient._cache_size() == trainers[0]._step.update._cache_size() == 0
+
+
 def test_all_processes_train_the_steps_of_the_first(place, tmp_path, monkeypatch):
     from transformer_jax.training import run as training
 

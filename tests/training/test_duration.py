@@ -86,7 +86,8 @@ def test_shapes_count_as_often_as_they_occur_and_compilation_does_not():
         passes(batch["seconds"], f"step {batch}")
         return state, {}
 
-    trainer = SimpleNamespace(init=lambda: SimpleNamespace(eval_params=7), step=step)
+    ahead = SimpleNamespace(wait=lambda: passes(0, "ahead"))
+    trainer = SimpleNamespace(init=lambda: SimpleNamespace(eval_params=7), step=step, ahead=ahead)
     batches = [({"seconds": 0.1}, 30), ({"seconds": 2.0}, 10)]
     speed = measured(trainer, batches, lambda params, step: passes(params, "e"), lambda: now[0])
     np.testing.assert_allclose(speed.step, (30 * 0.1 + 10 * 2.0) / 40)

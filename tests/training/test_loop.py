@@ -174,11 +174,11 @@ def test_the_time_left_leaves_compilation_out():
     """The bar's rate after the first step of a shape, and the speed in the record."""
     report = Reporter(replace(TRAIN, log_every=1), lambda _: 0.1, None, 0, progress=True, began=0.0)
     clock = report._bar.last_print_t
-    with report.compiling(toy.batch(0)):
+    with report.compiling(toy.batch(0), beside=False):
         time.sleep(0.2)
     assert report._bar.last_print_t == pytest.approx(clock + 0.2, abs=0.1)
     clock = report._bar.last_print_t
-    with report.compiling(toy.batch(1)):  # compiled before
+    with report.compiling(toy.batch(1), beside=True):  # compiled before
         time.sleep(0.2)
     assert report._bar.last_print_t == clock
     report.close()

@@ -74,12 +74,15 @@ def measured(
     Several processes make the same call.
 
     Args:
-        trainer: its compiled steps are used again.
+        trainer: its compiled steps are used again. What it compiles ahead is waited for.
         batches: one batch of each shape, on the devices, and how many of them an epoch has.
         evaluate: as in `fit`. Untrained parameters seldom predict EOS, so it takes longer here.
         clock: seconds from any beginning.
     """
     state = trainer.init()
+    if evaluate:
+        evaluate(state.eval_params, 0)  # compiles, beside the steps
+    trainer.ahead.wait()
     seconds, counts = [], []
     for batch, count in batches:
         state, metrics = trainer.step(state, batch)  # compiles
@@ -93,7 +96,6 @@ def measured(
         counts.append(count)
     evaluation = 0.0
     if evaluate:
-        evaluate(state.eval_params, 0)  # compiles
         began = clock()
         evaluate(state.eval_params, 0)
         evaluation = clock() - began

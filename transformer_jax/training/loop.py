@@ -154,7 +154,7 @@ def fit(
                 if ended > start:
                     save(ended)
                 break
-            with report.compiling(batch):
+            with report.compiling(batch, beside=trainer.ahead.is_busy()):
                 state, metrics = trainer.step(state, to_device(batch))
             report.log(step, metrics)
             if checkpoints:

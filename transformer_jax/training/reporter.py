@@ -165,11 +165,16 @@ class Reporter:
             self._log.sync()
 
     @contextlib.contextmanager
-    def compiling(self, batch: Mapping[str, np.ndarray]) -> Iterator[None]:
-        """As `pause` around the first step of each shape of batch, which compiles."""
+    def compiling(self, batch: Mapping[str, np.ndarray], *, beside: bool) -> Iterator[None]:
+        """As `pause` around the first step of each shape of batch, which compiles.
+
+        Args:
+            batch: what the step is given.
+            beside: whether other shapes are compiled at the same time, which slows the step down.
+        """
         shape = (*batch["source"].shape, *batch["target"].shape)
         is_known = shape in self._shapes
-        self._estimate.begin_step(is_known)
+        self._estimate.begin_step(is_known and not beside)
         with contextlib.nullcontext() if is_known else self.pause():
             yield
         self._shapes.add(shape)
@@ -202,15 +207,15 @@ class Reporter:
 
 
 class _Estimate:
-    """Tells once, after the first steps of shapes that are compiled, how long the others take."""
+    """Tells once, after some steps during which nothing is compiled, how long the others take."""
 
     def __init__(self) -> None:
         self.is_told = False
         self._began: float | None = None
         self._seconds: list[float] = []
 
-    def begin_step(self, is_compiled: bool) -> None:
-        self._began = time.perf_counter() if is_compiled else None
+    def begin_step(self, nothing_is_compiled: bool) -> None:
+        self._began = time.perf_counter() if nothing_is_compiled else None
 
     def end_step(self, remaining: int) -> None:
         if self._began is not None:

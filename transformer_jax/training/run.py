@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import Config, TrainConfig, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.boxes import Shape
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.segmentation import SubwordSampler
@@ -99,6 +100,7 @@ def run(
         _describe(data)
         evaluate = _evaluator(data, mesh)
         trainer = Trainer(start.config.model, start.config.train, mesh)
+        lock.enter_context(trainer.compiling_ahead(_shapes(data, mesh)))
         if start.is_new and start.config.train.minutes is not None:
             train = _settled(data, trainer, mesh, evaluate, began)
             data = dataclasses.replace(data, config=dataclasses.replace(data.config, train=train))
@@ -314,6 +316,16 @@ def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
     share, sampler = _share(data, mesh), _sampler(data)
     return functools.partial(batches, data.corpus, data.plan, share=share, sampler=sampler)
+
+
+def _shapes(data: _Data, mesh: Mesh) -> list[Shape]:
+    """The shapes of the global batches that the run has, in the order of their first use."""
+    whole = Share(row_multiple=_share(data, mesh).row_multiple)
+    return [
+        data.plan.rows(position, whole)[0]
+        for position, _ in data.plan.examples()
+        if position < data.config.train.steps
+    ]
 
 
 def _share(data: _Data, mesh: Mesh) -> Share:

@@ -195,6 +195,12 @@ class Step(NamedTuple):
     whole: Any  #: both, for plans: (state, batch, horizon) -> (state, metrics)
 
 
+def gradients_like(trained: Any) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
+    """The shapes of `gradients`, from those of the trained parameters."""
+    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+    return trained, {"loss_sum": scalar, "nll_sum": scalar, "tokens": scalar}
+
+
 def make_train_step(
     model: ModelConfig,
     train: TrainConfig,

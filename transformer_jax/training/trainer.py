@@ -1,6 +1,9 @@
 """The training of a model on a mesh: its state and its step."""
 
 import copy
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,15 +13,31 @@ import optax
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig
+from transformer_jax.data.boxes import Shape
 from transformer_jax.models import api
 from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import overlaid
 from transformer_jax.optimizers.optimizers import make_optimizer
-from transformer_jax.parallel.mesh import kept_sharding, param_shardings, replicated, shapes_on
+from transformer_jax.parallel.mesh import (
+    batch_sharding,
+    kept_sharding,
+    param_shardings,
+    replicated,
+    shapes_on,
+)
+from transformer_jax.training.ahead import Ahead, Program
 from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import Batch, Horizon, Metrics, make_train_step
+from transformer_jax.training.step import (
+    Batch,
+    Horizon,
+    Metrics,
+    gradients_like,
+    make_train_step,
+)
+
+_UPDATE = "update"
 
 
 class Trainer:
@@ -27,16 +46,18 @@ class Trainer:
     Attributes:
         schedule: step -> learning rate.
         abstract: shapes, dtypes and shardings of the state; a checkpoint is restored into it.
+        ahead: the programs that are compiled before they are needed.
     """
 
     def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
-        self._model, self._train = model, train
+        self._model, self._train, self._mesh = model, train, mesh
         self._set_horizon(train)
         self._optimizer = self._optimizer_of(self._horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
         self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
         self._step = make_train_step(model, train, self._optimizer_of, mesh, self._shardings)
+        self.ahead = Ahead()
 
     def _set_horizon(self, train: TrainConfig) -> None:
         steps, warmup = train.steps, train.schedule.warmup_steps
@@ -55,9 +76,38 @@ class Trainer:
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step, in two programs; see `make_train_step`."""
-        gradient = self._step.gradient(state.params, state.step, batch)
-        new_state, metrics = self._step.update(state, gradient, self._horizon)
+        rows, source_length = batch["source"].shape
+        shape = (rows, source_length, batch["target"].shape[1])
+        gradient = self.ahead.get(shape, self._step.gradient)
+        update = self.ahead.get(_UPDATE, self._step.update)
+        new_state, metrics = update(state, gradient(state.params, state.step, batch), self._horizon)
         return new_state, metrics
+
+    def compiling_ahead(self, shapes: Iterable[Shape]) -> AbstractContextManager[None]:
+        """Compiles the steps of global batches (B, S, T) in threads, the first one first.
+
+        What runs, and in which order, stays the same.
+        """
+        state = self.abstract
+        gradients: list[Program] = [
+            (
+                shape,
+                partial(self._step.gradient.lower, state.params, state.step, self._batch(shape)),
+            )
+            for shape in shapes
+        ]
+        gradient = gradients_like(trained_part(self._train, state.params))
+        update = _UPDATE, partial(self._step.update.lower, state, gradient, self._horizon)
+        return self.ahead.compiling([*gradients[:1], update], gradients[1:])
+
+    def _batch(self, shape: Shape) -> dict[str, jax.ShapeDtypeStruct]:
+        """A global batch, as shapes with shardings."""
+        rows, *lengths = shape
+        sharding, batch = batch_sharding(self._mesh), {}
+        for side, length in zip(("source", "target"), lengths, strict=True):
+            for name, dtype in ((side, jnp.int32), (f"{side}_mask", jnp.bool_)):
+                batch[name] = jax.ShapeDtypeStruct((rows, length), dtype, sharding=sharding)
+        return batch
 
     def lower(self, state: TrainState, batch: Any) -> Any:
         """The step as one program, lowered for shapes; see `jax.jit(...).lower`."""

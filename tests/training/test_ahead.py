@@ -1,0 +1,128 @@
+"""Steps compiled ahead in threads: the same training, with every error, and no thread left."""
+
+import itertools
+import threading
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from tests.training import toy
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.training.ahead import Ahead
+from transformer_jax.training.loop import fit
+from transformer_jax.training.trainer import Trainer
+
+SHAPES = [(toy.ROWS, toy.LENGTH, toy.LENGTH), (toy.ROWS, toy.LENGTH, toy.LENGTH + 2)]
+
+
+def batches_from(position):
+    """Every third batch is wider."""
+    while True:
+        batch = toy.batch(position)
+        if position % 3 == 1:
+            batch |= {k: np.pad(batch[k], ((0, 0), (0, 2))) for k in ("target", "target_mask")}
+        yield batch
+        position += 1
+
+
+def new_trainer():
+    return Trainer(toy.MODEL, toy.TRAIN, make_mesh(MeshConfig()))
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name.startswith("compile ahead")]
+
+
+def assert_same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return fit(toy.MODEL, toy.TRAIN, batches_from)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed, waits):
+    """From beginning to end, and stopped and continued."""
+    for stop_after in (5, 100):
+        trainer = new_trainer()
+        calls = itertools.count(1)
+        with trainer.compiling_ahead(SHAPES):
+            if waits:
+                trainer.ahead.wait()
+            state = fit(
+                toy.MODEL,
+                toy.TRAIN,
+                batches_from,
+                workdir=tmp_path,
+                trainer=trainer,
+                should_stop=lambda calls=calls, last=stop_after: next(calls) >= last,
+            )
+        assert not threads()
+        if waits:  # nothing was compiled twice
+            assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 0
+    assert state.step == toy.TRAIN.steps
+    assert_same(state, undisturbed)
+
+
+def test_a_shape_that_was_not_announced_is_compiled_when_it_comes(undisturbed):
+    trainer = new_trainer()
+    with trainer.compiling_ahead(SHAPES[1:]):
+        trainer.ahead.wait()
+        assert_same(fit(toy.MODEL, toy.TRAIN, batches_from, trainer=trainer), undisturbed)
+    assert trainer._step.gradient._cache_size() == 1
+
+
+def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(monkeypatch):
+    trainer = new_trainer()
+    lower = trainer._step.gradient.lower
+
+    def refused(params, step, batch):
+        if batch["target"].shape[1] > toy.LENGTH:
+            raise MemoryError("no room for the second shape")
+        return lower(params, step, batch)
+
+    trainer._step = trainer._step._replace(gradient=SimpleNamespace(lower=refused))
+    steps = itertools.count()
+    with (
+        pytest.raises(MemoryError, match="no room for the second shape"),
+        trainer.compiling_ahead(SHAPES),
+    ):
+        trainer.ahead.wait()
+        fit(
+            toy.MODEL,
+            toy.TRAIN,
+            batches_from,
+            trainer=trainer,
+            should_stop=lambda: next(steps) < 0,
+        )
+    assert next(steps) == 1
+    assert not threads()
+
+
+def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_it():
+    go, lowered = threading.Event(), []
+
+    def program(key):
+        def lower():
+            lowered.append(key)
+            assert go.wait(60)
+            return SimpleNamespace(compile=lambda: f"compiled {key}")
+
+        return key, lower
+
+    ahead = Ahead()
+    with ahead.compiling([program(0)], [program(key) for key in range(1, 20)]):
+        while 0 not in lowered:
+            time.sleep(0.01)
+        assert ahead.is_busy()
+        assert ahead.get(19, "jitted") == ahead.get("unknown", "jitted") == "jitted"
+        threading.Timer(0.2, go.set).start()
+    assert not threads() and not ahead.is_busy()
+    assert lowered[0] == 0 and len(lowered) <= 4
+    assert ahead.get(0, "jitted") == "compiled 0"
+    assert ahead.get(18, "jitted") == "jitted"

@@ -1,0 +1,69 @@
+"""Programs that are compiled in threads before they are needed.
+
+A program of a training takes seconds to minutes to compile. XLA works without the interpreter's
+lock, so the first batches are trained on, and several programs are compiled, at the same time. What
+is computed does not change.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+#: A key, and a function that gives the lowered program; see `jax.jit(...).lower`.
+Program = tuple[Hashable, Callable[[], Any]]
+
+#: More threads would wait for each other: a fifth of the time holds the interpreter's lock.
+_MOST_THREADS = 4
+
+
+class Ahead:
+    """Compiled programs by key, and those to come."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, Future[Any]] = {}
+
+    @contextlib.contextmanager
+    def compiling(self, first: Sequence[Program], later: Sequence[Program]) -> Iterator[None]:
+        """Compiles programs in threads.
+
+        At the end those that nobody has begun are dropped, and the others waited for: a compiler
+        cannot be interrupted.
+
+        Args:
+            first: what is needed at once.
+            later: the others, in this order, which begin when the first ones are compiled.
+        """
+        threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        with ThreadPoolExecutor(threads, "compile ahead") as pool:
+            try:
+                for key, lower in first:
+                    self._programs[key] = pool.submit(_compiled, lower, [])
+                before = list(self._programs.values())
+                for key, lower in later:
+                    self._programs[key] = pool.submit(_compiled, lower, before)
+                yield
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def get(self, key: Hashable, jitted: Any) -> Any:
+        """The program of a key, waited for; `jitted` if no thread has begun to compile it.
+
+        An error of the compiler is raised here.
+        """
+        program = self._programs.get(key)
+        return jitted if program is None or program.cancel() else program.result()
+
+    def is_busy(self) -> bool:
+        """Whether programs are being compiled, or will be."""
+        return not all(program.done() for program in self._programs.values())
+
+    def wait(self) -> None:
+        """Returns when nothing is left to compile."""
+        wait(self._programs.values())
+
+
+def _compiled(lower: Callable[[], Any], before: list[Future[Any]]) -> Any:
+    wait(before)
+    return lower().compile()
