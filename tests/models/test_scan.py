@@ -54,10 +54,7 @@ def with_mixer(name):
 
 
 ONE_LAYER = replace(CONFIG, encoder=StackConfig(1), decoder=StackConfig(1))
-#: Mixers with which this was not tried yet.
-UNTRIED = ("rwkv", "s4", "s4d", "ssd")
-ALIKE = [name for name, mixer in MIXERS.items() if not mixer.uses_layer]
-MODELS |= {name: with_mixer(name) for name in ALIKE if name not in UNTRIED}
+MODELS |= {name: with_mixer(name) for name, mixer in MIXERS.items() if not mixer.uses_layer}
 
 
 @partial(jax.jit, static_argnums=0)
