@@ -8,6 +8,7 @@ import pytest
 from tests.reference import naive_recurrences as naive
 from transformer_jax.ops import scans
 from transformer_jax.ops.scans import (
+    _POSITIONS,
     channel_decay_scan,
     channel_decay_step,
     scalar_decay_scan,
@@ -171,6 +172,19 @@ def test_devices_other_than_a_cpu_take_fewer_and_longer_chunks():
     assert in_long not in cpu
     assert in_long in tpu
     assert in_short not in tpu
+
+
+@pytest.mark.parametrize("length", [_POSITIONS - 1, 4 * _POSITIONS])
+def test_devices_other_than_a_cpu_take_longer_chunks_for_scalar_decays(length):
+    heads, k, chunk = 2, 3, 16
+    q, w = (jax.ShapeDtypeStruct((1, length, heads, *size), jnp.float32) for size in ((k,), ()))
+    traced = jax.jit(scalar_decay_scan, static_argnums=4).trace(q, q, q, w, chunk)
+    cpu, tpu = (traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "tpu"))
+    short, long = (f"x{size}x{size}xf32" for size in (chunk, min(length, _POSITIONS)))
+    assert short in cpu
+    assert long not in cpu
+    assert long in tpu
+    assert short not in tpu
 
 
 @pytest.mark.parametrize("scan", ["scalar", "channel"])

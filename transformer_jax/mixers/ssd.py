@@ -43,7 +43,8 @@ class SSD(BothWaysConfig):
     state_size: PositiveInt = 64  #: N, rows of each head's state
     groups: PositiveInt = 1  #: sets of B and C, each shared by as many heads
     conv_width: PositiveInt = 4  #: taps of the convolution
-    chunk: PositiveInt = 64  #: positions handled by one matrix product
+    chunk: PositiveInt = 64
+    #: positions handled by one matrix product; on a GPU or TPU at least 128
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         super().check(context, hooks)

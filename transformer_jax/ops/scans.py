@@ -18,14 +18,20 @@ neither strong decays nor long chunks lose precision. All in float32.
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked, unchunked
 
 #: Updates of the state that `states_before` computes one after the other.
 _GROUP = 16
+
+#: Positions that a chunk of `scalar_decay_scan` has at least where the device is not a CPU: as many
+#: as a TPU's matrix unit is wide.
+_POSITIONS = 128
 
 
 def scalar_decay_scan(
@@ -41,14 +47,24 @@ def scalar_decay_scan(
     Args:
         q_BLGK: queries, which read the state; each of G groups is shared by H / G heads.
         k_BLGK: keys, which write it.
-        chunk: C; the last chunk may be shorter.
+        chunk: C, or more where the device is not a CPU; the last chunk may be shorter.
         state_BHKV: the state before the first position; zero if None.
 
     Returns:
         y [B, L, H, V] and the state after the last position, float32.
     """
     length = v_BLHV.shape[1]
-    chunk = min(chunk, length)
+    return by_platform(
+        _scalar_decay_scan,
+        (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH, state_BHKV),
+        cpu=min(chunk, length),
+        other=min(max(chunk, _POSITIONS), length),
+    )
+
+
+def _scalar_decay_scan(arrays: Any, chunk: int) -> tuple[jax.Array, jax.Array]:
+    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH, state_BHKV = arrays
+    length = v_BLHV.shape[1]
     groups, width = q_BLGK.shape[2:]
     heads, features = v_BLHV.shape[2:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
