@@ -84,10 +84,11 @@ def test_a_state_is_mapped_by_kind():
     assert got["b"][0].key is cache.key
 
 
-@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(4)], ids=["greedy", "beam"])
-@pytest.mark.parametrize("position", [tj.Sinusoidal(), tj.Rope()], ids=["sinusoidal", "rope"])
-def test_a_compiled_search_never_copies_a_cache(method, position):
-    """No operation inside its loops makes an array as large as a cache, except writes in place."""
+def made_in_loops(method, position, *, batch, length, room):
+    """(sizes, operation, line) of what a compiled search makes inside its loops.
+
+    The model has one layer a side, 2 heads and 8 channels a head.
+    """
     config = tj.ModelConfig(
         d_model=16,
         d_ff=16,
@@ -98,35 +99,46 @@ def test_a_compiled_search_never_copies_a_cache(method, position):
         target_vocab_size=32,
         max_length=96,
     )
-    batch, length, room = 3, 8, 96
     sources = Sources(
         *(jax.ShapeDtypeStruct((batch, length), dtype) for dtype in (jnp.int32, bool)),
         *(jax.ShapeDtypeStruct((batch,), jnp.int32) for _ in range(2)),
     )
-    text = (
-        decode_batch.lower(
-            api.abstract_params(config),
-            sources,
-            jax.eval_shape(lambda: jax.random.key(0)),
-            model_config=config,
-            method=method,
-            max_length=room,
-        )
-        .compile()
-        .as_text()
+    lowered = decode_batch.lower(
+        api.abstract_params(config),
+        sources,
+        jax.eval_shape(lambda: jax.random.key(0)),
+        model_config=config,
+        method=method,
+        max_length=room,
     )
-    cache_size = room * batch * method.num_hypotheses * config.d_model
-    loops = [
-        part for part in text.split("\n\n") if "get-tuple-element" in part and "ENTRY" not in part
-    ]
+    parts = lowered.compile().as_text().split("\n\n")
+    loops = [part for part in parts if "get-tuple-element" in part and "ENTRY" not in part]
+    for line in "\n".join(loops).splitlines():
+        found = re.search(r"= \w+\[([\d,]+)\]\S* ([\w-]+)\(", line)
+        if found and found[2] not in ("get-tuple-element", "parameter", "bitcast"):
+            yield [int(size) for size in found[1].split(",")], found[2], line.strip()
+
+
+@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(4)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("position", [tj.Sinusoidal(), tj.Rope()], ids=["sinusoidal", "rope"])
+def test_a_compiled_search_never_copies_a_cache(method, position):
+    """No operation inside its loops makes an array as large as a cache, except writes in place."""
+    batch, room = 3, 96
+    cache_size = room * batch * method.num_hypotheses * 16
     made = [
-        line.strip()
-        for part in loops
-        for line in part.splitlines()
-        if (found := re.search(r"= \w+\[([\d,]+)\]\S* ([\w-]+)\(", line))
-        and np.prod([int(size) for size in found[1].split(",")]) >= cache_size
-        and found[2] not in ("get-tuple-element", "parameter", "bitcast")
+        line
+        for sizes, _, line in made_in_loops(method, position, batch=batch, length=8, room=room)
+        if np.prod(sizes) >= cache_size
     ]
     writes = [line for line in made if "dynamic-update-slice" in line]
     assert len(writes) == 2, made  # the key's and the value's
     assert made == writes
+
+
+@pytest.mark.parametrize("method", [tj.Greedy(), tj.Beam(4)], ids=["greedy", "beam"])
+def test_a_compiled_search_never_moves_the_memory(method):
+    """No operation inside its loops makes an array of the sizes of the memory's keys or values."""
+    batch, length = 3, 40
+    memory = sorted([batch, length, 2, 8])
+    made = made_in_loops(method, tj.Sinusoidal(), batch=batch, length=length, room=96)
+    assert not [line for sizes, _, line in made if sorted(sizes) == memory]
