@@ -11,6 +11,8 @@ Score:     docs/results.md has some texts of 10,000 to 156,000 pairs
 Model, vocabulary and length of the training follow from the number of pairs, by the table below.
 The first start prints what it chose; a flag, such as --config.model.d_model=256, changes any of it.
 The steps of the table are the most; --config.train.minutes lowers them to what this machine does.
+The dropout of the table is for so many steps; where a text is seen less than ten times, as after a
+few minutes, --config.model.dropout_rate=0.1 is better.
 docs/usage.md describes formats, validation and test sets.
 """
 
