@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -43,6 +44,17 @@ def assert_same(one, other):
 @pytest.fixture(scope="module")
 def undisturbed():
     return fit(toy.MODEL, toy.TRAIN, batches_from)
+
+
+def test_an_accelerators_step_is_one_program_and_learns_the_same(undisturbed):
+    trainer = new_trainer()
+    trainer._in_halves = False
+    with trainer.compiling_ahead(SHAPES):
+        trainer.ahead.wait()
+        state = fit(toy.MODEL, toy.TRAIN, batches_from, trainer=trainer)
+    sizes = [program._cache_size() for program in trainer._step]
+    assert sizes == [0, 0, 0]  # nothing was compiled twice, and no half ran
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state, undisturbed)
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -186,13 +186,14 @@ def _split_axis(sharding: NamedSharding) -> int | None:
 class Step(NamedTuple):
     """The programs of a training step, jitted.
 
-    A training runs its two halves: only the gradient depends on the shape of the batch, so it alone
-    is compiled for each shape. The update waits for the norm of all gradients in any case.
+    On a CPU a training runs the two halves: only the gradient depends on the shape of the batch, so
+    it alone is compiled for each shape. On accelerators it runs the whole, which is what a plan
+    compiles: one program keeps the gradients in memory for less of its time than two do.
     """
 
     gradient: Any  #: (params, step, batch) -> `gradients`
     update: Any  #: (state, `gradients`, horizon) -> (state, metrics); the old state is donated
-    whole: Any  #: both, for plans: (state, batch, horizon) -> (state, metrics)
+    whole: Any  #: both: (state, batch, horizon) -> (state, metrics)
 
 
 def gradients_like(trained: Any) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:

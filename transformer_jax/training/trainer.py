@@ -57,6 +57,7 @@ class Trainer:
         self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
         self._step = make_train_step(model, train, self._optimizer_of, mesh, self._shardings)
+        self._in_halves = mesh.devices.flat[0].platform == "cpu"
         self.ahead = Ahead()
 
     def _set_horizon(self, train: TrainConfig) -> None:
@@ -75,9 +76,11 @@ class Trainer:
         return other
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        """One step, in two programs; see `make_train_step`."""
+        """One step; see `make_train_step`."""
         rows, source_length = batch["source"].shape
         shape = (rows, source_length, batch["target"].shape[1])
+        if not self._in_halves:
+            return self.ahead.get(shape, self._step.whole)(state, batch, self._horizon)
         gradient = self.ahead.get(shape, self._step.gradient)
         update = self.ahead.get(_UPDATE, self._step.update)
         new_state, metrics = update(state, gradient(state.params, state.step, batch), self._horizon)
@@ -89,12 +92,15 @@ class Trainer:
         What runs, and in which order, stays the same.
         """
         state = self.abstract
+        batches = [(shape, self._batch(shape)) for shape in shapes]
+        if not self._in_halves:
+            steps: list[Program] = [
+                (shape, partial(self.lower, state, batch)) for shape, batch in batches
+            ]
+            return self.ahead.compiling(steps[:1], steps[1:])
         gradients: list[Program] = [
-            (
-                shape,
-                partial(self._step.gradient.lower, state.params, state.step, self._batch(shape)),
-            )
-            for shape in shapes
+            (shape, partial(self._step.gradient.lower, state.params, state.step, batch))
+            for shape, batch in batches
         ]
         gradient = gradients_like(trained_part(self._train, state.params))
         update = _UPDATE, partial(self._step.update.lower, state, gradient, self._horizon)
