@@ -2,12 +2,14 @@
 
 import shutil
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 from tests.malformed.harness import RECIPE, TEXT, command, training
 from transformer_jax.data import pipeline
 from transformer_jax.training import trainer
+from transformer_jax.training.step import Step
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +29,17 @@ def trained(place):
     Compiling a real one, and importing TensorFlow to feed it, would take most of this file's time.
     """
 
-    def step(state, batch, horizon):
-        zero, one = jnp.float32(0), jnp.float32(1)
-        metrics = {"loss_sum": one, "nll_sum": one, "tokens": one, "grad_norm": one}
-        return state, metrics | {"finite": True, "skipped": zero, "skipped_in_a_row": zero}
+    def gradient(params, step, batch):
+        return params, {"loss_sum": jnp.float32(1), "nll_sum": jnp.float32(1), "tokens": 1.0}
 
+    def update(state, gradient, horizon):
+        metrics = gradient[1] | {"grad_norm": 1.0, "finite": True}
+        return state, metrics | {"skipped": 0.0, "skipped_in_a_row": 0.0}
+
+    halves = Step(jax.jit(gradient), jax.jit(update), whole=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "has_tensorflow", lambda: False)
-        patch.setattr(trainer, "make_train_step", lambda *_: step)
+        patch.setattr(trainer, "make_train_step", lambda *_: halves)
         assert command(*training(place, place / "run"))[0] == 0
     return place / "run"
 
