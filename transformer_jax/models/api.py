@@ -98,7 +98,7 @@ def in_int8(config: ModelConfig, params: Params) -> Params:
 
 
 def product_dtypes(config: ModelConfig) -> Any:
-    """For every parameter the dtype in which the model reads it.
+    """The dtype in which the model reads each parameter.
 
     It is bfloat16 for the matrices of linear layers and embeddings if both products and activations
     are bfloat16, because each use then rounds the matrix to it. Otherwise it is its own dtype.
