@@ -22,8 +22,8 @@ PAPER = {"wmt14_en_de_base": 65e6, "wmt14_en_de_big": 213e6}
 def model_of(config: Config) -> ModelConfig:
     size = config.tokenizer.vocab_size
     model = dataclasses.replace(config.model, source_vocab_size=size, target_vocab_size=size)
-    # What "auto" becomes depends on the machine, and no shape does.
-    return dataclasses.replace(model, matmul_dtype="float32")
+    # What "auto" becomes depends on the machine and the text, and no shape does.
+    return dataclasses.replace(model, matmul_dtype="float32", dropout_rate=0.1)
 
 
 @pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
@@ -54,7 +54,6 @@ def test_more_pairs_never_give_a_smaller_model_or_vocabulary_or_a_shorter_traini
         assert num_params(model_of(one)) <= num_params(model_of(more))
         assert one.tokenizer.vocab_size <= more.tokenizer.vocab_size
         assert one.train.steps * one.batch.tokens < more.train.steps * more.batch.tokens
-        assert one.model.dropout_rate >= more.model.dropout_rate
         assert one.train.schedule.warmup_steps <= one.train.steps / 10
 
 

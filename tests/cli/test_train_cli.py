@@ -303,6 +303,44 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
         assert status == 2 and words in messages
 
 
+def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
+    place, tmp_path, monkeypatch, capsys
+):
+    """Few epochs at first; when more of them fit, the steps are compiled again."""
+    epochs = []
+
+    def fast(trainer, batches, evaluate):
+        per_epoch = sum(count for _, count in batches)
+        epochs.append(36 / per_epoch)
+        return Speed(step=1e6 * 60 * 0.95 / 36.5, evaluation=0)
+
+    def train(name, *more):
+        seldom = ("--config.train.checkpoint_every=36", "--config.train.evaluate_every=36")
+        flags = ("--config.batch.tokens=16384", *seldom, *more)
+        status = main(train_command(place, tmp_path / name, *flags))
+        run = open_run(tmp_path / name)
+        losses = {each["step"]: each["loss"] for each in run.metrics() if "loss" in each}
+        return status, run.config, losses, capsys.readouterr().err
+
+    monkeypatch.setattr("transformer_jax.training.run.measured", fast)
+    measured = ("--config.train.minutes=1e6", "--config.model.dropout_rate=auto")
+    status, config, losses, messages = train("measured", "--config.train.steps=40", *measured)
+    assert status == 0 and config.train.steps == 36
+    rate = 0.2 if epochs[0] < 28 else 0.3
+    assert epochs[0] > 15 and config.model.dropout_rate == rate
+    assert f"model.dropout_rate={rate} for {epochs[0]:.1f} epochs" in messages
+
+    given = ("--config.train.steps=36", "--config.train.schedule.warmup_steps=3")
+    _, _, same_losses, messages = train("given", *given, f"--config.model.dropout_rate={rate}")
+    assert losses == same_losses and "dropout" not in messages
+    _, settled, _, _ = train("steps", *given, "--config.model.dropout_rate=auto")
+    assert settled.model.dropout_rate == rate
+
+    # A run that is continued for longer keeps its rate.
+    status, longer, _, _ = train("measured", "--config.train.steps=40", *measured)
+    assert status == 0 and longer == config
+
+
 def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(place, tmp_path, monkeypatch):
     from transformer_jax.training import run as training
 

@@ -38,7 +38,7 @@ class Residual(nn.Module):
 
     def setup(self) -> None:
         self.norm = build_norm(self.config)
-        self.dropout = Dropout(self.config.dropout_rate)
+        self.dropout = Dropout(float(self.config.dropout_rate))
 
     def __call__(self, x: jax.Array, sublayer: Function) -> jax.Array:
         """x [..., D] after the residual connection around `sublayer`."""

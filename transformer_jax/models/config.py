@@ -96,7 +96,8 @@ class ModelConfig:
     start_id: NonNegativeInt = BOS_ID  #: the target piece whose embedding the decoder reads for BOS
     unused_ids: tuple[NonNegativeInt, ...] = ()  #: target ids that are never predicted
     adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
-    dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
+    dropout_rate: Literal["auto"] | DropoutRate = 0.1
+    #: after each sublayer and on the embeddings; auto = by the epochs of the training, 0.1 to 0.3
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Float = "float32"
     matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"  #: auto = the faster here
@@ -148,6 +149,8 @@ def _check(config: ModelConfig) -> None:
         raise UserError(
             "model.matmul_dtype=auto is resolved by train.py alone; give float32 or bfloat16"
         )
+    if config.dropout_rate == "auto":
+        raise UserError("model.dropout_rate=auto is resolved by train.py alone; give a number")
     if config.residual == "reversible" and config.norm_placement != "pre":
         raise UserError(
             "model.residual=reversible can be undone only where each sublayer adds to its stream: "

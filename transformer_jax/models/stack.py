@@ -44,7 +44,7 @@ class Stack(nn.Module):
         ]
         self.residuals = RESIDUALS[config.residual]
         self.word_dropout = Dropout(stack.word_dropout, whole_vectors=True)
-        self.dropout = Dropout(config.dropout_rate)
+        self.dropout = Dropout(float(config.dropout_rate))
         if config.embedding_norm:
             self.first_norm = build_norm(config)
         if config.norm_placement == "pre":

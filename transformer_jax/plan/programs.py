@@ -32,6 +32,7 @@ from transformer_jax.parallel.mesh import (
 )
 from transformer_jax.plan.devices import Target
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
+from transformer_jax.training.dropout_rate import with_dropout_rate
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model_calls import Sources, decode_batch
@@ -58,13 +59,14 @@ class Program:
 
 
 def resolved(config: Config, device: jax.Device) -> Config:
-    """The config with the values that training fills in: vocabulary sizes and matmul dtype."""
+    """The config with the values that training fills in: vocabulary, matmul dtype, dropout."""
     source_size, target_size = vocabulary_sizes(config.tokenizer)
     model = dataclasses.replace(
         config.model,
         source_vocab_size=config.model.source_vocab_size or source_size,
         target_vocab_size=config.model.target_vocab_size or target_size,
     )
+    model = with_dropout_rate(model, epochs=0)
     if model.matmul_dtype == "auto":
         model = dataclasses.replace(model, matmul_dtype=fast_matmul_dtype(device))
     return dataclasses.replace(config, model=model)

@@ -36,6 +36,7 @@ _FILLED_IN = (
     "model.source_vocab_size",
     "model.target_vocab_size",
     "model.matmul_dtype",
+    "model.dropout_rate",
     "batch.row_multiple",
     "tokenizer.vocab_size",
 )

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import jax
 from etils import epath
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, TrainConfig, from_json, override, to_json
+from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.boxes import Shape
 from transformer_jax.data.corpus import IdCorpus
@@ -34,7 +34,7 @@ from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.api import Params
-from transformer_jax.models.config import check_model_config
+from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import batch_devices, make_mesh, process_share
 from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
@@ -45,6 +45,7 @@ from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.pretrained import check_init_from, initial_params
 from transformer_jax.runs.resume import Start, check_identity, resolve
+from transformer_jax.training.dropout_rate import with_dropout_rate
 from transformer_jax.training.duration import about, measured, settled
 from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.loop import BatchesFrom, Evaluate, feeder, fit
@@ -89,7 +90,8 @@ def run(
     #    exists is locked: a second process that trains here is refused.
     # 2. `_prepare`: a continued run uses its own tokenizers; a new one learns them.
     #    Parameters of another run that do not fit this one are refused.
-    # 3. `_settled`: a new run with `train.minutes` measures its steps.
+    # 3. `_settled`: a new run with `train.minutes` measures its steps. How many there are decides
+    #    on `model.dropout_rate=auto`.
     # 4. `_begin`: a text or tokenizer other than the newest checkpoint's is refused.
     # 5. `fit` continues at the newest whole checkpoint; at step 0 if there has never been one; if
     #    all are damaged the run is refused.
@@ -99,11 +101,15 @@ def run(
         data = _prepare(start, path, progress)
         _describe(data)
         evaluate = _evaluator(data, mesh)
-        trainer = Trainer(start.config.model, start.config.train, mesh)
-        lock.enter_context(trainer.compiling_ahead(_shapes(data, mesh)))
+        trainer = lock.enter_context(_trainer(data, mesh))
         if start.is_new and start.config.train.minutes is not None:
-            train = _settled(data, trainer, mesh, evaluate, began)
-            data = dataclasses.replace(data, config=dataclasses.replace(data.config, train=train))
+            measured_as = data.config.model
+            data = _settled(data, start.config.model, trainer, mesh, evaluate, began)
+            if data.config.model != measured_as:
+                trainer = lock.enter_context(_trainer(data, mesh))
+        if start.config.model.dropout_rate == "auto":
+            rate, epochs = data.config.model.dropout_rate, data.epochs()
+            _LOGGER.info("model.dropout_rate=%s for %.1f epochs", rate, epochs)
         _begin(start, data, path, log, lock)
         fit(
             data.config.model,
@@ -133,6 +139,10 @@ class _Data:
     #: what BLEU is measured on while training, for each direction that has a validation set
     validation: dict[Languages, list[Pair]]
 
+    def epochs(self) -> float:
+        """How often the training sees the text."""
+        return self.config.train.steps / self.plan.batches_per_epoch
+
     def origin(self) -> Origin:
         """What determines the run besides its config."""
         digests = self.tokenizers.source.fingerprint + self.tokenizers.target.fingerprint
@@ -152,7 +162,7 @@ def _resolve(
 
     def resolve_here() -> tuple[str, bool, bool]:
         start = resolve(config, workdir, by_pairs)
-        check_model_config(start.config.model)
+        check_model_config(with_dropout_rate(start.config.model, epochs=0))
         if start.has_folder:  # a new folder is made once nothing can be refused any more
             lock.enter_context(only_run(workdir))
         return to_json(start.config), start.is_new, start.has_folder
@@ -163,23 +173,40 @@ def _resolve(
 
 def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
     """Reads the text once: the tokenizers, the validation pairs, the ids and the batches."""
-    training = start.config.tokenizer if start.is_new and is_first() else None
-    with TrainingText(start.config.data, training) as text:
-        validation = _validation(start.config, text)
+    # Nothing that is checked here depends on the dropout rate, which may follow from the epochs.
+    config = dataclasses.replace(
+        start.config, model=with_dropout_rate(start.config.model, epochs=0)
+    )
+    training = config.tokenizer if start.is_new and is_first() else None
+    with TrainingText(config.data, training) as text:
+        validation = _validation(config, text)
         tokenizers = _tokenizers(start, text, workdir)
-        alpha = start.config.tokenizer.sampling_alpha
-        if start.is_new and start.config.train.init_from:
-            check_init_from(start.config, tokenizers)
-        trained_part(start.config.train, api.abstract_params(start.config.model))
+        alpha = config.tokenizer.sampling_alpha
+        if start.is_new and config.train.init_from:
+            check_init_from(config, tokenizers)
+        trained_part(config.train, api.abstract_params(config.model))
         corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
     plan = BatchPlan(
         corpus.source.lengths,
         corpus.target.lengths,
-        start.config.batch,
-        row_multiple=start.config.batch.row_multiple or 1,
-        corpora=list(zip(corpus.sizes, visit_rates(start.config.data, corpus.sizes), strict=True)),
+        config.batch,
+        row_multiple=config.batch.row_multiple or 1,
+        corpora=list(zip(corpus.sizes, visit_rates(config.data, corpus.sizes), strict=True)),
     )
-    return _Data(start.config, tokenizers, corpus, plan, validation)
+    if not (start.is_new and config.train.minutes is not None):
+        # Else the epochs are not known yet. The rate of few epochs is used to measure: in a long
+        # training it matters little that its steps are compiled twice.
+        epochs = config.train.steps / plan.batches_per_epoch
+        config = dataclasses.replace(config, model=with_dropout_rate(start.config.model, epochs))
+    return _Data(config, tokenizers, corpus, plan, validation)
+
+
+@contextlib.contextmanager
+def _trainer(data: _Data, mesh: Mesh) -> Iterator[Trainer]:
+    """Compiles the steps in threads while it is open."""
+    trainer = Trainer(data.config.model, data.config.train, mesh)
+    with trainer.compiling_ahead(_shapes(data, mesh)):
+        yield trainer
 
 
 def _validation(config: Config, text: TrainingText) -> dict[Languages, list[Pair]]:
@@ -272,13 +299,19 @@ def _describe(data: _Data) -> None:
 
 
 def _settled(
-    data: _Data, trainer: Trainer, mesh: Mesh, evaluate: Evaluate | None, began: float
-) -> TrainConfig:
+    data: _Data,
+    model: ModelConfig,
+    trainer: Trainer,
+    mesh: Mesh,
+    evaluate: Evaluate | None,
+    began: float,
+) -> _Data:
     """The training that fits into `train.minutes`, by the speed of the first process's machine.
 
     Args:
         data: what is trained on.
-        trainer: its compiled steps are used again.
+        model: as given; its dropout rate may be left open.
+        trainer: its compiled steps are used again, unless the dropout rate becomes another one.
         mesh: the devices.
         evaluate: as in `fit`.
         began: `time.perf_counter()` at the start of the run.
@@ -294,15 +327,26 @@ def _settled(
         (to_device(make_batch(data.corpus, plan, position, share, sampler)), count)
         for position, count in plan.examples()
     )
+    measuring = time.perf_counter()
     speed = measured(trainer, batches, evaluate)
 
     def settle() -> list[int]:
-        fitting = settled(train, speed, time.perf_counter() - began)
+        now = time.perf_counter()
+        fitting = settled(train, speed, now - began)
+        epochs = fitting.steps / plan.batches_per_epoch
+        if with_dropout_rate(model, epochs) != data.config.model:
+            # Its steps are compiled once more.
+            fitting = settled(train, speed, now - began + (now - measuring))
         _LOGGER.info(about(train, fitting, speed))
         return [fitting.steps, fitting.schedule.warmup_steps]
 
     steps, warmup = from_first(settle)
-    return override(train, {"steps": steps, "schedule.warmup_steps": warmup})
+    config = dataclasses.replace(
+        data.config,
+        model=with_dropout_rate(model, steps / plan.batches_per_epoch),
+        train=override(train, {"steps": steps, "schedule.warmup_steps": warmup}),
+    )
+    return dataclasses.replace(data, config=config)
 
 
 def _initial(config: Config, mesh: Mesh) -> Callable[[], Params] | None:
