@@ -4,8 +4,7 @@
 
 Without files it uses a synthetic corpus with Multi30k's lengths. One table on stdout.
 Segmentations are sampled in the prefetching thread. The first epoch is the slowest: with a unigram
-model it computes the candidates of each sentence, from which later epochs draw, with a BPE model
-the first segmentations of each word.
+model it finds the best segmentations of each word, with a BPE model the first ones.
 """
 
 import argparse

@@ -118,7 +118,9 @@ def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     elif damage == "no meta":
         (folder / "meta.json").unlink()
     else:
-        (folder / "meta.json").write_text(json.dumps({"format": 3, "arrays": {}}))
+        (folder / "meta.json").write_text(
+            json.dumps({"format": corpus_module._FORMAT, "arrays": {}})
+        )
     assert load_ids(folder) is None
     again = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert all(np.array_equal(again.source[i], e) for i, e in enumerate(expected))

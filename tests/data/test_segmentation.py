@@ -41,7 +41,7 @@ def dropout(processor, entries=segmentation.CACHED_SEGMENTATIONS):
 
 
 def draws(sampler, text, alpha, count):
-    return [tuple(sampler.sample(text, np.random.default_rng(i), alpha)) for i in range(count)]
+    return [tuple(ids) for ids in sampler.sample([text] * count, range(count), alpha)]
 
 
 def exact(processor, text, alpha):
@@ -153,4 +153,4 @@ def test_dropping_every_merge_leaves_characters(processor):
 
 def test_a_probability_above_one_is_refused(processor):
     with pytest.raises(UserError, match=r"sampling_alpha=1\.5 .* set it to 1 or less"):
-        segmenter(processor)("haus", np.random.default_rng(0), 1.5)
+        segmenter(processor)(["haus"], [0], 1.5)

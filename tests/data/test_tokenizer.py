@@ -3,13 +3,11 @@ import pickle
 import random
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from transformer_jax.data import segmentation
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.tokenizer import (
     Tokenizer,
@@ -197,11 +195,12 @@ def test_joint_with_two_different_models_is_refused(tmp_path):
 def test_sampling_varies_and_is_a_pure_function_of_its_seed(tokenizer, bpe):
     text = " ".join(sentences(3, 4))
     for t in (tokenizer, bpe):
-        drawn = [t.encode_sampled(text, seed, alpha=0.1) for seed in range(8)]
+        drawn = t.sample_batch([text] * 8, range(8), alpha=0.1)
         assert len({tuple(ids) for ids in drawn}) > 1
         assert all(t.decode(ids) == text for ids in drawn)
-        backwards = [t.encode_sampled(text, seed, alpha=0.1) for seed in reversed(range(8))]
+        backwards = [t.sample_batch([text], [seed], alpha=0.1)[0] for seed in reversed(range(8))]
         assert backwards[::-1] == drawn
+        assert t.sample_batch([], [], alpha=0.1) == []
 
 
 def test_another_process_draws_the_same_samples(tmp_path, tokenizer, bpe):
@@ -209,13 +208,13 @@ def test_another_process_draws_the_same_samples(tmp_path, tokenizer, bpe):
     for t in (tokenizer, bpe):
         path = tmp_path / "it.model"
         path.write_bytes(t.model)
-        drawn = [t.encode_sampled(line, i, alpha=0.1) for i, line in enumerate(lines)]
+        drawn = t.sample_batch(lines, range(len(lines)), alpha=0.1)
         code = (
             "import json, sys\n"
             "from transformer_jax.data.tokenizer import Tokenizer\n"
             "t = Tokenizer.from_file(sys.argv[1])\n"
             "lines = json.loads(sys.stdin.read())\n"
-            "print([t.encode_sampled(line, i, alpha=0.1) for i, line in enumerate(lines)])\n"
+            "print(t.sample_batch(lines, range(len(lines)), alpha=0.1))\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(path)],
@@ -231,57 +230,11 @@ def test_another_process_draws_the_same_samples(tmp_path, tokenizer, bpe):
 def test_dropping_no_merge_is_the_models_own_segmentation(byte_fallback):
     config = replace(SMALL, kind="bpe", vocab_size=300, byte_fallback=byte_fallback)
     t = train_tokenizer(config, sentences(5, 300))
-    for line in [*sentences(6, 50), "", " ", "a ☃☃é ☃", "Haus<s>", "▁ x"]:
-        assert t.encode_sampled(line, seed=1, alpha=0.0) == t.encode(line), line
-    assert all(
-        len(t.encode_sampled(line, seed=1, alpha=1.0)) >= len(t.encode(line))
-        for line in sentences(6, 20)
-    )
-
-
-def test_samples_follow_the_models_probabilities_to_the_power_alpha(tokenizer):
-    text, alpha, draws = sentences(3, 1)[0][:12], 0.5, 4000
-    processor = tokenizer._processor
-    candidates = processor.nbest_encode_as_ids(text, 64)
-    weights = np.array(
-        [np.exp(alpha * sum(map(processor.get_score, ids))) for ids in candidates], np.float64
-    )
-    counts = Counter(tuple(tokenizer.encode_sampled(text, i, alpha)) for i in range(draws))
-    expected = weights / weights.sum()
-    seen = np.array([counts[tuple(ids)] for ids in candidates]) / draws
-    assert sum(counts[tuple(ids)] for ids in candidates) == draws
-    np.testing.assert_allclose(seen, expected, atol=4 * np.sqrt(0.25 / draws))
-    assert tokenizer.encode_sampled(text, 0, alpha=100.0) == tokenizer.encode(text)
-
-
-def test_segmentations_are_computed_once_while_the_cache_has_room(tokenizer):
-    class Counting:
-        asked = 0
-
-        def nbest_encode_as_ids(self, *arguments):
-            self.asked += 1
-            return tokenizer._processor.nbest_encode_as_ids(*arguments)
-
-    lines = [*sentences(3, 20), ""]
-    scores = np.array([tokenizer._processor.get_score(i) for i in range(tokenizer.vocab_size)])
-
-    def two_epochs(room):
-        counting = Counting()
-        best = segmentation._BestSegmentations(counting, scores, room)
-        drawn = [
-            best.sample(line, np.random.default_rng((epoch, i)), 0.1)
-            for epoch in range(2)
-            for i, line in enumerate(lines)
-        ]
-        return counting.asked, drawn
-
-    asked, drawn = two_epochs(1 << 24)
-    assert asked == len(lines)
-    uncached, drawn_without = two_epochs(0)
-    assert uncached == 2 * len(lines)
-    some, drawn_with_some = two_epochs(20_000)
-    assert asked < some < uncached
-    assert drawn == drawn_without == drawn_with_some
+    lines = [*sentences(6, 50), "", " ", "a ☃☃é ☃", "Haus<s>", "▁ x"]
+    own = [t.encode(line) for line in lines]
+    assert t.sample_batch(lines, [1] * len(lines), alpha=0.0) == own
+    most = t.sample_batch(lines, [1] * len(lines), alpha=1.0)
+    assert all(len(ids) >= len(fewer) for ids, fewer in zip(most, own, strict=True))
 
 
 def test_repr_says_what_it_is(tokenizer):

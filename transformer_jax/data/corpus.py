@@ -32,7 +32,7 @@ from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Arrays = dict[str, np.ndarray]
 
-_FORMAT = 3
+_FORMAT = 4
 _PART = 1 << 26  # bytes of an array that are read at a time
 _CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
 _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
@@ -271,11 +271,8 @@ def _encoded_side(
         room = lengths.copy()
         for sample in range(_PLANNING_SAMPLES):
             first = (number * _PLANNING_SAMPLES + sample) * _CHUNK
-            sampled = [
-                len(tokenizer.encode_sampled(text, first + i, alpha))
-                for i, text in enumerate(texts)
-            ]
-            np.maximum(room, sampled, out=room)
+            sampled = tokenizer.sample_batch(texts, range(first, first + len(texts)), alpha)
+            np.maximum(room, [len(ids) for ids in sampled], out=room)
         encoded = [text.encode("utf-8") for text in texts]
         arrays[f"{side}_room"] = room.astype("<i4")
         arrays[f"{side}_text_lengths"] = np.fromiter(map(len, encoded), "<i4", len(encoded))

@@ -127,10 +127,15 @@ class MappedTokenizer(Tokenizer):
             for (first, _), parts in zip(cut, pieces, strict=True)
         ]
 
-    def encode_sampled(self, text: str, seed: int, alpha: float = 0.1) -> list[int]:
-        first, rest = self._cut(text)
-        sampled = self._segment(rest, np.random.default_rng(seed), alpha)
-        return [*first, *(self._of_processor[i] for i in sampled)]
+    def sample_batch(
+        self, texts: Sequence[str], seeds: Sequence[int] | np.ndarray, alpha: float
+    ) -> list[list[int]]:
+        cut = [self._cut(text) for text in texts]
+        sampled = self._segment([rest for _, rest in cut], seeds, alpha)
+        return [
+            [*first, *(self._of_processor[i] for i in ids)]
+            for (first, _), ids in zip(cut, sampled, strict=True)
+        ]
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         kept = []

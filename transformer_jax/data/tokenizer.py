@@ -102,12 +102,14 @@ class Tokenizer:
         """`encode` of each text, in SentencePiece's threads, one per core."""
         return list(self._processor.encode(list(texts), num_threads=-1))
 
-    def encode_sampled(self, text: str, seed: int, alpha: float = 0.1) -> list[int]:
-        """A random segmentation of the text, a pure function of the arguments.
+    def sample_batch(
+        self, texts: Sequence[str], seeds: Sequence[int] | np.ndarray, alpha: float
+    ) -> list[list[int]]:
+        """A random segmentation of each text, a pure function of the text, its seed and alpha.
 
         What alpha means depends on the kind of model: see `data/segmentation.py`.
         """
-        return self._segment(text, np.random.default_rng(seed), alpha)
+        return self._segment(texts, seeds, alpha)
 
     @functools.cached_property
     def _segment(self) -> Segmenter:
