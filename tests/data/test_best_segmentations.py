@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.data.test_segmentation import MODELS, trained
-from transformer_jax.data import segmentation
-from transformer_jax.data.segmentation import _NEVER, NBEST, _BestSegmentations, _smallest_sums
+from transformer_jax.data import unigram_sampling
 from transformer_jax.data.sources.grammar import sentences as grammar
+from transformer_jax.data.unigram_sampling import _NEVER, NBEST, BestSegmentations, _smallest_sums
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def processor(lines):
 
 def sampler_of(processor, **options):
     scores = np.array([processor.get_score(i) for i in range(processor.vocab_size())])
-    return _BestSegmentations(processor, scores, **options)
+    return BestSegmentations(processor, scores, **options)
 
 
 def all_of(sampler, text, count):
@@ -124,7 +124,7 @@ def test_a_sample_depends_on_its_text_and_seed_alone(processor, lines, monkeypat
         assert small.sample(texts[::-1], seeds[::-1], 0.1)[::-1] == expected
         assert small.sample(texts, seeds, 0.1) == expected
         assert bool(small._cache) == bool(room) and len(small._cache) < len(together._cache)
-    monkeypatch.setattr(segmentation, "_TEXTS", 3)
+    monkeypatch.setattr(unigram_sampling, "_TEXTS", 3)
     assert sampler_of(processor).sample(texts, seeds, 0.1) == expected
 
 
@@ -133,15 +133,15 @@ def test_short_lists_are_used_where_they_change_nothing(lines, symbols, monkeypa
     processor = unigram(lines, user_defined_symbols=symbols)
     texts = [" ".join(line.split()[:count]) for line in lines[-300:] for count in (1, 4, 7, 99)]
     texts += [f"{text}<2de>einisch" for text in texts[::9]]
-    monkeypatch.setattr(segmentation, "SHORT", NBEST)
+    monkeypatch.setattr(unigram_sampling, "SHORT", NBEST)
     expected = sampler_of(processor).sample(texts, range(len(texts)), 0.02)
     for short in (2, 5, 16):
-        monkeypatch.setattr(segmentation, "SHORT", short)
+        monkeypatch.setattr(unigram_sampling, "SHORT", short)
         assert sampler_of(processor).sample(texts, range(len(texts)), 0.02) == expected
 
 
 def test_where_scores_are_not_sentencepieces_all_candidates_are_known_at_once(lines, monkeypatch):
-    monkeypatch.setattr(segmentation, "SHORT", 4)
+    monkeypatch.setattr(unigram_sampling, "SHORT", 4)
     sampler = sampler_of(unigram(lines, user_defined_symbols=["isch"]))
     words = [f"\u2581Fahrrad{middle}kaufen" for middle in ("isch", "☃", "die")]
     lists = sampler._lists(words, frozenset()).values()

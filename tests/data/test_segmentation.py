@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from transformer_jax.data import segmentation
-from transformer_jax.data.segmentation import _BpeDropout, segmenter
+from transformer_jax.data import bpe_dropout
+from transformer_jax.data.bpe_dropout import BpeDropout
+from transformer_jax.data.segmentation import segmenter
 from transformer_jax.errors import UserError
 
 WORDS = ["haus", "häuser", "hausbau", "bauen", "gebaut", "umbau", "aufbau", "hausaufgabe"]
@@ -35,9 +36,9 @@ def processor():
     return trained(lines(300))
 
 
-def dropout(processor, entries=segmentation.CACHED_SEGMENTATIONS):
+def dropout(processor, entries=bpe_dropout.CACHED_SEGMENTATIONS):
     scores = np.array([processor.get_score(i) for i in range(processor.vocab_size())])
-    return _BpeDropout(processor, scores, entries)
+    return BpeDropout(processor, scores, entries)
 
 
 def draws(sampler, text, alpha, count):
@@ -88,7 +89,7 @@ def assert_same_frequencies(seen, expected, count):
 def test_frequencies_are_those_of_following_every_outcome(
     processor, text, alpha, longest, monkeypatch
 ):
-    monkeypatch.setattr(segmentation, "LONGEST_WORD", longest)
+    monkeypatch.setattr(bpe_dropout, "LONGEST_WORD", longest)
     expected = exact(processor, text, alpha)
     assert len(expected) > 4
     seen = Counter(draws(dropout(processor), text, alpha, 6000))
@@ -109,7 +110,7 @@ def test_what_is_cached_changes_no_sample(processor, monkeypatch):
     assert drawn[0] == drawn[1] == drawn[2]
     assert [len(sampler._cache) for sampler in samplers[:2]] == [0, 20]
     assert draws(samplers[2], text[0], 0.2, 5) == drawn[0][0]  # now from the cache alone
-    monkeypatch.setattr(segmentation, "LONGEST_WORD", 5)
+    monkeypatch.setattr(bpe_dropout, "LONGEST_WORD", 5)
     assert [draws(samplers[2], line, 0.2, 5) for line in text] == drawn[0]
 
 
