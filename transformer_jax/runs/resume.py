@@ -69,6 +69,11 @@ class Start:
     is_new: bool
     has_folder: bool  #: whether there was a config.json
 
+    @property
+    def measures_steps(self) -> bool:
+        """Whether `train.minutes` is still to settle how many steps there are."""
+        return self.is_new and self.config.train.minutes is not None
+
 
 def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
     """Decides whether `config` begins a run in `workdir` or continues the one there.

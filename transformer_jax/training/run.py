@@ -15,7 +15,7 @@ import jax
 from etils import epath
 from jax.sharding import Mesh
 
-from transformer_jax.config import Config, from_json, override, to_json
+from transformer_jax.config import Config, TrainConfig, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.boxes import Shape
 from transformer_jax.data.corpus import IdCorpus
@@ -102,14 +102,16 @@ def run(
         _describe(data)
         evaluate = _evaluator(data, mesh)
         trainer = lock.enter_context(_trainer(data, mesh))
-        if start.is_new and start.config.train.minutes is not None:
+        if start.measures_steps:
             measured_as = data.config.model
             data = _settled(data, start.config.model, trainer, mesh, evaluate, began)
             if data.config.model != measured_as:
                 trainer = lock.enter_context(_trainer(data, mesh))
         if start.config.model.dropout_rate == "auto":
-            rate, epochs = data.config.model.dropout_rate, data.epochs()
-            _LOGGER.info("model.dropout_rate=%s for %.1f epochs", rate, epochs)
+            epochs = _epochs(data.config.train, data.plan)
+            _LOGGER.info(
+                "model.dropout_rate=%s for %.1f epochs", data.config.model.dropout_rate, epochs
+            )
         _begin(start, data, path, log, lock)
         fit(
             data.config.model,
@@ -138,10 +140,6 @@ class _Data:
     plan: BatchPlan  #: which pairs each batch holds
     #: what BLEU is measured on while training, for each direction that has a validation set
     validation: dict[Languages, list[Pair]]
-
-    def epochs(self) -> float:
-        """How often the training sees the text."""
-        return self.config.train.steps / self.plan.batches_per_epoch
 
     def origin(self) -> Origin:
         """What determines the run besides its config."""
@@ -193,12 +191,17 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
         row_multiple=config.batch.row_multiple or 1,
         corpora=list(zip(corpus.sizes, visit_rates(config.data, corpus.sizes), strict=True)),
     )
-    if not (start.is_new and config.train.minutes is not None):
+    if not start.measures_steps:
         # Else the epochs are not known yet. The rate of few epochs is used to measure: in a long
         # training it matters little that its steps are compiled twice.
-        epochs = config.train.steps / plan.batches_per_epoch
-        config = dataclasses.replace(config, model=with_dropout_rate(start.config.model, epochs))
+        model = with_dropout_rate(start.config.model, _epochs(config.train, plan))
+        config = dataclasses.replace(config, model=model)
     return _Data(config, tokenizers, corpus, plan, validation)
+
+
+def _epochs(train: TrainConfig, plan: BatchPlan) -> float:
+    """How often the training sees the text."""
+    return train.steps / plan.batches_per_epoch
 
 
 @contextlib.contextmanager
@@ -333,19 +336,16 @@ def _settled(
     def settle() -> list[int]:
         now = time.perf_counter()
         fitting = settled(train, speed, now - began)
-        epochs = fitting.steps / plan.batches_per_epoch
-        if with_dropout_rate(model, epochs) != data.config.model:
+        if with_dropout_rate(model, _epochs(fitting, plan)) != data.config.model:
             # Its steps are compiled once more.
             fitting = settled(train, speed, now - began + (now - measuring))
         _LOGGER.info(about(train, fitting, speed))
         return [fitting.steps, fitting.schedule.warmup_steps]
 
     steps, warmup = from_first(settle)
-    config = dataclasses.replace(
-        data.config,
-        model=with_dropout_rate(model, steps / plan.batches_per_epoch),
-        train=override(train, {"steps": steps, "schedule.warmup_steps": warmup}),
-    )
+    train = override(train, {"steps": steps, "schedule.warmup_steps": warmup})
+    model = with_dropout_rate(model, _epochs(train, plan))
+    config = dataclasses.replace(data.config, model=model, train=train)
     return dataclasses.replace(data, config=config)
 
 
