@@ -18,7 +18,7 @@ from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.regularizers import NO_REGULARIZER, REGULARIZERS, Regularizer
-from transformer_jax.variants import OneOf, hint, mark_of, reason, split_text
+from transformer_jax.variants import OneOf, adapter, hint, mark_of, reason, split_text
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _adapter(cls: type[C]) -> TypeAdapter[C]:
     """Of a config class; unknown keys are errors there and in its parts."""
     if "__pydantic_config__" not in vars(cls):
         cls.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-    return TypeAdapter(cls)
+    return adapter(cls)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

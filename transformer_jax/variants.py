@@ -17,12 +17,15 @@ on a field; Pydantic then accepts the three spellings for that field and writes 
 import ast
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +114,17 @@ def _parse_many(value: Any, family: Mapping[str, type], least: int) -> tuple[Any
     return variants
 
 
+def adapter(cls: type[C]) -> TypeAdapter[C]:
+    """The validator of a class. It takes a millisecond to make, a call of `decode` uses several."""
+    return _made(cls)  # type: ignore[arg-type]  # mypy takes no class for hashable
+
+
+_made = functools.cache(TypeAdapter)
+
+
 def to_dict(variant: Any, family: Mapping[str, type]) -> dict[str, Any]:
     """The JSON spelling: `kind` and every option."""
-    options = TypeAdapter(type(variant)).dump_python(variant, mode="json", warnings=False)
+    options = adapter(type(variant)).dump_python(variant, mode="json", warnings=False)
     return {"kind": kind_of(variant, family)} | options
 
 
@@ -135,7 +146,7 @@ def _validated(kind: str, cls: type, options: dict[str, Any]) -> Any:
             has = f"its options are {', '.join(known)}" if known else "it has no options"
             raise ValueError(f"{kind} has no option {key!r}{hint(key, known)}; {has}")
     try:
-        return TypeAdapter(cls).validate_python(options)
+        return adapter(cls).validate_python(options)
     except ValidationError as error:
         first = error.errors()[0]
         option = ".".join(map(str, first["loc"]))

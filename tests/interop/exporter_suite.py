@@ -73,7 +73,6 @@ class Ours:
         found = decode_batch(
             self.params,
             Sources(ids_BS, mask_BS, limits_B, np.arange(batch, dtype=np.int32)),
-            jax.random.key(0),
             model_config=self.config,
             method=Greedy(),
             max_length=MAX_LENGTH,

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
@@ -42,7 +41,6 @@ def searched(model, sources, method):
     found = decode_batch(
         model.params,
         Sources(ids_BS, mask_BS, np.array(limits_B, np.int32), np.zeros(len(sources), np.int32)),
-        jax.random.key(0),
         model_config=model.config.model,
         method=method,
         max_length=suite.MAX_LENGTH,

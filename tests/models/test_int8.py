@@ -17,7 +17,7 @@ from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.paths import by_path
-from transformer_jax.ops.int8 import Int8Matrix
+from transformer_jax.ops.matrices import Int8Matrix
 from transformer_jax.positions.concatenated import Concatenated
 
 #: The axis that products sum over, by the parameter's name.
@@ -39,7 +39,7 @@ def naive(path, w):
 def both(config, seed=0):
     """(params with int8 matrices, params with the floats that they stand for)."""
     params = random_params(config, seed)
-    quantized = jax.jit(lambda params: api.in_int8(config, params))(params)
+    quantized = jax.jit(lambda params: api.for_decoding(config, params, "int8"))(params)
     leaves = jax.tree_util.tree_leaves_with_path(quantized, is_leaf=is_matrix)
     names = [
         (jax.tree_util.keystr(path, simple=True, separator="/"), is_matrix(leaf))
@@ -109,7 +109,7 @@ def test_only_linear_layers_and_embeddings():
     mixers = tuple(MIXERS[name]() for name in ("full", "mamba", "rwkv", "ssd", "mlp_mixer", "s4d"))
     config = replace(SMALLER, decoder=StackConfig(num_layers=len(mixers), mixers=mixers))
     params = random_params(config)
-    quantized = api.in_int8(config, params)
+    quantized = api.for_decoding(config, params, "int8")
     before = by_path(params)
     after = {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
@@ -125,11 +125,12 @@ def test_only_linear_layers_and_embeddings():
 
 def test_axes_are_those_of_the_floats():
     config = replace(SMALLER, tie_embeddings="none")
-    axes, int8 = api.logical_axes(config), api.int8_axes(config)
+    axes, int8 = api.logical_axes(config), api.decoding_axes(config, "int8")
     assert int8["projection"]["kernel"].values == axes["projection"]["kernel"]
     assert tuple(int8["projection"]["kernel"].scale) == (None, "vocab")
     assert tuple(int8["target_embedding"]["table"].scale) == ("vocab", None)
-    shapes = jax.eval_shape(lambda: api.in_int8(config, api.init(config, jax.random.key(0))))
+    params = api.abstract_params(config)
+    shapes = jax.eval_shape(lambda p: api.for_decoding(config, p, "int8"), params)
     jax.tree.map(lambda x, names: (), shapes, int8)  # one structure
 
 
@@ -137,8 +138,8 @@ def test_an_adapter_is_refused():
     config = replace(SMALLER, adapter=Lora(rank=2))
     params = api.init(config, jax.random.key(0))
     with pytest.raises(UserError, match=r"int8: the model has an adapter.*merge"):
-        api.in_int8(config, params)
-    api.in_int8(*api.merge_adapter(config, params))
+        api.for_decoding(config, params, "int8")
+    api.for_decoding(*api.merge_adapter(config, params), "int8")
 
 
 def test_the_loss_is_refused():

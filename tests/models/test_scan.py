@@ -134,7 +134,7 @@ def test_every_layer_drops_other_elements():
 
 
 def test_int8_matrices_are_stacked():
-    params = api.in_int8(CONFIG, noisy(CONFIG))
+    params = api.for_decoding(CONFIG, noisy(CONFIG), "int8")
     encode = jax.jit(api.encode, static_argnums=0, static_argnames="max_length")
     want, got = (
         encode(replace(CONFIG, scan_layers=scan), params, IDS, MASK, max_length=7)[0]

@@ -106,7 +106,6 @@ def made_in_loops(method, position, *, batch, length, room):
     lowered = decode_batch.lower(
         api.abstract_params(config),
         sources,
-        jax.eval_shape(lambda: jax.random.key(0)),
         model_config=config,
         method=method,
         max_length=room,

@@ -78,7 +78,6 @@ def decode_collectives(params, mesh):
     lowered = decode_batch.lower(
         params,
         Sources(rows, rows > 0, one, one),
-        jax.random.key(0),
         model_config=MODEL,
         method=Beam(beam_size=2),
         max_length=6,

@@ -48,6 +48,9 @@ class CopyModel:
         onehot = jax.nn.one_hot(copied, VOCAB_SIZE)
         return jnp.asarray(self.noise)[last_tokens] + params["sharpness"] * onehot
 
+    def for_decoding(self, config, params, weights):
+        return params
+
     def encode(self, config, params, source, mask, *, max_length, beam_size):
         assert source.shape[1] <= config.max_length
         assert max_length <= config.max_length

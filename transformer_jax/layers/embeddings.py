@@ -7,18 +7,20 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer
-from transformer_jax.ops.int8 import rows
+from transformer_jax.ops.matrices import rows
 
 
 class Embedding(Layer):
-    """A [V, D] table; also the vocabulary projection if embeddings are tied.
+    """A [V, D] table.
 
     Attributes:
+        projects: whether it is the vocabulary projection too: embeddings are tied.
         scale: of the vectors where they are read; None = sqrt(features).
     """
 
     vocab_size: int
     features: int
+    projects: bool = False
     scale: float | None = None
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
@@ -26,7 +28,8 @@ class Embedding(Layer):
     def setup(self) -> None:
         init = nn.initializers.normal(stddev=self.features**-0.5)
         shape = (self.vocab_size, self.features)
-        self.table = self.matrix("table", init, shape, ("vocab", "embed"), contracted=1)
+        axes = ("vocab", "embed")
+        self.table = self.embeddings("table", init, shape, axes, projects=self.projects)
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[...] int32 -> [..., D]."""

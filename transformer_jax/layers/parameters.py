@@ -7,13 +7,20 @@ import jax
 from flax import linen as nn
 from flax import struct
 
-from transformer_jax.ops.int8 import Matrix
+from transformer_jax.ops.matrices import Matrix, Table
 
 
 class MatrixBox(nn.LogicallyPartitioned):
-    """The box of a parameter that may be an `Int8Matrix`."""
+    """The box of a matrix that decoding may hold in another form (`ops.matrices`)."""
 
-    contracted: int = struct.field(default=0, pytree_node=False)
+    contracted: int = struct.field(default=0, pytree_node=False)  #: the axis products sum over
+
+
+class TableBox(MatrixBox):
+    """The box of a table of embeddings [V, D]."""
+
+    contracted: int = struct.field(default=1, pytree_node=False)
+    projects: bool = struct.field(default=False, pytree_node=False)  #: to the vocabulary too
 
 
 class Layer(nn.Module):
@@ -43,17 +50,31 @@ class Layer(nn.Module):
         init: Callable[..., jax.Array],
         shape: tuple[int, int],
         axes: tuple[str | None, ...],
-        *,
-        contracted: int,
     ) -> Matrix:
-        """Declares a matrix that can be of int8 in decoding: only `ops.int8` and `matmul` use it.
+        """Declares a matrix [I, O] that only `ops.matrices` and `matmul` use; as `weight`."""
+
+        def boxed(*args: Any) -> MatrixBox:
+            return MatrixBox(init(*args), axes, mesh=None)
+
+        return self.param(name, boxed, shape, self.param_dtype)
+
+    def embeddings(
+        self,
+        name: str,
+        init: Callable[..., jax.Array],
+        shape: tuple[int, int],
+        axes: tuple[str | None, ...],
+        *,
+        projects: bool,
+    ) -> Matrix | Table:
+        """Declares a table [V, D] of which only `ops.matrices.rows` and its `.T` are used.
 
         Args:
             name: as the other arguments, see `weight`.
-            contracted: the axis that products sum over.
+            projects: whether its transpose is the projection to the vocabulary.
         """
 
-        def boxed(*args: Any) -> MatrixBox:
-            return MatrixBox(init(*args), axes, mesh=None, contracted=contracted)
+        def boxed(*args: Any) -> TableBox:
+            return TableBox(init(*args), axes, mesh=None, projects=projects)
 
         return self.param(name, boxed, shape, self.param_dtype)

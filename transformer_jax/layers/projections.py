@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer
-from transformer_jax.ops.int8 import reshaped
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.ops.matrices import reshaped
 
 #: Glorot and Bengio 2010; what the Transformer's reference code uses.
 default_kernel_init = nn.initializers.xavier_uniform()
@@ -37,7 +37,7 @@ class Dense(Layer):
 
     def setup(self) -> None:
         shape = (self.in_features, self.features)
-        self.kernel = self.matrix("kernel", self.kernel_init, shape, self.axes, contracted=0)
+        self.kernel = self.matrix("kernel", self.kernel_init, shape, self.axes)
         if self.use_bias:
             zeros = nn.initializers.zeros_init()
             self.bias = self.weight("bias", zeros, shape[1:], self.axes[1:])

@@ -6,7 +6,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,11 @@ from flax import linen as nn
 from jax.sharding import PartitionSpec
 
 from transformer_jax.errors import UserError
-from transformer_jax.layers.parameters import MatrixBox
+from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.transformer import Transformer
-from transformer_jax.ops.int8 import Int8Matrix, quantize
+from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes, quantize
 from transformer_jax.regularizers import NO_REGULARIZER, Regularizer
 from transformer_jax.vocabulary import BOS_ID
 
@@ -27,6 +27,9 @@ Array = jax.Array | np.ndarray
 
 #: Nested dicts of arrays.
 Params = dict[str, Any]
+
+#: A form in which decoding holds matrices.
+WeightForm = Literal["float", "int8"]
 
 #: What decoding carries: pytrees of arrays whose structure and shapes never change.
 State = Any
@@ -76,25 +79,35 @@ def logical_axes(config: ModelConfig) -> Any:
     return nn.get_partition_spec(_abstract_boxes(config))
 
 
-def in_int8(config: ModelConfig, params: Params) -> Params:
-    """Parameters to decode with: the matrices of linear layers and embeddings are of int8.
+def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "float") -> Params:
+    """Parameters in the form that decoding holds: see `ops.matrices`.
 
-    The other parameters stay as they are. See `ops.int8`. The functions here but `loss` take them.
+    The matrices of linear layers and embeddings are of the dtype of the products, or of int8. The
+    other parameters stay as they are. The functions here take both forms, `loss` only floats. What
+    they compute with `float` is equal to what they compute with the parameters themselves.
 
     Raises:
-        UserError: the model has an adapter.
+        UserError: `int8`, and the model has an adapter. With floats such parameters stay as they
+            are, since the adapter is added to them first.
     """
     if config.adapter != NoAdapter():
+        if weights == "float":
+            return params
         raise UserError(
             "decode.weights=int8: the model has an adapter, which is for floats; merge it first "
             "(`merge_adapter`)"
         )
-    return jax.tree.map(
-        lambda box, w: quantize(w, box.contracted) if isinstance(box, MatrixBox) else w,
-        _abstract_boxes(config),
-        params,
-        is_leaf=_is_box,
-    )
+
+    def converted(box: Any, w: Any) -> Any:
+        if not isinstance(box, MatrixBox):
+            return w
+        if weights == "int8":
+            return quantize(w, box.contracted)
+        if isinstance(box, TableBox):
+            return in_dtypes(w, config.dtype, config.matmul_dtype if box.projects else config.dtype)
+        return w.astype(config.matmul_dtype)
+
+    return jax.tree.map(converted, _abstract_boxes(config), params, is_leaf=_is_box)
 
 
 def product_dtypes(config: ModelConfig) -> Any:
@@ -111,16 +124,19 @@ def product_dtypes(config: ModelConfig) -> Any:
     return jax.tree.map(dtype, _abstract_boxes(config), abstract_params(config), is_leaf=_is_box)
 
 
-def int8_axes(config: ModelConfig) -> Any:
-    """As `logical_axes`, of the parameters of `in_int8`."""
+def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
+    """As `logical_axes`, of the parameters of `for_decoding`."""
 
-    def axes(box: Any, names: PartitionSpec) -> Any:
-        if not isinstance(box, MatrixBox):
-            return names
-        kept = (None if axis == box.contracted else name for axis, name in enumerate(names))
-        return Int8Matrix(names, PartitionSpec(*kept))
+    def axes(box: Any, names: PartitionSpec, held: Any) -> Any:
+        if isinstance(held, Int8Matrix):
+            kept = (None if axis == box.contracted else name for axis, name in enumerate(names))
+            return Int8Matrix(names, PartitionSpec(*kept))
+        if isinstance(held, Table):
+            return Table(names, PartitionSpec(*reversed(names)))
+        return names
 
-    return jax.tree.map(axes, _abstract_boxes(config), logical_axes(config), is_leaf=_is_box)
+    held = jax.eval_shape(lambda w: for_decoding(config, w, weights), abstract_params(config))
+    return jax.tree.map(axes, _abstract_boxes(config), logical_axes(config), held, is_leaf=_is_box)
 
 
 def _is_box(x: Any) -> bool:

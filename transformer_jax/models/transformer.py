@@ -16,10 +16,10 @@ from transformer_jax.models.config import (
     mixer_context,
 )
 from transformer_jax.models.stack import Stack
-from transformer_jax.ops.int8 import Int8Matrix, Matrix
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.ops.matrices import Int8Matrix, Matrix
 from transformer_jax.regularizers import NO_REGULARIZER, Regularizer
 from transformer_jax.vocabulary import BOS_ID
 
@@ -64,7 +64,12 @@ class Transformer(nn.Module):
             "param_dtype": config.param_dtype,
         }
         target_width = config.decoder.position.word_width(config.d_model)
-        self.target_embedding = Embedding(config.target_vocab_size, target_width, **embedding)
+        self.target_embedding = Embedding(
+            config.target_vocab_size,
+            target_width,
+            projects=not self._has_projection,
+            **embedding,
+        )
         if config.tie_embeddings in ("all", "inputs"):
             self.source_embedding = self.target_embedding
         else:

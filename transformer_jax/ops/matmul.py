@@ -16,10 +16,10 @@ On an NVIDIA GPU a product is a call of cuBLAS, which XLA does not fuse with wha
 a bfloat16 result is asked for, the call itself adds the bias (rounded to bfloat16) to its float32
 sums, rounds them, and writes half of the bytes. `plan/` shows the difference.
 
-A matrix of int8 (`ops/int8.py`) is read as int8 and converted inside the product: on a TPU and on a
-GPU XLA fuses the conversion with the product, as long as the scale multiplies the sums and not the
-matrix. On a CPU it does not: it converts the whole matrix in front of the loop of the search and
-keeps the copy. So there the matrix is converted block by block.
+A matrix of int8 (`ops/matrices.py`) is read as int8 and converted inside the product: on a TPU and
+on a GPU XLA fuses the conversion with the product, as long as the scale multiplies the sums and not
+the matrix. On a CPU it does not: it converts the whole matrix in front of the loop of the search
+and keeps the copy. So there the matrix is converted block by block.
 """
 
 import math
@@ -32,7 +32,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
-from transformer_jax.ops.int8 import Int8Matrix, Matrix
+from transformer_jax.ops.matrices import Int8Matrix, Matrix
 from transformer_jax.ops.platform import by_platform
 
 #: The name of every product for a policy of `jax.checkpoint`.

@@ -27,7 +27,6 @@ from transformer_jax.parallel.mesh import (
     decoding_rows,
     make_mesh,
     param_shardings,
-    replicated,
     shapes_on,
 )
 from transformer_jax.plan.devices import Target
@@ -106,10 +105,9 @@ class Compiler:
     def decoding_params(self, config: DecodeConfig, mesh: Mesh) -> Any:
         """The parameters that decoding reads, as shapes with shardings over a mesh."""
         model = self._decoding_model
-        shapes, axes = api.abstract_params(model), api.logical_axes(model)
-        if config.weights == "int8":
-            shapes = jax.eval_shape(partial(api.in_int8, model), shapes)
-            axes = api.int8_axes(model)
+        convert = partial(api.for_decoding, model, weights=config.weights)
+        shapes = jax.eval_shape(convert, api.abstract_params(model))
+        axes = api.decoding_axes(model, config.weights)
         return shapes_on(shapes, param_shardings(axes, shapes, mesh))
 
     @property
@@ -124,7 +122,6 @@ class Compiler:
         """
         model, params = self._decoding_model, self.decoding_params(config, self.mesh)
         rows = decoding_rows(config.batch_size, self.mesh)
-        key = jax.eval_shape(lambda: jax.random.key(0))
         lowered = decode_batch.lower(
             params,
             Sources(
@@ -134,7 +131,6 @@ class Compiler:
                 numbers_B=self._array(jnp.int32, rows),
                 num_best_B=self._array(jnp.int32, rows),
             ),
-            jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=replicated(self.mesh)),
             model_config=model,
             method=config.method.static,
             max_length=min(config.max_target_length(length), model.max_length),
@@ -151,7 +147,7 @@ class Compiler:
         shared = {
             path: leaf
             for path, leaf in by_path(self.state.eval_params).items()
-            if path in decoded and leaf.sharding == decoded[path].sharding
+            if decoded.get(path) == leaf
         }
         used = program.bytes + bytes_per_device(self.state) - bytes_per_device(shared)
         return dataclasses.replace(

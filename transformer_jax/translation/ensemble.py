@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
+from transformer_jax.models.api import WeightForm
 from transformer_jax.models.config import ModelConfig
 
 #: What is averaged.
@@ -56,14 +57,17 @@ def logical_axes(config: Ensemble) -> tuple[Any, ...]:
     return tuple(map(api.logical_axes, config.members))
 
 
-def in_int8(config: Ensemble, params: tuple[Any, ...]) -> tuple[Any, ...]:
-    """As `api.in_int8`, of each member."""
-    return tuple(map(api.in_int8, config.members, params))
+def for_decoding(
+    config: Ensemble, params: tuple[Any, ...], weights: WeightForm = "float"
+) -> tuple[Any, ...]:
+    """As `api.for_decoding`, of each member."""
+    pairs = zip(config.members, params, strict=True)
+    return tuple(api.for_decoding(member, each, weights) for member, each in pairs)
 
 
-def int8_axes(config: Ensemble) -> tuple[Any, ...]:
-    """As `api.int8_axes`, of each member."""
-    return tuple(map(api.int8_axes, config.members))
+def decoding_axes(config: Ensemble, weights: WeightForm = "float") -> tuple[Any, ...]:
+    """As `api.decoding_axes`, of each member."""
+    return tuple(api.decoding_axes(member, weights) for member in config.members)
 
 
 def apply(config: Ensemble, params: tuple[Any, ...], *arrays: jax.Array) -> jax.Array:

@@ -70,7 +70,7 @@ def _by_sentence(tree: Any) -> Any:
 def decode_batch(
     params: Any,
     sources: Sources,
-    key: jax.Array,
+    seed: Any = 0,
     *,
     model_config: ModelConfig | Ensemble,
     method: Method,
@@ -80,7 +80,8 @@ def decode_batch(
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].
 
-    Pass `method.static`, so that another seed does not compile another program.
+    Pass `method.static`, so that another seed (a scalar of uint32) does not compile another
+    program.
     """
     functions = functions_of(model_config)
     with _on(mesh):
@@ -115,7 +116,7 @@ def decode_batch(
                 state,
                 sources.max_lengths_B,
                 sources.numbers_B,
-                key,
+                jax.random.key(seed),
                 max_length=max_length,
                 num_best_B=sources.num_best_B,
             )

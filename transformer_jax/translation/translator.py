@@ -25,6 +25,7 @@ from transformer_jax.data.terminology import Terminology
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
+from transformer_jax.models.api import WeightForm
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
     batch_sharding,
@@ -99,7 +100,7 @@ class Translator:
         that is only used `with_params`.
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
       decode_config: the defaults, which each call can override by keyword. `weights` is for all
-        calls: with `int8` the translator keeps the parameters in that form.
+        calls: the translator keeps the parameters in that form (`models.api.for_decoding`).
       mesh: devices to share the sentences among. `params` are laid out on them, and batches are
         rounded up to a multiple of their number. None: one device, that of `params`. If the devices
         belong to several processes, each process makes the same calls with the same text, and gets
@@ -118,10 +119,8 @@ class Translator:
         self.model_config: Any = model_config
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
-        if params is not None and mesh is not None:
-            params = _laid_out(model_config, params, mesh)
-        if params is not None and self.decode_config.weights == "int8":
-            params = _in_int8(model_config, params, mesh)
+        if params is not None:
+            params = _for_decoding(model_config, params, self.decode_config.weights, mesh)
         self.params = params
         self._mesh = mesh
         self._compiled: set[Any] = set()
@@ -228,9 +227,6 @@ class Translator:
             progress(len(sources) - len(rows))
 
         num_rows = self._rows(config.batch_size)
-        key = jax.random.key(config.method.seed)
-        if self._mesh is not None:
-            key = lay_out(key, replicated(self._mesh))
 
         def max_length(batch: list[Row]) -> int:
             length = batch[0].length
@@ -256,7 +252,7 @@ class Translator:
             hypotheses = decode_batch(
                 self.params,
                 self._split(arrays),
-                key,
+                np.uint32(config.method.seed),
                 model_config=self.model_config,
                 method=config.method.static,
                 max_length=max_length(batch),
@@ -409,7 +405,7 @@ class Translator:
 
     def _split(self, arrays: Any) -> Any:
         """A tree of arrays, with their rows shared among the devices."""
-        if self._mesh is None:
+        if self._mesh is None or self._mesh.size == 1:  # a call itself copies them in less time
             return arrays
         sharding = batch_sharding(self._mesh)
         return jax.tree.map(lambda array: lay_out(array, sharding), arrays)
@@ -543,18 +539,18 @@ def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]
     return [sorted(sentence, key=lambda each: -each.score) for sentence in ranked]
 
 
-def _laid_out(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh) -> Any:
-    """`params` on the mesh, laid out for decoding; those that are already stay where they are."""
-    axes = functions_of(model_config).logical_axes(model_config)
-    return jax.device_put(params, param_shardings(axes, params, mesh))
-
-
-def _in_int8(model_config: ModelConfig | Ensemble, params: Any, mesh: Mesh | None) -> Any:
-    """`params` with int8 matrices, laid out as they are."""
+def _for_decoding(
+    model_config: ModelConfig | Ensemble, params: Any, weights: WeightForm, mesh: Mesh | None
+) -> Any:
+    """`params` in the form that decoding holds, laid out on the mesh."""
     functions = functions_of(model_config)
     shardings = None
     if mesh is not None:
-        shapes = jax.eval_shape(partial(functions.in_int8, model_config), params)
-        shardings = param_shardings(functions.int8_axes(model_config), shapes, mesh)
-    convert = jax.jit(functions.in_int8, static_argnums=0, out_shardings=shardings)
-    return convert(model_config, params)
+        axes = functions.logical_axes(model_config)
+        # Those that are laid out already stay where they are.
+        params = jax.device_put(params, param_shardings(axes, params, mesh))
+        of_shapes = partial(functions.for_decoding, model_config, weights=weights)
+        shapes = jax.eval_shape(of_shapes, params)
+        shardings = param_shardings(functions.decoding_axes(model_config, weights), shapes, mesh)
+    convert = jax.jit(functions.for_decoding, static_argnums=(0, 2), out_shardings=shardings)
+    return convert(model_config, params, weights)

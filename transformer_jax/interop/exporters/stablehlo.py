@@ -167,7 +167,6 @@ def _search(config: Config, method: Method) -> Program:
                 jnp.asarray(limits)[lengths_B],
                 jnp.zeros_like(lengths_B),  # only for methods that sample
             ),
-            jax.random.key(0),
             model_config=config.model,
             method=method,
             max_length=longest,

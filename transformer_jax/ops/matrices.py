@@ -1,4 +1,10 @@
-"""Matrices of int8 values with a float32 scale for each output channel.
+"""The forms in which decoding holds the matrices of linear layers and embeddings.
+
+A matrix of floats is held in the dtype of the products, so that no search rounds it again. A table
+of embeddings that is also the projection to the vocabulary is a `Table`: its rows in the dtype of
+the activations, and its transpose for the products.
+
+An `Int8Matrix` is of int8 values, with a float32 scale for each output channel:
 
     W ~ values * scale        values in [-127, 127], scale = max |W| / 127 over the summed axis
 
@@ -12,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 #: The largest value. -128 is not used, so that a matrix and its negative have the same values.
 LARGEST = 127
@@ -38,6 +45,24 @@ class Int8Matrix:
 Matrix = jax.Array | Int8Matrix
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Table:
+    """Stands for a table of embeddings [V, D], which is also the projection to the vocabulary."""
+
+    rows: Any  #: [V, D], as they are looked up
+    T: Any  #: [D, V], as products read it
+
+
+def in_dtypes(w: jax.Array | Table, looked_up: DTypeLike, product: DTypeLike) -> jax.Array | Table:
+    """A table [V, D], or a `Table` as it is, with its rows and its transpose in these dtypes."""
+    if isinstance(w, Table):
+        return w
+    if jnp.dtype(looked_up) == jnp.dtype(product):
+        return w.astype(product)
+    return Table(w.astype(looked_up), w.T.astype(product))
+
+
 def quantize(w: Matrix, contracted: int) -> Int8Matrix:
     """The nearest int8 values of a float matrix, and their scales.
 
@@ -62,8 +87,8 @@ def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Ma
     return Int8Matrix(w.values.reshape(*inputs, *outputs), w.scale.reshape(*ones, *outputs))
 
 
-def rows(table: Matrix, ids: jax.Array) -> jax.Array:
+def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:
     """[V, D] -> [..., D]: the rows of a table at int32 ids [...]."""
-    if not isinstance(table, Int8Matrix):
-        return jnp.take(table, ids, axis=0)
-    return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)
+    if isinstance(table, Int8Matrix):
+        return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)
+    return jnp.take(table.rows if isinstance(table, Table) else table, ids, axis=0)

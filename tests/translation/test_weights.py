@@ -1,4 +1,4 @@
-"""`decode.weights=int8`: what a translator does with it, and what the compiled search holds."""
+"""`decode.weights`: what a translator does with it, and what the compiled search holds."""
 
 import re
 from dataclasses import replace
@@ -14,7 +14,7 @@ from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.lora import Lora
-from transformer_jax.ops.int8 import Int8Matrix
+from transformer_jax.ops.matrices import Int8Matrix
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
@@ -112,30 +112,34 @@ def test_an_adapter_is_refused(members):
         translator(config, api.init(config, jax.random.key(0)), weights="int8")
 
 
-@pytest.mark.parametrize("matmul_dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("method", [Greedy(), Beam(3)], ids=["greedy", "beam"])
-def test_a_compiled_search_holds_no_float_copy_of_a_large_matrix(matmul_dtype, method):
-    """Neither in front of its loop nor inside."""
+def large_matrices(matmul_dtype, method, weights):
+    """(what makes it, dtype) of the arrays of a compiled search that are like a large matrix."""
     sizes = {"source_vocab_size": 1999, "target_vocab_size": 1999, "d_model": 32, "d_ff": 2003}
     config = model(**sizes, matmul_dtype=matmul_dtype)
     ids = jax.ShapeDtypeStruct((3, 7), jnp.int32)
     numbers = jax.ShapeDtypeStruct((3,), jnp.int32)
     mask = jax.ShapeDtypeStruct((3, 7), jnp.bool_)
-
-    def large_matrices(params):
-        """dtype -> how many instructions make a matrix of at least the size of a large one."""
-        lowered = decode_batch.lower(
-            params,
-            Sources(ids, mask, numbers, numbers),
-            jax.eval_shape(lambda: jax.random.key(0)),
-            model_config=config,
-            method=method,
-            max_length=9,
-        )
-        text = lowered.compile().as_text()
-        sizes = "|".join(f"{n},32|32,{n}|{n},2,16|2,16,{n}" for n in (1999, 2003))
-        return set(re.findall(rf"= (\w+)\[(?:{sizes})\]", text))
-
     params = api.abstract_params(config)
-    assert "f32" in large_matrices(params)
-    assert large_matrices(jax.eval_shape(lambda p: api.in_int8(config, p), params)) == {"s8"}
+    if weights:
+        params = jax.eval_shape(lambda p: api.for_decoding(config, p, weights), params)
+    sources = Sources(ids, mask, numbers, numbers)
+    lowered = decode_batch.lower(params, sources, model_config=config, method=method, max_length=9)
+    shapes = "|".join(f"{n},32|32,{n}|{n},2,16|2,16,{n}" for n in (1999, 2003))
+    made = re.findall(rf"= (\w+)\[(?:{shapes})\]\S* ([\w-]+)\(", lowered.compile().as_text())
+    # An element of a tuple is an array that is there already.
+    return {(maker, dtype) for dtype, maker in made if maker != "get-tuple-element"}
+
+
+@pytest.mark.parametrize("matmul_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("method", [Greedy(), Beam(3)], ids=["greedy", "beam"])
+def test_a_compiled_search_holds_no_float_copy_of_a_large_matrix(matmul_dtype, method):
+    """Neither in front of its loop nor inside."""
+    assert "f32" in {dtype for _, dtype in large_matrices(matmul_dtype, method, None)}
+    assert {dtype for _, dtype in large_matrices(matmul_dtype, method, "int8")} == {"s8"}
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(3)], ids=["greedy", "beam"])
+def test_a_compiled_search_rounds_no_matrix(method):
+    assert ("convert", "bf16") in large_matrices("bfloat16", method, None)
+    found = large_matrices("bfloat16", method, "float")
+    assert found == {("parameter", "bf16"), ("parameter", "f32")}  # f32: tables of embeddings

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.ops import matmul as forms
-from transformer_jax.ops.int8 import Int8Matrix, quantize, reshaped, rows
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.ops.matrices import Int8Matrix, quantize, reshaped, rows
 
 W = np.asarray(jax.random.normal(jax.random.key(0), (24, 42))) * np.geomspace(1e-3, 1e3, 42)
 
