@@ -24,7 +24,8 @@ def continued(method, toy, sentences, prefixes, *, limits=None, max_length=MAX_L
 
     @jax.jit
     def run(state, limits_B, ids_B, prefix_BT):
-        step, key = force_prefix(toy.step, prefix_BT), jax.random.key(0)
+        step, state = force_prefix(toy.step, state, prefix_BT)
+        key = jax.random.key(0)
         return method.search(step, state, limits_B, ids_B, key, max_length=max_length)
 
     state = toy.state(sentences, method.num_hypotheses)

@@ -47,7 +47,7 @@ def search(method, toy, sentences, repetition, *, max_length, prefix_BT=None):
         shape = (len(sentences), method.num_hypotheses, max_length)
         step, state = control_repetition(toy.step, state, repetition, shape)
         if prefix_BT is not None:
-            step = force_prefix(step, prefix_BT)
+            step, state = force_prefix(step, state, prefix_BT)
         limits_B, ids_B = jnp.full(shape[0], max_length), jnp.asarray(sentences)
         return method.search(step, state, limits_B, ids_B, jax.random.key(0), max_length=max_length)
 

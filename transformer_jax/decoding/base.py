@@ -16,11 +16,13 @@ from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import PAD_ID
 
-#: A decoder state: a pytree in which every leaf leads with [B, Z], or is of a `KeyValueCache`.
+#: A decoder state: a pytree in which every leaf leads with [B, Z], or is of a `KeyValueCache` or
+#: of a `PerSentence`.
 State = Any
 
 #: `step(tokens_BZ, position, state) -> (logits_BZV, state)`: reads the token *before*
-#: `position` (BOS at position 0) and returns the logits of the token *at* `position`.
+#: `position` (BOS at position 0) and returns the logits of the token *at* `position`. All that it
+#: knows of a sentence is in the state: a search may go on with some of the rows.
 Step = Callable[[jax.Array, jax.Array, State], tuple[jax.Array, State]]
 
 

@@ -49,6 +49,7 @@ from transformer_jax.decoding.base import (
     select_hypotheses,
     selectable,
 )
+from transformer_jax.decoding.loop import Search, search_loop
 from transformer_jax.decoding.rollout import most_probable, rollout
 from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -63,16 +64,22 @@ class _Finished(NamedTuple):
     beams: jax.Array  #: which live hypothesis the EOS was added to
 
 
-class _Search(NamedTuple):
-    position: jax.Array
+class _Given(NamedTuple):
+    max_lengths_B: jax.Array
+    asked_B: jax.Array
+
+
+class _Rows(NamedTuple):
     last_tokens_BZ: jax.Array
     live_log_probs_BZ: jax.Array  #: falling; -inf where there is no hypothesis
-    tokens_TBZ: jax.Array
-    parents_TBZ: jax.Array
     finished: _Finished
     num_ended_B: jax.Array  #: hypotheses that ended so far
     done_B: jax.Array
-    state: State
+
+
+class _History(NamedTuple):
+    tokens_TBZ: jax.Array
+    parents_TBZ: jax.Array
 
 
 @dataclass(frozen=True)
@@ -126,64 +133,56 @@ class Beam(Method):
         max_lengths_B = jnp.minimum(max_lengths_B, max_length)
         asked_B = jnp.full_like(max_lengths_B, self.beam_size) if num_best_B is None else num_best_B
 
-        def unfinished(search: _Search) -> jax.Array:
-            return (search.position < max_length) & ~jnp.all(search.done_B)
-
-        def body(search: _Search) -> _Search:
-            return self._extend(step, search, max_lengths_B, asked_B, penalties_T)
-
         nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
         zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
+        unwritten = jnp.zeros((max_length, *shape_BZ), jnp.int32)
         starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(self.beam_size) == 0)
-        search = lax.while_loop(
-            unfinished,
-            body,
-            _Search(
+        search = search_loop(
+            lambda search: self._extend(step, search, penalties_T),
+            lambda search: ~search.rows.done_B,
+            Search(
                 position=jnp.zeros((), jnp.int32),
-                last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
-                # All beams start alike, so only the first one counts.
-                live_log_probs_BZ=jnp.where(starts_BZ, 0.0, nothing_BZ),
-                tokens_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
-                parents_TBZ=jnp.zeros((max_length, *shape_BZ), jnp.int32),
-                finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
-                num_ended_B=jnp.zeros_like(max_lengths_B),
-                done_B=max_lengths_B <= 0,
+                given=_Given(max_lengths_B, asked_B),
+                rows=_Rows(
+                    last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
+                    # All beams start alike, so only the first one counts.
+                    live_log_probs_BZ=jnp.where(starts_BZ, 0.0, nothing_BZ),
+                    finished=_Finished(nothing_BZ, nothing_BZ, zeros_BZ, zeros_BZ),
+                    num_ended_B=jnp.zeros_like(max_lengths_B),
+                    done_B=max_lengths_B <= 0,
+                ),
+                history=_History(unwritten, unwritten),
                 state=selectable(state, *shape_BZ),
             ),
+            max_length=max_length,
+            num_hypotheses=self.beam_size,
         )
-        finished = search.finished
+        finished = search.rows.finished
         found = Hypotheses(
-            tokens=_trace_back(search.tokens_TBZ, search.parents_TBZ, finished),
+            tokens=_trace_back(search.history, finished),
             lengths=finished.lengths,
             scores=finished.scores,
             log_probs=finished.log_probs,
         )
         return first(found, num_best_B)
 
-    def _extend(
-        self,
-        step: Step,
-        search: _Search,
-        max_lengths_B: jax.Array,
-        asked_B: jax.Array,
-        penalties_T: jax.Array,
-    ) -> _Search:
+    def _extend(self, step: Step, search: Search, penalties_T: jax.Array) -> Search:
         """One step: every live hypothesis grows by a token or ends."""
-        position = search.position
-        logits_BZV, state = step(search.last_tokens_BZ, position, search.state)
+        position, (max_lengths_B, asked_B), rows = search.position, search.given, search.rows
+        logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
         at_limit_B = position + 1 >= max_lengths_B
         log_probs_BC, parents_BC, tokens_BC = _candidates(
-            logits_BZV.astype(jnp.float32), search.live_log_probs_BZ, at_limit_B
+            logits_BZV.astype(jnp.float32), rows.live_log_probs_BZ, at_limit_B
         )
         ends_BC = tokens_BC == EOS_ID
         counts_BC = ends_BC & ~jnp.isneginf(log_probs_BC)
         if self.patience is not None:
             is_best_C = jnp.arange(ends_BC.shape[1]) < self.beam_size
-            counts_BC &= is_best_C & ~search.done_B[:, None]
-        num_ended_B = search.num_ended_B + counts_BC.sum(axis=1)
+            counts_BC &= is_best_C & ~rows.done_B[:, None]
+        num_ended_B = rows.num_ended_B + counts_BC.sum(axis=1)
 
         finished = _keep_best(
-            search.finished,
+            rows.finished,
             jnp.where(counts_BC, log_probs_BC, -jnp.inf),
             penalties_T[position + 1],
             position + 1,
@@ -199,18 +198,18 @@ class Beam(Method):
         longest_penalty_B = penalties_T[max_lengths_B]
         enough = jnp.inf if self.patience is None else self.patience * self.beam_size
         to_beat_B = jnp.take_along_axis(finished.scores, asked_B[:, None] - 1, axis=1)[:, 0]
-        return _Search(
+        done_B = (num_ended_B >= enough) | _is_done(
+            live_log_probs_BZ[:, 0], to_beat_B, next_penalty, longest_penalty_B
+        )
+        return Search(
             position=position + 1,
-            last_tokens_BZ=tokens_BZ,
-            live_log_probs_BZ=live_log_probs_BZ,
-            tokens_TBZ=lax.dynamic_update_index_in_dim(search.tokens_TBZ, tokens_BZ, position, 0),
-            parents_TBZ=lax.dynamic_update_index_in_dim(
-                search.parents_TBZ, parents_BZ, position, 0
+            given=search.given,
+            rows=_Rows(tokens_BZ, live_log_probs_BZ, finished, num_ended_B, done_B),
+            history=jax.tree.map(
+                lambda leaf, new: lax.dynamic_update_index_in_dim(leaf, new, position, 0),
+                search.history,
+                _History(tokens_BZ, parents_BZ),
             ),
-            finished=finished,
-            num_ended_B=num_ended_B,
-            done_B=(num_ended_B >= enough)
-            | _is_done(live_log_probs_BZ[:, 0], to_beat_B, next_penalty, longest_penalty_B),
             state=select_hypotheses(state, parents_BZ),
         )
 
@@ -263,7 +262,7 @@ def _keep_best(
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 
-def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:
+def _trace_back(history: _History, finished: _Finished) -> jax.Array:
     """Tokens [B, Z, T] of the finished hypotheses, from their last token back to the first."""
 
     def back(
@@ -278,8 +277,6 @@ def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finish
         parents_BZ = jnp.take_along_axis(parents_BZ, beams_BZ, axis=1)
         return jnp.where(before_end_BZ, parents_BZ, beams_BZ), tokens_BZ
 
-    positions = jnp.arange(tokens_TBZ.shape[0])
-    _, traced_TBZ = lax.scan(
-        back, finished.beams, (positions, tokens_TBZ, parents_TBZ), reverse=True
-    )
+    positions = jnp.arange(history.tokens_TBZ.shape[0])
+    _, traced_TBZ = lax.scan(back, finished.beams, (positions, *history), reverse=True)
     return jnp.moveaxis(traced_TBZ, 0, 2)

@@ -10,23 +10,27 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.decoding.base import State, Step
+from transformer_jax.ops.key_value_cache import PerSentence
 from transformer_jax.vocabulary import PAD_ID
 
 
-def force_prefix(step: Step, prefix_BT: jax.Array) -> Step:
-    """The step of a model whose targets begin with `prefix_BT`.
+def force_prefix(step: Step, state: State, prefix_BT: jax.Array) -> tuple[Step, State]:
+    """The step and the first state of a model whose targets begin with `prefix_BT`.
 
     Args:
       step: the model.
+      state: its state before position 0.
       prefix_BT: int32, the first pieces of each sentence's target, then PAD, for all positions.
         A sentence's limit on length must leave room for EOS after its prefix.
     """
 
     def forced(tokens_BZ: jax.Array, position: jax.Array, state: State) -> tuple[jax.Array, State]:
-        logits_BZV, state = step(tokens_BZ, position, state)
-        next_B11 = prefix_BT[:, position][:, None, None]
+        prefix, inner = state
+        logits_BZV, inner = step(tokens_BZ, position, inner)
+        next_B11 = prefix.values[:, position][:, None, None]
         is_next_B1V = jnp.arange(logits_BZV.shape[-1]) == next_B11
         certain_B1V = jnp.where(is_next_B1V, 0.0, -jnp.inf)
-        return jnp.where(next_B11 == PAD_ID, logits_BZV, certain_B1V), state
+        logits_BZV = jnp.where(next_B11 == PAD_ID, logits_BZV, certain_B1V)
+        return logits_BZV, (prefix, inner)
 
-    return forced
+    return forced, (PerSentence(prefix_BT), state)

@@ -1,7 +1,7 @@
 """Left-to-right generation without backtracking, which greedy decoding and sampling share."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +9,22 @@ import numpy as np
 from jax import lax
 
 from transformer_jax.decoding.base import Hypotheses, State, Step
+from transformer_jax.decoding.loop import Search, search_loop
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
-#: `choose(logits_BZV, position) -> tokens_BZ`; in the logits PAD and BOS are -inf.
-Choose = Callable[[jax.Array, jax.Array], jax.Array]
+#: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits PAD and BOS are -inf.
+Choose = Callable[[jax.Array, jax.Array, Any], jax.Array]
 
 
-class _Rollout(NamedTuple):
-    position: jax.Array
+class _Given(NamedTuple):
+    max_lengths_B1: jax.Array
+    keys_BZ: Any
+
+
+class _Rows(NamedTuple):
     last_tokens_BZ: jax.Array
-    tokens_TBZ: jax.Array
     log_probs_BZ: jax.Array
     lengths_BZ: jax.Array  #: 0 until the hypothesis ends
-    state: State
 
 
 def rollout(
@@ -33,66 +36,75 @@ def rollout(
     max_length: int,
     num_hypotheses: int,
     penalties: np.ndarray,
+    keys_BZ: jax.Array | None = None,
 ) -> Hypotheses:
     """Extends each of the [B, num_hypotheses] hypotheses by `choose` until EOS.
 
     At a sentence's limit (`max_lengths_B`, EOS included) the token is EOS, whatever
     `choose` returns. Log-probabilities are the model's own, over the whole vocabulary.
-    The hypotheses are not sorted. `penalties` are those of the method, and the other arguments
-    those of `Method.search`.
+    The hypotheses are not sorted. `penalties` are those of the method, `keys_BZ` are handed to
+    `choose`, and the other arguments are those of `Method.search`.
     """
     shape_BZ = (max_lengths_B.shape[0], num_hypotheses)
     max_lengths_B1 = jnp.minimum(max_lengths_B, max_length)[:, None]
-    is_padding_B1 = max_lengths_B1 <= 0
 
-    def growing(search: _Rollout) -> jax.Array:
-        return (search.lengths_BZ == 0) & ~is_padding_B1
+    def growing(search: Search) -> jax.Array:
+        return (search.rows.lengths_BZ == 0) & (search.given.max_lengths_B1 > 0)
 
-    def body(search: _Rollout) -> _Rollout:
-        position = search.position
-        logits_BZV, state = step(search.last_tokens_BZ, position, search.state)
+    def body(search: Search) -> Search:
+        position, given, rows = search.position, search.given, search.rows
+        logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
         logits_BZV = logits_BZV.astype(jnp.float32)
         ids_V = jnp.arange(logits_BZV.shape[-1])
         allowed_V = (ids_V != PAD_ID) & (ids_V != BOS_ID)
-        tokens_BZ = choose(jnp.where(allowed_V, logits_BZV, -jnp.inf), position)
-        tokens_BZ = jnp.where(position + 1 >= max_lengths_B1, EOS_ID, tokens_BZ)
+        tokens_BZ = choose(jnp.where(allowed_V, logits_BZV, -jnp.inf), position, given.keys_BZ)
+        tokens_BZ = jnp.where(position + 1 >= given.max_lengths_B1, EOS_ID, tokens_BZ)
 
         growing_BZ = growing(search)
         logit_BZ = jnp.take_along_axis(logits_BZV, tokens_BZ[:, :, None], axis=2)[:, :, 0]
         added_BZ = jnp.minimum(logit_BZ - jax.nn.logsumexp(logits_BZV, axis=-1), 0.0)
         ends_BZ = growing_BZ & (tokens_BZ == EOS_ID)
         tokens_BZ = jnp.where(growing_BZ, tokens_BZ, PAD_ID)
-        return _Rollout(
+        return Search(
             position=position + 1,
-            last_tokens_BZ=tokens_BZ,
-            tokens_TBZ=lax.dynamic_update_index_in_dim(search.tokens_TBZ, tokens_BZ, position, 0),
-            log_probs_BZ=search.log_probs_BZ + jnp.where(growing_BZ, added_BZ, 0.0),
-            lengths_BZ=jnp.where(ends_BZ, position + 1, search.lengths_BZ),
+            given=given,
+            rows=_Rows(
+                last_tokens_BZ=tokens_BZ,
+                log_probs_BZ=rows.log_probs_BZ + jnp.where(growing_BZ, added_BZ, 0.0),
+                lengths_BZ=jnp.where(ends_BZ, position + 1, rows.lengths_BZ),
+            ),
+            history=lax.dynamic_update_index_in_dim(search.history, tokens_BZ, position, 0),
             state=state,
         )
 
-    search = lax.while_loop(
-        lambda search: (search.position < max_length) & jnp.any(growing(search)),
+    search = search_loop(
         body,
-        _Rollout(
+        lambda search: jnp.any(growing(search), axis=1),
+        Search(
             position=jnp.zeros((), jnp.int32),
-            last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
-            tokens_TBZ=jnp.full((max_length, *shape_BZ), PAD_ID, jnp.int32),
-            log_probs_BZ=jnp.zeros(shape_BZ, jnp.float32),
-            lengths_BZ=jnp.zeros(shape_BZ, jnp.int32),
+            given=_Given(max_lengths_B1, keys_BZ),
+            rows=_Rows(
+                last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
+                log_probs_BZ=jnp.zeros(shape_BZ, jnp.float32),
+                lengths_BZ=jnp.zeros(shape_BZ, jnp.int32),
+            ),
+            history=jnp.full((max_length, *shape_BZ), PAD_ID, jnp.int32),
             state=state,
         ),
+        max_length=max_length,
+        num_hypotheses=num_hypotheses,
     )
-    log_probs_BZ = jnp.where(is_padding_B1, -jnp.inf, search.log_probs_BZ)
+    lengths_BZ = search.rows.lengths_BZ
+    log_probs_BZ = jnp.where(max_lengths_B1 <= 0, -jnp.inf, search.rows.log_probs_BZ)
     return Hypotheses(
-        tokens=jnp.moveaxis(search.tokens_TBZ, 0, 2),
-        lengths=search.lengths_BZ,
-        scores=log_probs_BZ / jnp.asarray(penalties)[search.lengths_BZ],
+        tokens=jnp.moveaxis(search.history, 0, 2),
+        lengths=lengths_BZ,
+        scores=log_probs_BZ / jnp.asarray(penalties)[lengths_BZ],
         log_probs=log_probs_BZ,
     )
 
 
-def most_probable(logits_BZV: jax.Array, position: jax.Array) -> jax.Array:
+def most_probable(logits_BZV: jax.Array, position: jax.Array, keys_BZ: None) -> jax.Array:
     """The `choose` of greedy decoding."""
     return first_argmax(logits_BZV)
 

@@ -57,9 +57,8 @@ class Sample(Method):
         max_length: int,
         num_best_B: jax.Array | None = None,
     ) -> Hypotheses:
-        keys_BZ = sample_keys(key, sentence_ids_B, self.num_samples)
 
-        def choose(logits_BZV: jax.Array, position: jax.Array) -> jax.Array:
+        def choose(logits_BZV: jax.Array, position: jax.Array, keys_BZ: jax.Array) -> jax.Array:
             logits_BZk, tokens_BZk = truncate(
                 logits_BZV / self.temperature,
                 top_k=self.top_k,
@@ -80,6 +79,7 @@ class Sample(Method):
                 max_length=max_length,
                 num_hypotheses=self.num_samples,
                 penalties=self.penalties(max_length),
+                keys_BZ=sample_keys(key, sentence_ids_B, self.num_samples),
             ),
             num_best_B,
         )

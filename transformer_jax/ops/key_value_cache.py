@@ -89,6 +89,23 @@ class KeyValueCache(NamedTuple):
             )
         )
 
+    def of_sentences(
+        self, columns: Callable[[jax.Array], jax.Array], beams: int
+    ) -> "KeyValueCache":
+        """The cache of some sentences.
+
+        Args:
+          columns: takes them from an array [T, B, ...].
+          beams: hypotheses of a sentence.
+        """
+
+        def taken(leaf: jax.Array) -> jax.Array:
+            by_sentence = columns(leaf.reshape(self.room, -1, beams, *leaf.shape[2:]))
+            return by_sentence.reshape(self.room, -1, *leaf.shape[2:])
+
+        ancestors_TBZ = None if self.ancestors is None else columns(self.ancestors)
+        return KeyValueCache(taken(self.key), taken(self.value), ancestors_TBZ)
+
     def rows(self, places: jax.Array) -> jax.Array:
         """Rows of `key` and `value` that hold the tokens of hypothesis n at `places` [N, ...]."""
         rows_N = jnp.arange(len(places))
@@ -113,19 +130,30 @@ class KeyValueCache(NamedTuple):
         return read(self.key), read(self.value)
 
 
+class PerSentence(NamedTuple):
+    """A part of a decoder state that no step changes, one for all hypotheses of a sentence."""
+
+    values: Any  #: leaves [B, ...]
+
+
 def map_state(
     function: Callable[[jax.Array], jax.Array],
     of_cache: Callable[[KeyValueCache], KeyValueCache],
     state: Any,
+    *,
+    of_sentence: Callable[[PerSentence], PerSentence] = lambda known: known,
 ) -> Any:
-    """A decoder state with `function` applied to its leaves, and `of_cache` to its caches."""
+    """A decoder state with `function` applied to its leaves, and the others to those parts."""
 
-    def is_cache(node: Any) -> bool:
-        return isinstance(node, KeyValueCache)
+    def change(node: Any) -> Any:
+        if isinstance(node, KeyValueCache):
+            return of_cache(node)
+        return of_sentence(node) if isinstance(node, PerSentence) else function(node)
 
-    return jax.tree.map(
-        lambda node: of_cache(node) if is_cache(node) else function(node), state, is_leaf=is_cache
-    )
+    def is_part(node: Any) -> bool:
+        return isinstance(node, KeyValueCache | PerSentence)
+
+    return jax.tree.map(change, state, is_leaf=is_part)
 
 
 def attend_to_cache(

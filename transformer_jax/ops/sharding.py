@@ -87,6 +87,12 @@ def spec(
     return PartitionSpec(*(axes[0] if axes and len(axes) == 1 else axes for axes in entries))
 
 
+def num_devices() -> int:
+    """The number of devices that the traced function runs on; 1 outside of a layout."""
+    current = _LAYOUT.get()
+    return 1 if current is None else current[0].size
+
+
 def constrain(x: jax.Array, *names: str | None) -> jax.Array:
     """`x`, sharded by the logical names of its leading axes; XLA chooses for further axes."""
     current = _LAYOUT.get()

@@ -18,7 +18,7 @@ from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.ops.key_value_cache import map_state
+from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.parallel.mesh import activations_on
 from transformer_jax.translation import ensemble
@@ -97,19 +97,21 @@ def decode_batch(
         )
         # Otherwise XLA moves the transposes of `sentence` into the loop of the search.
         sentence = jax.lax.optimization_barrier(sentence)
+        state = PerSentence(sentence), state
 
         def model(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-            logits_BZV, state = functions.decode_step(
-                model_config, params, tokens_BZ, position, state, sentence
+            known, inner = state
+            logits_BZV, inner = functions.decode_step(
+                model_config, params, tokens_BZ, position, inner, known.values
             )
-            return constrain(logits_BZV, "batch", None, None), _by_sentence(state)
+            return constrain(logits_BZV, "batch", None, None), (known, _by_sentence(inner))
 
         step: Step = model
         if repetition:
             shape_BZT = (len(sources.ids_BS), method.num_hypotheses, max_length)
             step, state = control_repetition(step, state, repetition, shape_BZT)
         if sources.prefix_BT is not None:
-            step = force_prefix(step, sources.prefix_BT)
+            step, state = force_prefix(step, state, sources.prefix_BT)
         return _by_sentence(
             method.search(
                 step,

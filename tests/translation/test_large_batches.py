@@ -1,0 +1,87 @@
+"""A search goes on with few rows of a large batch: what models know of a sentence goes with it."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.contract.small_options import small_cross
+from tests.models.test_ranks import with_mixer
+from tests.models.test_transformer import SMALLER
+from tests.translation.test_ensemble import members, translator  # noqa: F401
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models import api
+from transformer_jax.ops.key_value_cache import map_state
+
+#: Short sentences, and two that are far longer.
+SOURCES = [*("ab", "a", "c", "bc", "ca") * 4, "abcabcabcab", "cbacbacbaca"]
+
+METHODS = {"greedy": Greedy(), "beam": Beam(3), "sample": Sample(num_samples=2)}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (0, {}),
+        (0, {"no_repeat_ngram": 4}),
+        (0, {"target_prefix": SOURCES}),
+        (1, {"target_prefix": SOURCES}),
+        (None, {"target_prefix": SOURCES}),
+    ],
+    ids=["attention", "no repetition", "prefix", "mamba", "ensemble"],
+)
+def test_as_in_small_batches(members, number, method, options):  # noqa: F811
+    configs, params = members
+    if number is not None:
+        configs, params = configs[number], params[number]
+    decode = {"method": method, "max_length_factor": 2.0, "max_length_offset": 1}
+    large, small = (
+        translator(configs, params, batch_size=size, **decode)
+        .decode(SOURCES, **options)
+        .translations
+        for size in (len(SOURCES), 1)
+    )
+    lengths = sorted(len(sentence[0].tokens) for sentence in small)
+    assert lengths[-1] > lengths[-len(lengths) // 4], "no step is for few sentences"
+    for ours, alone in zip(large, small, strict=True):
+        assert [each.tokens for each in ours] == [each.tokens for each in alone]
+        np.testing.assert_allclose(
+            [each.log_prob for each in ours], [each.log_prob for each in alone], atol=1e-4
+        )
+
+
+def check_axes(config):
+    """The memory leads with sentences, and a state with sentences and hypotheses."""
+    batch, beams = 5, 3
+    ids = jax.ShapeDtypeStruct((batch, 4), jnp.int32)
+    mask = jax.ShapeDtypeStruct((batch, 4), jnp.bool_)
+    sentence, state = jax.eval_shape(
+        lambda *arrays: api.encode(config, *arrays, max_length=6, beam_size=beams),
+        api.abstract_params(config),
+        ids,
+        mask,
+    )
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(sentence)} == {batch}
+    shapes = []
+    map_state(
+        lambda leaf: shapes.append(leaf.shape[:2]),
+        lambda cache: shapes.append((cache.key.shape[1] // beams, beams)),
+        state,
+    )
+    assert set(shapes) <= {(batch, beams)}
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_every_mixer_says_what_belongs_to_a_sentence(name):
+    check_axes(with_mixer(name))
+
+
+@pytest.mark.parametrize("name", CROSS_MIXERS)
+def test_every_cross_mixer_says_what_belongs_to_a_sentence(name):
+    check_axes(replace(SMALLER, cross=small_cross(name)))

@@ -1,0 +1,97 @@
+"""The loop of a search, in which a batch does not wait for its longest sentence with all its rows.
+
+A step costs a CPU about as much as it has rows, whether or not they are finished. So when at most a
+quarter of the sentences is unfinished, the loop goes on with these alone: their part of everything
+that the search holds is copied once. Rows do not depend on each other, so nothing else changes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from transformer_jax.decoding.base import State
+from transformer_jax.ops.key_value_cache import map_state
+from transformer_jax.ops.sharding import num_devices
+
+#: A loop of at least so many rows ends with a part of them, which it divides by this.
+_LEAST, _PART = 8, 4
+
+
+class Search(NamedTuple):
+    """What a search holds between two steps, for B sentences with Z hypotheses each."""
+
+    position: jax.Array  #: scalar, the next one to be filled
+    given: Any  #: leaves [B, ...] that no step changes
+    rows: Any  #: leaves [B, ...]
+    history: Any  #: leaves [T, B, ...]
+    state: State
+
+
+def search_loop(
+    body: Callable[[Search], Search],
+    unfinished: Callable[[Search], jax.Array],
+    start: Search,
+    *,
+    max_length: int,
+    num_hypotheses: int,
+) -> Search:
+    """Repeats `body` until every sentence is finished, or the position is `max_length`.
+
+    Args:
+        body: one step, for any number of sentences.
+        unfinished: search -> [B] bool.
+        start: the search before position 0.
+        max_length: T.
+        num_hypotheses: Z.
+
+    Returns:
+        The search at the end; its `state` is not to be used.
+    """
+
+    def more_than(few: int) -> Callable[[Search], jax.Array]:
+        return lambda search: (search.position < max_length) & (unfinished(search).sum() > few)
+
+    batch = unfinished(start).shape[0]
+    # A program for any number of rows has one loop, and so has one whose rows are on many devices.
+    splits = isinstance(batch, int) and batch >= _LEAST and num_devices() == 1
+    few = batch // _PART if splits else 0
+    search = lax.while_loop(more_than(few), body, start)
+    if not splits:
+        return search
+    # Where fewer are left, the first sentence stands several times, with one result.
+    (places,) = jnp.nonzero(unfinished(search), size=few)
+    part = lax.while_loop(more_than(0), body, _taken(search, places, num_hypotheses))
+
+    return search._replace(
+        position=part.position,
+        rows=jax.tree.map(lambda leaf, new: leaf.at[places].set(new), search.rows, part.rows),
+        history=jax.tree.map(
+            lambda leaf, new: leaf.at[:, places].set(new), search.history, part.history
+        ),
+    )
+
+
+def _taken(search: Search, places: jax.Array, num_hypotheses: int) -> Search:
+    """The sentences at these places."""
+
+    def rows(leaf: jax.Array) -> jax.Array:
+        return leaf[places]
+
+    def columns(leaf: jax.Array) -> jax.Array:
+        return leaf[:, places]
+
+    return Search(
+        search.position,
+        given=jax.tree.map(rows, search.given),
+        rows=jax.tree.map(rows, search.rows),
+        history=jax.tree.map(columns, search.history),
+        state=map_state(
+            rows,
+            lambda cache: cache.of_sentences(columns, num_hypotheses),
+            search.state,
+            of_sentence=lambda known: jax.tree.map(rows, known),
+        ),
+    )
