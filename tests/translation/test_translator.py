@@ -1,4 +1,3 @@
-import threading
 from types import SimpleNamespace
 
 import jax
@@ -125,49 +124,6 @@ def test_a_call_can_choose_another_method(make_translator):
         translator.translate(["hello"], beam_size=3)
 
 
-def run_batches(translator, start, finish, *lengths):
-    """Runs batches of one row each, with a program for each length."""
-    rows = [[Row(number, [4], [], length)] for number, length in enumerate(lengths)]
-    translator._run(
-        iter(rows),
-        lambda batch: start(batch[0].number),
-        lambda batch, result: finish(batch[0].number),
-        lambda batch: batch[0].length,
-    )
-
-
-def test_a_batch_is_finished_before_another_shape_is_compiled(make_translator, monkeypatch):
-    monkeypatch.setattr(translator_module, "num_threads", lambda arrays: 1)  # an accelerator
-    order = []
-
-    def start(number):
-        order.append(f"start {number}")
-
-    def finish(number):
-        order.append(f"finish {number}")
-
-    translator = make_translator()
-    run_batches(translator, start, finish, 32, 32, 16)
-    assert order == ["start 0", "start 1", "finish 0", "finish 1", "start 2", "finish 2"]
-    order.clear()
-    run_batches(translator, start, finish, 32, 32, 16)  # compiled by now: always one ahead
-    assert order == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
-
-
-def test_a_cpu_runs_batches_of_a_known_shape_at_the_same_time(make_translator, monkeypatch):
-    monkeypatch.setattr(translator_module, "num_threads", lambda arrays: 2)
-    both = threading.Barrier(2, timeout=60)
-    finished = []
-
-    def start(number):
-        if number in (1, 2):
-            both.wait()  # raises unless the other one runs meanwhile
-        return jnp.zeros(())
-
-    run_batches(make_translator(), start, finished.append, 32, 32, 32, 32)
-    assert finished == [0, 1, 2, 3]
-
-
 def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
     monkeypatch.setattr(translator_module, "num_threads", lambda arrays: 2)
     sources = texts(3, 20, longest=8)
@@ -177,18 +133,6 @@ def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
     assert decode_batch._cache_size() == before + 1
     assert translator.translate(sources, batch_size=3) == first == sources
     assert decode_batch._cache_size() == before + 1
-
-
-def test_an_error_in_a_thread_reaches_the_caller(make_translator, monkeypatch):
-    monkeypatch.setattr(translator_module, "num_threads", lambda arrays: 2)
-
-    def start(number):
-        if number == 3:
-            raise ValueError("out of memory")
-        return jnp.zeros(())
-
-    with pytest.raises(ValueError, match="out of memory"):
-        run_batches(make_translator(), start, lambda number: None, 32, 32, 32, 32, 32)
 
 
 def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):

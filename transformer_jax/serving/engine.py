@@ -13,8 +13,9 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.runs.folder import Run
+from transformer_jax.translation.run_batches import num_threads
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
-from transformer_jax.translation.translator import Translation, Translator, num_threads
+from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.explanation import Explanation, explain, next_pieces
 from transformer_jax.vocabulary import EOS_ID
 

@@ -5,11 +5,8 @@ sentences of one padded length. So neither the order of the input nor the batch 
 what is computed for a sentence.
 """
 
-import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -44,6 +41,7 @@ from transformer_jax.translation.model_calls import (
     functions_of,
     score_batch,
 )
+from transformer_jax.translation.run_batches import num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.vocabulary import EOS_ID
 
@@ -52,9 +50,6 @@ Progress = Callable[[int], None]
 
 #: Most [rows, length] slots of a batch that is only scored: its logits are [slots, V].
 _SCORING_SLOTS = 4096
-
-#: Most batches that run on a CPU at the same time; each has its own decoder state.
-_MOST_THREADS = 8
 
 #: The first pieces of a target: one text for all sentences, or for each a text or ids.
 Prefixes = str | Sequence[str | Sequence[int]]
@@ -123,7 +118,7 @@ class Translator:
             params = _for_decoding(model_config, params, self.decode_config.weights, mesh)
         self.params = params
         self._mesh = mesh
-        self._compiled: set[Any] = set()
+        self._compiled: set[Hashable] = set()
 
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
@@ -275,8 +270,10 @@ class Translator:
             options = config.method.static, config.repetition, forced
             return options, num_rows, batch[0].length, max_length(batch)
 
-        in_batches = batches(rows, lambda length: num_rows)
-        compile_seconds = self._run(in_batches, start, finish, program)
+        in_batches = list(batches(rows, lambda length: num_rows))
+        compile_seconds = run_batches(
+            in_batches, start, finish, program, self._compiled, num_threads(self.params)
+        )
         return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
 
     def score(
@@ -356,7 +353,8 @@ class Translator:
         def program(batch: list[Row]) -> Any:
             return "score", batch[0].length, forced
 
-        self._run(batches(rows, num_rows), start, finish, program)
+        in_batches = list(batches(rows, num_rows))
+        run_batches(in_batches, start, finish, program, self._compiled, num_threads(self.params))
         return Scored(log_probs, num_tokens, num_cut)
 
     def _prefixes(
@@ -416,57 +414,6 @@ class Translator:
             return results
         return jax.device_put(results, replicated(self._mesh))
 
-    def _run(
-        self,
-        in_batches: Iterator[list[Row]],
-        start: Callable[[list[Row]], Any],
-        finish: Callable[[list[Row], Any], None],
-        program: Callable[[list[Row]], Any],
-    ) -> float:
-        """Runs the batches and reads their results, in order.
-
-        Args:
-          in_batches: the batches.
-          start: runs a batch; returns once its program is compiled and under way.
-          finish: reads the results of a batch.
-          program: what decides which program a batch runs.
-
-        Returns:
-          Seconds spent in compiling.
-        """
-        compile_seconds = 0.0
-        under_way: deque[tuple[list[Row], Future[Any]]] = deque()
-
-        def finish_all_but(most: int) -> None:
-            while len(under_way) > most:
-                batch, result = under_way.popleft()
-                finish(batch, result.result())
-
-        def run(batch: list[Row]) -> Any:
-            return jax.block_until_ready(start(batch))
-
-        with ThreadPoolExecutor(_MOST_THREADS) as pool:
-            threads = 1
-            for batch in in_batches:
-                is_new = program(batch) not in self._compiled
-                if is_new:
-                    # Otherwise batches that run meanwhile would be timed as compiling.
-                    finish_all_but(0)
-                if is_new or threads == 1:
-                    began = time.perf_counter()
-                    result: Future[Any] = Future()
-                    result.set_result(start(batch))
-                    threads = num_threads(result.result())
-                else:
-                    result = pool.submit(run, batch)
-                if is_new:
-                    self._compiled.add(program(batch))
-                    compile_seconds += time.perf_counter() - began
-                under_way.append((batch, result))
-                finish_all_but(threads)
-            finish_all_but(0)
-        return compile_seconds
-
     def _texts(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
         translations = []
         for tokens, length, score, log_prob in zip(
@@ -496,18 +443,6 @@ class Translator:
 
     def _limit(self, config: DecodeConfig) -> int:
         return min(config.max_source_length, self.model_config.max_length)
-
-
-def num_threads(arrays: Any) -> int:
-    """How many batches run at the same time on the devices that `arrays` are on.
-
-    A CPU takes one for each core: that is faster than many cores for one batch, whose operations
-    are small. An accelerator runs one after the other; the host is then one batch ahead. Several
-    devices must all run their programs in the same order.
-    """
-    devices = jax.tree.leaves(arrays)[0].devices()
-    on_cpu = len(devices) == 1 and next(iter(devices)).platform == "cpu"
-    return min(os.cpu_count() or 1, _MOST_THREADS) if on_cpu else 1
 
 
 def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) -> list[int]:

@@ -1,0 +1,82 @@
+"""Which batches run when: new programs first, and several at a time on a CPU."""
+
+import threading
+
+import jax.numpy as jnp
+import pytest
+
+from transformer_jax.translation.run_batches import run_batches
+from transformer_jax.translation.text_batches import Row
+
+
+def run(start, finish, lengths, threads, compiled=None):
+    """Runs batches of one row each, with a program for each length."""
+    return run_batches(
+        [[Row(number, [4], [], length)] for number, length in enumerate(lengths)],
+        lambda batch: start(batch[0].number),
+        lambda batch, result: finish(batch[0].number),
+        lambda batch: batch[0].length,
+        set() if compiled is None else compiled,
+        threads,
+    )
+
+
+def test_an_accelerator_is_one_batch_ahead_and_compiles_first():
+    order, compiled = [], set()
+
+    def events(lengths):
+        order.clear()
+        start, finish = (
+            lambda number, name=name: order.append(f"{name} {number}")
+            for name in ("start", "finish")
+        )
+        seconds = run(start, finish, lengths, 1, compiled)
+        return seconds > 0, ", ".join(order)
+
+    compiling = "start 0, start 2, finish 0, finish 2, start 1, finish 1"
+    assert events([32, 32, 16]) == (True, compiling)
+    assert compiled == {16, 32}
+    known = "start 0, start 1, finish 0, start 2, finish 1, finish 2"
+    assert events([32, 32, 16]) == (False, known)
+
+
+@pytest.mark.parametrize("lengths", [[32, 32, 32], [32, 24, 16, 32]], ids=["one", "several"])
+def test_a_cpu_runs_batches_at_the_same_time(lengths):
+    """Of one program that is compiled, and of several that are not."""
+    both = threading.Barrier(2, timeout=60)
+    finished = []
+
+    def start(number):
+        if number in (1, 2):
+            both.wait()  # raises unless the other one runs meanwhile
+        return jnp.zeros(())
+
+    run(start, finished.append, lengths, 2)
+    assert finished == list(range(len(lengths)))
+
+
+def test_no_two_threads_compile_one_program():
+    running, most = [], []
+
+    def start(number):
+        running.append(number)
+        most.append(len(running))
+        threading.Event().wait(0.05)
+        running.remove(number)
+        return jnp.zeros(())
+
+    compiled = set()
+    run(start, lambda number: None, [32], 2, compiled)
+    run(start, lambda number: None, [24, 24, 24], 2, compiled)
+    assert most[:2] == [1, 1] and max(most) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_reaches_the_caller(threads):
+    def start(number):
+        if number == 3:
+            raise ValueError("out of memory")
+        return jnp.zeros(())
+
+    with pytest.raises(ValueError, match="out of memory"):
+        run(start, lambda number: None, [32] * 5, threads)
