@@ -47,7 +47,7 @@ class DecodeConfig:
         None  #: rank a sentence's translations by their mean chrF against all of them
     )
     weights: Literal["float", "int8"] = (
-        "float"  #: int8: matrices take a quarter of float32's memory; for TPUs and GPUs
+        "float"  #: int8: matrices take half of bfloat16's memory; for TPUs and GPUs
     )
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
