@@ -271,7 +271,7 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
 
     def slow(trainer, batches, evaluate):
         asked.append([count for _, count in batches])
-        return Speed(step=1e6 * 60 * 0.95 / 32.5, evaluation=0)
+        return Speed(step=1e6 * 60 * 0.85 / 32.5, evaluation=0)
 
     def train(*more):
         schedule = "--config.train.schedule=cosine(learning_rate=1e-3,warmup_steps=9)"
@@ -312,7 +312,7 @@ def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
     def fast(trainer, batches, evaluate):
         per_epoch = sum(count for _, count in batches)
         epochs.append(36 / per_epoch)
-        return Speed(step=1e6 * 60 * 0.95 / 36.5, evaluation=0)
+        return Speed(step=1e6 * 60 * 0.85 / 36.5, evaluation=0)
 
     def train(name, *more):
         seldom = ("--config.train.checkpoint_every=36", "--config.train.evaluate_every=36")
