@@ -28,7 +28,8 @@ class TrainConfig:
     steps: PositiveInt = 100_000
     minutes: Positive | None = None
     #: how long the training may take on the machine of its first start, preparation included:
-    #: lowers steps to what fits, with a warm-up of a tenth of them at most; none = all steps
+    #: lowers steps to what fits, with a warm-up of a tenth of them at most to the same peak; none =
+    #: all steps
     optimizer: Annotated[Optimizer, OneOf(OPTIMIZERS)] = Adam()
     schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit

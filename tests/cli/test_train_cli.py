@@ -330,7 +330,8 @@ def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
     assert epochs[0] > 15 and config.model.dropout_rate == rate
     assert f"model.dropout_rate={rate} for {epochs[0]:.1f} epochs" in messages
 
-    given = ("--config.train.steps=36", "--config.train.schedule.warmup_steps=3")
+    peak = f"--config.train.schedule.learning_rate={config.train.schedule.learning_rate!r}"
+    given = ("--config.train.steps=36", "--config.train.schedule.warmup_steps=3", peak)
     _, _, same_losses, messages = train("given", *given, f"--config.model.dropout_rate={rate}")
     assert losses == same_losses and "dropout" not in messages
     _, settled, _, _ = train("steps", *given, "--config.model.dropout_rate=auto")

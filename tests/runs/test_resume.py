@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from transformer_jax.config import Config, TrainConfig, override, to_json
@@ -20,6 +21,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
 from transformer_jax.runs.resume import resolve
+from transformer_jax.training.duration import Speed, settled
 
 TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
 
@@ -108,6 +110,25 @@ def test_a_run_is_extended_where_its_schedule_allows(tmp_path):
                 UserError, match="the learning rate of train.schedule=cosine depends on train.steps"
             ):
                 resolved(longer, folder)
+
+
+def test_a_shorter_warm_up_has_the_peak_of_the_given_one(tmp_path):
+    """`train.minutes` lowers `warmup_steps`, on which the default peak depends."""
+    given = Config(data=TEXT, train=TrainConfig(minutes=10))
+    new = resolved(given, tmp_path)
+    fitting = settled(new.train, Speed(0.24, 0.0), 30.0)
+    assert fitting.schedule.warmup_steps == 201
+    peaks = [
+        train.schedule.build(512, train.steps)(train.schedule.warmup_steps - 1)
+        for train in (given.train, fitting)
+    ]
+    np.testing.assert_allclose(peaks[1], peaks[0], rtol=1e-6)
+    settled_run = dataclasses.replace(given, train=fitting)
+    run_in(tmp_path, settled_run)
+    assert resolved(given, tmp_path).train == fitting  # continues
+    other = override(given, {"train.schedule.learning_rate": 1e-3})
+    with pytest.raises(UserError, match=r"schedule.learning_rate: 0.00069.* -> 0.001"):
+        resolved(other, tmp_path)
 
 
 def test_the_run_folder_does_not_depend_on_where_it_was_made(tmp_path, monkeypatch):

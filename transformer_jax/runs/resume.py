@@ -42,6 +42,7 @@ _FILLED_IN = (
 )
 #: Fields that are upper limits with `train.minutes`, which the first start settles.
 _AT_MOST = ("train.steps", "train.schedule.warmup_steps")
+_PEAK = "train.schedule.learning_rate"
 #: Fields, and groups of fields, that do not affect the parameters at a step. The text does, but it
 #: is compared by its content, whatever the names of the files.
 _MAY_CHANGE = (
@@ -195,6 +196,10 @@ def _filled_in(config: Config) -> Config:
         "batch.row_multiple": multiple,
         "tokenizer.vocab_size": resolved_vocab_size(config.tokenizer),
     }
+    if config.train.minutes is not None:  # which may lower warmup_steps: the peak stays
+        schedule = config.train.schedule
+        rate = schedule.build(config.model.d_model, config.train.steps)
+        values[_PEAK] = float(rate(max(1, schedule.warmup_steps) - 1))
     return override(config, {key: value for key, value in values.items() if _is_open(config, key)})
 
 
@@ -245,6 +250,8 @@ def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
     if config.train.minutes is not None and config.train.minutes == old.train.minutes:
         for key in _AT_MOST:  # lowered by `train.minutes`
             values[key] = min(attrgetter(key)(config), attrgetter(key)(old))
+        if _is_open(config, _PEAK):
+            values[_PEAK] = attrgetter(_PEAK)(old)
     return override(config, values)
 
 
