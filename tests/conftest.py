@@ -23,6 +23,31 @@ if version("jaxlib").startswith("0.10."):  # later ones end the process at this 
     QUICK_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false"
 
 
+#: Tests and test files that were skipped, for `--write_skipped`.
+SKIPPED = []
+
+
+def pytest_addoption(parser):
+    """`pytest --write_skipped=FILE; pytest @FILE` runs the skipped tests again."""
+    parser.addoption("--write_skipped", metavar="FILE", help="write the skipped tests, one a line")
+
+
+def pytest_collectreport(report):
+    if report.skipped:
+        SKIPPED.append(report.nodeid)
+
+
+def pytest_runtest_logreport(report):
+    if report.skipped:
+        SKIPPED.append(report.nodeid)
+
+
+def pytest_sessionfinish(session):
+    file = session.config.getoption("write_skipped")
+    if file and not hasattr(session.config, "workerinput"):  # the workers' reports arrive here
+        Path(file).write_text("".join(f"{test}\n" for test in dict.fromkeys(SKIPPED)))
+
+
 def pytest_configure(config):
     """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
     shapes.install()

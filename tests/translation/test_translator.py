@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.oracles import need
 from tests.translation.conftest import LetterTokenizer
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
@@ -102,6 +103,8 @@ def test_n_best(make_translator):
 
 @pytest.mark.parametrize("mbr", [None, "pairwise"])
 def test_each_sentence_has_its_own_number_of_translations(make_translator, mbr):
+    if mbr:
+        need("fastchrf")
     translator = make_translator(sharpness=3.0)
     sources = ["hello", "", "world", "hello world"]
     whole = translator.decode(sources, mbr=mbr).translations
