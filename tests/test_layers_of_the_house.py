@@ -26,7 +26,6 @@ FLOORS = {
     "paths": 1,
     "layers": 2,
     "positions": 2,
-    "regularizers": 2,
     "mixers": 3,
     "models": 4,
     "data": 5,

@@ -73,7 +73,6 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.positions.sinusoidal import Sinusoidal
     from transformer_jax.positions.t5 import T5
     from transformer_jax.recipes import ByPairs, load_recipe
-    from transformer_jax.regularizers import Cutoff, RDrop
     from transformer_jax.runs.ensemble import open_ensemble
     from transformer_jax.runs.evaluation import Report, evaluate
     from transformer_jax.runs.folder import Run, open_run

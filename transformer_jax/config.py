@@ -17,7 +17,6 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
-from transformer_jax.regularizers import NO_REGULARIZER, REGULARIZERS, Regularizer
 from transformer_jax.variants import OneOf, adapter, hint, mark_of, reason, split_text
 
 
@@ -34,8 +33,6 @@ class TrainConfig:
     schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit
     label_smoothing: Rate = 0.1
-    regularizer: Annotated[Regularizer, OneOf(REGULARIZERS)] = NO_REGULARIZER
-    #: adds passes over each batch, whose predictions should agree
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster

@@ -74,63 +74,6 @@ def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
-def with_passes(arrays, passes):
-    """Other hidden states of each of `passes`, those of one sentence next to each other."""
-    hidden, *rest = arrays
-    noise = jax.random.normal(jax.random.key(7), (B, passes, T, D))
-    return (hidden[:, None] + 0.5 * noise).reshape(-1, T, D), *rest
-
-
-def middle_and_spread(losses, log_probs):
-    """Some loss of all passes: every cross-entropy and every prediction counts."""
-    return losses @ jnp.arange(1.0, losses.shape[1] + 1) + (log_probs.var(axis=1) ** 2).sum(-1)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("shards", [1, 3, 4])
-@pytest.mark.parametrize("chunk_tokens", [0.5, 7, 90])
-def test_a_loss_of_several_passes_equals_that_of_all_logits(
-    arrays, smoothing, shards, chunk_tokens, monkeypatch
-):
-    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(int(chunk_tokens * V)))
-    hidden, kernel, labels, weights = with_passes(arrays, 3)
-    bias = jax.random.normal(jax.random.key(5), (V,))
-    mesh = AbstractMesh((shards,), ("data",))
-
-    def fused(hidden, kernel, bias):
-        with layout(mesh, {"batch": "data"}):
-            loss, nll = losses.cross_entropy(
-                *(hidden, kernel, labels, weights, smoothing),
-                bias_V=bias,
-                token_loss=middle_and_spread,
-            )
-            return loss * 3.0, nll
-
-    def expected(hidden, kernel, bias):
-        log_probs = jax.nn.log_softmax(hidden.reshape(B, 3, T, D) @ kernel + bias)
-        hot = jax.nn.one_hot(labels, V)[:, None]
-        each = -(((1 - smoothing) * hot + smoothing / V) * log_probs).sum(-1)
-        by_token = [jnp.moveaxis(x, 1, 2).reshape(B * T, 3, -1) for x in (each, log_probs)]
-        loss = middle_and_spread(by_token[0][..., 0], by_token[1]) * weights.reshape(-1)
-        return loss.sum() * 3.0, -((hot * log_probs).sum(-1)[:, 0] * weights).sum()
-
-    got, grads = jax.value_and_grad(fused, (0, 1, 2), has_aux=True)(hidden, kernel, bias)
-    want, want_grads = jax.value_and_grad(expected, (0, 1, 2), has_aux=True)(hidden, kernel, bias)
-    np.testing.assert_allclose(got, want, rtol=1e-5)
-    np.testing.assert_allclose(fused(hidden, kernel, bias), want, rtol=1e-5)
-    for one, wanted in zip(grads, want_grads, strict=True):
-        scale = np.abs(wanted).max()
-        np.testing.assert_allclose(one / scale, wanted / scale, atol=1e-5)
-
-
-def test_a_chunk_holds_all_passes_of_its_tokens():
-    inputs = (jnp.ones((B, T, 2 * D)), jnp.ones((D, V)), None)
-    (hidden, _, _), _ = losses._chunks(
-        inputs, (jnp.ones((B, T), int), jnp.ones((B, T))), jnp.float32, limit=10 * V
-    )
-    assert hidden.shape == (6, 5, 2 * D)  # ten rows of logits
-
-
 def test_a_prime_number_of_rows_takes_no_more_chunks():
     rows, length, width = 97, 13, 50
     inputs = (jnp.ones((rows, length, D)), jnp.ones((D, width)), None)

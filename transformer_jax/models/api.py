@@ -20,7 +20,6 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes, quantize
-from transformer_jax.regularizers import NO_REGULARIZER, Regularizer
 from transformer_jax.vocabulary import BOS_ID
 
 Array = jax.Array | np.ndarray
@@ -188,14 +187,12 @@ def loss(
     *,
     label_smoothing: float = 0.0,
     rng: jax.Array | None = None,
-    regularizer: Regularizer = NO_REGULARIZER,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(sum of the loss, sum of the negative log-likelihood, number of target tokens).
 
     Sums, so that they add up over microbatches and devices before the one division.
-    `batch` has `source`, `source_mask`, `target` and `target_mask`. Dropout, and what the
-    regularizer drops, are on where `rng` is given. The loss is the regularizer's; the negative
-    log-likelihood is that of its first pass.
+    `batch` has `source`, `source_mask`, `target` and `target_mask`. Dropout is on where `rng` is
+    given.
     """
     mask_BT = batch["target_mask"]
     loss_sum, nll_sum = Transformer(config).apply(
@@ -206,7 +203,6 @@ def loss(
         mask_BT,
         batch["target"],
         label_smoothing=label_smoothing,
-        regularizer=regularizer,
         rngs=_rngs(rng),
         method="loss",
     )

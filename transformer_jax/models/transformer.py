@@ -20,7 +20,6 @@ from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.matrices import Int8Matrix, Matrix
-from transformer_jax.regularizers import NO_REGULARIZER, Regularizer
 from transformer_jax.vocabulary import BOS_ID
 
 #: Added to the logits of `ModelConfig.unused_ids`. exp(-100) adds nothing to a softmax in float32,
@@ -108,31 +107,20 @@ class Transformer(nn.Module):
         labels_BT: jax.Array,
         *,
         label_smoothing: float,
-        regularizer: Regularizer,
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
         if isinstance(kernel, Int8Matrix):
             raise UserError("the loss needs parameters of floats, and these are of int8")
-        passes = regularizer.passes
-
-        def in_all_passes(x_BL: jax.Array) -> jax.Array:
-            # Those of a sentence are next to each other: rows that are split over devices stay.
-            return x_BL if passes == 1 else jnp.repeat(x_BL, passes, axis=0)
-
-        hidden_RTD = self.hidden(
-            *map(in_all_passes, (source_BS, source_mask_BS, target_in_BT, target_mask_BT)),
-            *(self._kept(regularizer, *ids_BL.shape) for ids_BL in (source_BS, target_in_BT)),
-        )
+        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
         return cross_entropy(
-            self._word_features(hidden_RTD),
+            self._word_features(hidden_BTD),
             kernel,
             labels_BT,
             target_mask_BT,
             label_smoothing,
             self.config.matmul_dtype,
             bias_V=self._logit_bias(),
-            token_loss=None if regularizer == NO_REGULARIZER else regularizer.token_loss,
         )
 
     def hidden(
@@ -141,25 +129,15 @@ class Transformer(nn.Module):
         source_mask_BS: jax.Array,
         target_in_BT: jax.Array,
         target_mask_BT: jax.Array,
-        source_kept_BS: jax.Array | None = None,
-        target_kept_BT: jax.Array | None = None,
     ) -> jax.Array:
-        """The decoder's output [B, T, D] under teacher forcing.
-
-        Word embeddings are zero where `kept` is False.
-        """
-        memory_BSD = self.memory(source_BS, source_mask_BS, source_kept_BS)
-        words_BTE = _only(self._target_words(target_in_BT), target_kept_BT)
+        """The decoder's output [B, T, D] under teacher forcing."""
+        memory_BSD = self.memory(source_BS, source_mask_BS)
+        words_BTE = self._target_words(target_in_BT)
         return self.decoder(words_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
 
-    def memory(
-        self,
-        source_BS: jax.Array,
-        source_mask_BS: jax.Array,
-        kept_BS: jax.Array | None = None,
-    ) -> jax.Array:
+    def memory(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """The encoder's output [B, S, D]."""
-        return self.encoder(_only(self.source_embedding(source_BS), kept_BS), source_mask_BS)
+        return self.encoder(self.source_embedding(source_BS), source_mask_BS)
 
     def encode(
         self, source_BS: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
@@ -177,13 +155,6 @@ class Transformer(nn.Module):
         words_BZE = self._target_words(tokens_BZ)
         hidden_BZD, state = self.decoder.step(words_BZE, position, _join_beams(state), sentence)
         return self._logits(hidden_BZD), _split_beams(state, tokens_BZ.shape[0])
-
-    def _kept(self, regularizer: Regularizer, rows: int, length: int) -> jax.Array | None:
-        """The input positions that the regularizer keeps, [B * P, L] bool; None: all."""
-        if regularizer == NO_REGULARIZER or not self.has_rng("dropout"):
-            return None
-        kept_BPL = regularizer.kept(self.make_rng("dropout"), rows, length)
-        return None if kept_BPL is None else kept_BPL.reshape(-1, length)
 
     @property
     def _has_projection(self) -> bool:
@@ -222,13 +193,6 @@ class Transformer(nn.Module):
         if bias_V is None:
             return logits
         return logits + jax.lax.broadcast_to_rank(bias_V, logits.ndim)
-
-
-def _only(words_BLE: jax.Array, kept_BL: jax.Array | None) -> jax.Array:
-    """Zeros in place of the words that are not kept."""
-    if kept_BL is None:
-        return words_BLE
-    return jnp.where(kept_BL[..., None], words_BLE, jnp.zeros((), words_BLE.dtype))
 
 
 def _split_beams(state: Any, batch: int) -> Any:

@@ -95,7 +95,7 @@ def make_plan(
     length = length or config.batch.max_length
     step = compiler.train_step(_rows(compiler, length), length)
     num_devices = len(target.devices)
-    flops = train_step_flops(config.model, step.rows * config.train.regularizer.passes, length)
+    flops = train_step_flops(config.model, step.rows, length)
     module = parse(step.text) if step.text else None
     alone = decoding_mesh(config.mesh, target.process_devices)
     split = compiler.state_on(make_mesh(MeshConfig(data=1, fsdp=-1), target.devices))

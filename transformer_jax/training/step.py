@@ -72,7 +72,6 @@ def _summed(
                 part,
                 label_smoothing=train.label_smoothing,
                 rng=key,
-                regularizer=train.regularizer,
             )
             return loss_sum, {"loss_sum": loss_sum, "nll_sum": nll_sum, "tokens": tokens}
 
