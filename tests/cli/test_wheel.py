@@ -51,6 +51,10 @@ def test_the_page_is_in_the_wheel(site):
         assert (site / "transformer_jax" / "serving" / "static" / name).is_file()
 
 
+def test_the_words_of_the_embedded_corpus_are_in_the_wheel(site):
+    assert (site / "transformer_jax/data/sources/grammar/lexicon.json").is_file()
+
+
 def test_a_recipe_loads_by_name_in_an_empty_folder(site, tmp_path):
     out = command(site, tmp_path, "train", "--config=quickstart", status=2)
     assert out.startswith("error: --workdir is missing")

@@ -22,13 +22,7 @@ from transformer_jax.data.sources.grammar.clauses import (
     into,
     pronoun_for,
 )
-from transformer_jax.data.sources.grammar.lexicon import (
-    GIVING_VERBS,
-    PERSON_VERBS,
-    THING_VERBS,
-    Noun,
-    number_words,
-)
+from transformer_jax.data.sources.grammar.lexicon import WORDS, Noun, number_words
 
 TABLE = Noun("table", "tables", "Tisch", "m", "Tische")
 LAMP = Noun("lamp", "lamps", "Lampe", "f", "Lampen")
@@ -175,29 +169,29 @@ def test_pronouns_agree_with_their_antecedent() -> None:
 
 
 def test_word_order_of_a_separable_verb() -> None:
-    clause = Clause(NounPhrase(BOY), THING_VERBS["pick up"], "present", NounPhrase(LAMP))
+    clause = Clause(NounPhrase(BOY), WORDS.thing_verbs["pick up"], "present", NounPhrase(LAMP))
     assert clause.english() == "the boy picks up the lamp"
     assert clause.german("main") == "der Junge holt die Lampe ab"
     assert clause.german("inverted") == "holt der Junge die Lampe ab"
     assert clause.german("final") == "der Junge die Lampe abholt"
     assert clause.german_infinitive() == "die Lampe abzuholen"
-    past = Clause(I, THING_VERBS["pick up"], "past", IT["f"], adverb=("today", "heute"))
+    past = Clause(I, WORDS.thing_verbs["pick up"], "past", IT["f"], adverb=("today", "heute"))
     assert past.english() == "I picked it up today"
     assert past.german("main") == "ich habe sie heute abgeholt"
     assert past.german("final") == "ich sie heute abgeholt habe"
-    want = Clause(HE, THING_VERBS["pick up"], "want", NounPhrase(LAMP))
+    want = Clause(HE, WORDS.thing_verbs["pick up"], "want", NounPhrase(LAMP))
     assert want.english_question() == "does he want to pick up the lamp"
     assert want.german("final") == "er die Lampe abholen will"
 
 
 def test_negation_dative_and_sein() -> None:
-    negated = Clause(WE, THING_VERBS["find"], "past", NounPhrase(TABLE), negated=True)
+    negated = Clause(WE, WORDS.thing_verbs["find"], "past", NounPhrase(TABLE), negated=True)
     assert negated.english() == "we did not find the table"
     assert negated.german() == "wir haben den Tisch nicht gefunden"
-    cannot = Clause(SHE, THING_VERBS["find"], "can", NounPhrase(TABLE), negated=True)
+    cannot = Clause(SHE, WORDS.thing_verbs["find"], "can", NounPhrase(TABLE), negated=True)
     assert cannot.english() == "she cannot find the table"
-    follow = Clause(SHE, PERSON_VERBS["follow"], "past", NounPhrase(BOY))
+    follow = Clause(SHE, WORDS.person_verbs["follow"], "past", NounPhrase(BOY))
     assert follow.german() == "sie ist dem Jungen gefolgt"
-    give = Clause(HE, GIVING_VERBS["give"], "present", NounPhrase(BOOK, "a"), NounPhrase(BOY))
+    give = Clause(HE, WORDS.giving_verbs["give"], "present", NounPhrase(BOOK, "a"), NounPhrase(BOY))
     assert give.english() == "he gives the boy a book"
     assert give.german() == "er gibt dem Jungen ein Buch"

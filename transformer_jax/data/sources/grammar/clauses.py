@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from transformer_jax.data.sources.grammar.lexicon import (
-    ADJECTIVES,
-    AUXILIARIES,
     FIRST,
     PLURAL,
     THIRD,
+    WORDS,
     Case,
+    Draft,
     Noun,
+    Tense,
     Verb,
     definite_article,
     indefinite_article,
@@ -25,7 +26,6 @@ from transformer_jax.data.sources.grammar.lexicon import (
 
 Order = Literal["main", "inverted", "final"]
 PresentOrPast = Literal["present", "past"]
-Tense = Literal["present", "past", "future", "can", "must", "want"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,8 @@ class Pronoun:
 
     english_forms: tuple[str, str]
     german_forms: tuple[str, str, str]
-    possessive: tuple[str, str]  #: English word, German stem
+    possessive: Draft  #: English word, German stem
     person: int = THIRD
-    is_pronoun: bool = True
 
     def english(self, case: Case) -> str:
         return self.english_forms[0 if case == "nominative" else 1]
@@ -64,7 +63,6 @@ class Name:
     name: str
     gender: str
     person: int = THIRD
-    is_pronoun: bool = False
 
     def english(self, case: Case) -> str:
         return self.name
@@ -82,10 +80,9 @@ class NounPhrase:
     """
 
     noun: Noun
-    determiner: str | tuple[str, str] = "the"
+    determiner: str | Draft = "the"
     adjective: str = ""
     number: int = 1
-    is_pronoun: bool = False
 
     @property
     def person(self) -> int:
@@ -138,14 +135,14 @@ def pronoun_for(phrase: NounPhrase | Name, *, thing: bool) -> Pronoun:
     return HE if phrase.gender == "m" else SHE
 
 
-def inside(place: NounPhrase) -> tuple[str, str]:
+def inside(place: NounPhrase) -> Draft:
     """Where something happens: "in the garden", "im Garten" (dative)."""
     german = place.german("dative")
     german = "im" + german[3:] if german.startswith("dem ") else "in " + german
     return f"in {place.english('dative')}", german
 
 
-def into(place: NounPhrase) -> tuple[str, str]:
+def into(place: NounPhrase) -> Draft:
     """Where something goes: "into the garden", "in den Garten" (accusative)."""
     german = place.german("accusative")
     german = "ins" + german[3:] if german.startswith("das ") else "in " + german
@@ -153,11 +150,16 @@ def into(place: NounPhrase) -> tuple[str, str]:
 
 
 _ENGLISH_BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
-_GERMAN_BE = {"present": AUXILIARIES["sein"], "past": ("war", "war", "waren")}
+_GERMAN_BE = {"present": WORDS.auxiliaries["sein"], "past": ("war", "war", "waren")}
 
 
 def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
+
+
+def linked(*parts: Draft) -> Draft:
+    """The parts one after the other, without spaces between them."""
+    return "".join(part[0] for part in parts), "".join(part[1] for part in parts)
 
 
 def _german_order(order: Order, subject: str, finite: str, middle: str, end: str) -> str:
@@ -173,7 +175,7 @@ class State:
     """A clause with "to be" and a complement (English, German)."""
 
     subject: Phrase
-    complement: tuple[str, str]
+    complement: Draft
     tense: PresentOrPast = "present"
     negated: bool = False
 
@@ -186,7 +188,7 @@ class State:
         negated: bool = False,
     ) -> "State":
         """The clause with an adjective as its complement."""
-        return cls(subject, (adjective, ADJECTIVES[adjective][0]), tense, negated)
+        return cls(subject, (adjective, WORDS.adjectives[adjective][0]), tense, negated)
 
     def english(self) -> str:
         """The English words."""
@@ -227,8 +229,8 @@ class Clause:
     tense: Tense = "present"
     object: Phrase | None = None
     recipient: Phrase | None = None
-    adverb: tuple[str, str] = ("", "")
-    place: tuple[str, str] = ("", "")
+    adverb: Draft = ("", "")
+    place: Draft = ("", "")
     negated: bool = False
 
     # English
@@ -238,7 +240,7 @@ class Clause:
         verb = self.verb
         thing = self.object.english("accusative") if self.object else ""
         recipient = self.recipient.english("dative") if self.recipient else ""
-        if self.object is not None and self.object.is_pronoun:
+        if isinstance(self.object, Pronoun):
             phrase = _join(form, verb.preposition, thing, verb.particle)
         else:
             phrase = _join(form, verb.preposition or verb.particle, recipient, thing)
@@ -290,7 +292,7 @@ class Clause:
         thing = self.object.german(self.verb.case) if self.object else ""
         recipient = self.recipient.german("dative") if self.recipient else ""
         negation = "nicht" if self.negated else ""
-        if self.object is not None and self.object.is_pronoun:
+        if isinstance(self.object, Pronoun):
             return _join(thing, self.adverb[1], negation, self.place[1])
         return _join(self.adverb[1], recipient, thing, negation, self.place[1])
 
@@ -302,9 +304,9 @@ class Clause:
             finite = (first, third, infinitive)[person]
             return finite, verb.prefix, verb.prefix + finite
         if self.tense == "past":
-            finite = AUXILIARIES[verb.auxiliary][person]
+            finite = WORDS.auxiliaries[verb.auxiliary][person]
             return finite, participle, _join(participle, finite)
-        finite = AUXILIARIES[self.tense][person]
+        finite = WORDS.auxiliaries[self.tense][person]
         closing = verb.prefix + infinitive
         return finite, closing, _join(closing, finite)
 
@@ -326,3 +328,8 @@ class Clause:
         infinitive, prefix = self.verb.german[0], self.verb.prefix
         closing = f"{prefix}zu{infinitive}" if prefix else f"zu {infinitive}"
         return _join(self._german_middle(), closing)
+
+
+def both(clause: State | Clause, order: Order = "main") -> Draft:
+    """A clause in both languages, the German words ordered for the type of clause."""
+    return clause.english(), clause.german(order)

@@ -4,7 +4,6 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from transformer_jax.data.sources.grammar import lexicon
 from transformer_jax.data.sources.grammar.clauses import (
     HE,
     SHE,
@@ -17,63 +16,25 @@ from transformer_jax.data.sources.grammar.clauses import (
     PresentOrPast,
     Pronoun,
     State,
-    Tense,
     inside,
     into,
 )
-from transformer_jax.data.sources.grammar.lexicon import Noun
+from transformer_jax.data.sources.grammar.lexicon import (
+    PLURAL,
+    WORDS,
+    Draft,
+    Noun,
+    Tense,
+    Verb,
+    Verbs,
+)
 
 T = TypeVar("T")
-#: English and German, without capital and full stop; questions end with "?".
-Draft = tuple[str, str]
 
 PRESENT_OR_PAST: tuple[PresentOrPast, ...] = ("present", "past")
 _SIMPLE_TENSES: tuple[Tense, ...] = ("present", "present", "past", "past", "future")
 _ALL_TENSES: tuple[Tense, ...] = (*_SIMPLE_TENSES, "can", "must", "want")
-
-#: What has a price: everything but the letter.
-WARES = lexicon.CARRIED[1:]
-GOODS = WARES + lexicon.FURNITURE + lexicon.DEVICES
-#: The things each verb is used with.
-THINGS_OF_VERB: dict[str, tuple[Noun, ...]] = {
-    "buy": GOODS,
-    "sell": GOODS,
-    "find": lexicon.CARRIED + lexicon.FURNITURE,
-    "look for": lexicon.CARRIED + lexicon.FURNITURE,
-    "pick up": lexicon.CARRIED,
-    "bring along": lexicon.CARRIED,
-    "throw away": lexicon.CARRIED,
-    "hide": lexicon.CARRIED,
-    "open": lexicon.OPENED,
-    "close": lexicon.OPENED,
-    "switch on": lexicon.DEVICES,
-    "turn off": lexicon.DEVICES,
-    "repair": lexicon.FURNITURE + lexicon.DEVICES,
-    "clean": lexicon.FURNITURE + lexicon.OPENED,
-    "paint": lexicon.FURNITURE,
-}
-#: Adjectives of the thing that are a reason to do it ("because"), or not to ("although").
-REASONS = {
-    "buy": (("cheap", "beautiful", "new"), ("expensive", "old", "dirty")),
-    "sell": (("old", "small", "big"), ("beautiful", "new")),
-    "hide": (("expensive", "beautiful"), ("old", "big")),
-    "paint": (("old", "beautiful"), ("new", "small")),
-    "clean": (("dirty",), ("new", "small")),
-    "repair": (("broken",), ("old", "cheap")),
-    "throw away": (("old", "dirty"), ("new", "expensive")),
-    "pick up": (("new", "small"), ("heavy", "dirty")),
-    "bring along": (("beautiful", "small"), ("heavy", "big")),
-}
-#: Times that agree with each tense.
-TIMES: dict[Tense, tuple[Draft, ...]] = {
-    "present": (("now", "jetzt"), ("every day", "jeden Tag"), ("in the evening", "am Abend")),
-    "past": (("yesterday", "gestern"), ("today", "heute"), ("on Monday", "am Montag")),
-    "future": (("tomorrow", "morgen"), ("today", "heute"), ("on Sunday", "am Sonntag")),
-    "can": (("today", "heute"), ("tomorrow", "morgen")),
-    "must": (("today", "heute"), ("tomorrow", "morgen")),
-    "want": (("today", "heute"), ("tomorrow", "morgen")),
-}
-_MANNERS = (("early", "früh"), ("late", "spät"))
+_CHILD = WORDS.persons[3]
 
 
 class Draw:
@@ -100,7 +61,7 @@ class Draw:
 
     def time(self, tense: Tense, probability: float) -> Draft:
         """A time that goes with the tense, with the given probability."""
-        return self.one(TIMES[tense]) if self.chance(probability) else ("", "")
+        return self.one(WORDS.times[tense]) if self.chance(probability) else ("", "")
 
     def tense(self, *, simple: bool = False) -> Tense:
         """A tense; `simple` leaves out can, must and want."""
@@ -110,6 +71,10 @@ class Draw:
         """One of the given tenses."""
         return self.one(tenses)
 
+    def verb(self, verbs: Verbs) -> Verb:
+        """One of the verbs."""
+        return self.one(list(verbs.values()))
+
     # Phrases
 
     def person(self, *, but_not: Phrase | None = None) -> NounPhrase | Name:
@@ -117,14 +82,14 @@ class Draw:
         while True:
             kind = self.one(("person", "person", "person", "relative", "relative", "name"))
             if kind == "name":
-                phrase: NounPhrase | Name = Name(*self.one(lexicon.NAMES))
+                phrase: NounPhrase | Name = Name(*self.one(WORDS.names))
             elif kind == "relative":
-                adjective = self.maybe(0.2, lexicon.RELATIVE_ATTRIBUTES)
+                adjective = self.maybe(0.2, WORDS.relative_attributes)
                 owner = self.one((I, WE)).possessive
-                phrase = NounPhrase(self.one(lexicon.RELATIVES), owner, adjective)
+                phrase = NounPhrase(self.one(WORDS.relatives), owner, adjective)
             else:
-                noun = self.one([n for n in lexicon.PERSONS if n.gender != "n"])
-                adjective = self.maybe(0.35, lexicon.PERSON_ATTRIBUTES)
+                noun = self.one([n for n in WORDS.persons if n.gender != "n"])
+                adjective = self.maybe(0.35, WORDS.person_attributes)
                 phrase = NounPhrase(noun, "the", adjective)
             if phrase.gender != getattr(but_not, "gender", None):
                 return phrase
@@ -134,29 +99,29 @@ class Draw:
         if self.chance(0.2):
             return self.one((I, WE))
         if self.chance(0.1):
-            return NounPhrase(lexicon.PERSONS[3], self.one(("the", "a")))
+            return NounPhrase(_CHILD, self.one(("the", "a")))
         return self.person()
 
     def thing(
         self, nouns: Sequence[Noun], owner: Phrase | None = None, *, definite: bool = False
     ) -> NounPhrase:
         """A thing, in some sentences the owner's: "his old hat"."""
-        adjective = self.maybe(0.4, lexicon.THING_ATTRIBUTES)
-        determiner: str | tuple[str, str] = "the" if definite or self.chance(0.6) else "a"
+        adjective = self.maybe(0.4, WORDS.thing_attributes)
+        determiner: str | Draft = "the" if definite or self.chance(0.6) else "a"
         if owner is not None and self.chance(0.25):
             determiner = possessive(owner) or determiner
         return NounPhrase(self.one(nouns), determiner, adjective)
 
     def animal(self, *, but_not: Phrase | None = None) -> NounPhrase:
         """An animal; not of the gender of `but_not`."""
-        nouns = [n for n in lexicon.ANIMALS if n.gender != getattr(but_not, "gender", None)]
-        adjective = self.maybe(0.4, lexicon.ANIMAL_ATTRIBUTES)
+        nouns = [n for n in WORDS.animals if n.gender != getattr(but_not, "gender", None)]
+        adjective = self.maybe(0.4, WORDS.animal_attributes)
         return NounPhrase(self.one(nouns), "the", adjective)
 
     def place(self) -> NounPhrase:
         """A place to be in or to go into."""
-        adjective = self.maybe(0.3, lexicon.PLACE_ATTRIBUTES)
-        return NounPhrase(self.one(lexicon.PLACES), "the", adjective)
+        adjective = self.maybe(0.3, WORDS.place_attributes)
+        return NounPhrase(self.one(WORDS.places), "the", adjective)
 
     def state(self, states: Sequence[str], *besides: str) -> str:
         """An adjective that neither repeats nor contradicts the others."""
@@ -166,26 +131,26 @@ class Draw:
 
     def deed(self, subject: Phrase, tense: Tense, *, definite: bool = False) -> Clause:
         """Someone does something to a thing."""
-        name = self.one(list(lexicon.THING_VERBS))
-        thing = self.thing(THINGS_OF_VERB[name], subject, definite=definite)
-        return Clause(subject, lexicon.THING_VERBS[name], tense, thing)
+        name = self.one(list(WORDS.thing_verbs))
+        thing = self.thing(WORDS.things_of_verb(name), subject, definite=definite)
+        return Clause(subject, WORDS.thing_verbs[name], tense, thing)
 
     def meeting(self, subject: Phrase, tense: Tense) -> Clause:
         """Someone does something to a person or an animal."""
-        verb = lexicon.PERSON_VERBS[self.one(list(lexicon.PERSON_VERBS))]
+        verb = self.verb(WORDS.person_verbs)
         return Clause(subject, verb, tense, self.person(but_not=subject))
 
     def stay(self, subject: Phrase, tense: Tense) -> Clause:
         """Someone does something somewhere, comes, or goes."""
         group = self.one(("place", "motion", "time"))
         if group == "place":
-            verb, where = self.one(list(lexicon.PLACE_VERBS.values())), inside(self.place())
-            return Clause(subject, verb, tense, place=where)
+            verb = self.verb(WORDS.place_verbs)
+            return Clause(subject, verb, tense, place=inside(self.place()))
         if group == "motion":
-            verb, where = self.one(list(lexicon.MOTION_VERBS.values())), into(self.place())
-            return Clause(subject, verb, tense, place=where)
-        verb = self.one(list(lexicon.TIME_VERBS.values()))
-        manner = self.one(_MANNERS) if self.chance(0.5) else ("", "")
+            verb = self.verb(WORDS.motion_verbs)
+            return Clause(subject, verb, tense, place=into(self.place()))
+        verb = self.verb(WORDS.time_verbs)
+        manner = self.one(WORDS.manners) if self.chance(0.5) else ("", "")
         return Clause(subject, verb, tense, adverb=manner)
 
     def clause(self, subject: Phrase, *, simple: bool = True) -> Clause | State:
@@ -198,18 +163,18 @@ class Draw:
             return self.meeting(subject, tense)
         if kind == "stay":
             return self.stay(subject, tense)
-        return State.of(subject, self.state(lexicon.PERSON_STATES), self.one(PRESENT_OR_PAST))
+        return State.of(subject, self.state(WORDS.person_states), self.one(PRESENT_OR_PAST))
 
 
-def possessive(owner: Phrase) -> tuple[str, str] | None:
+def possessive(owner: Phrase) -> Draft | None:
     """My, our, his or her (English word, German stem); None for a child and for several."""
     if isinstance(owner, Pronoun):
         return owner.possessive
-    if getattr(owner, "noun", None) is lexicon.PERSONS[3] or owner.person == lexicon.PLURAL:
+    if getattr(owner, "noun", None) is _CHILD or owner.person == PLURAL:
         return None
     return (HE if getattr(owner, "gender", "") == "m" else SHE).possessive
 
 
 def compatible(one: str, other: str) -> bool:
     """Whether two adjectives neither repeat nor contradict each other."""
-    return one != other and {one, other} not in lexicon.OPPOSITES
+    return one != other and {one, other} not in WORDS.opposites

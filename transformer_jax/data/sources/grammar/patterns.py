@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from transformer_jax.data.sources.grammar import lexicon
 from transformer_jax.data.sources.grammar.clauses import (
     WE,
     Clause,
@@ -13,22 +12,31 @@ from transformer_jax.data.sources.grammar.clauses import (
     Phrase,
     PresentOrPast,
     State,
-    Tense,
+    both,
     into,
+    linked,
     pronoun_for,
 )
 from transformer_jax.data.sources.grammar.draw import (
-    GOODS,
     PRESENT_OR_PAST,
-    REASONS,
-    THINGS_OF_VERB,
-    TIMES,
-    WARES,
-    Draft,
     Draw,
     compatible,
     possessive,
 )
+from transformer_jax.data.sources.grammar.lexicon import (
+    WORDS,
+    Draft,
+    Tense,
+    definite_article,
+    number_words,
+)
+
+#: Things that have a price: everything but the letter.
+_GOODS = WORDS.things_of(("wares", "furniture", "devices"))
+_COLOURS = ("red", "black", "white", "green")
+_SPACE = (" ", " ")
+_COMMA = (", ", ", ")
+_BECAUSE, _ALTHOUGH = ("because ", "weil "), ("although ", "obwohl ")
 
 
 def _simple(draw: Draw) -> Draft:
@@ -38,17 +46,15 @@ def _simple(draw: Draw) -> Draft:
     clause = draw.deed(subject, tense) if draw.chance(0.65) else draw.meeting(subject, tense)
     adverb = draw.time(tense, 0.7)
     if adverb[0] and draw.chance(0.5):
-        return f"{adverb[0]} {clause.english()}", f"{adverb[1]} {clause.german('inverted')}"
-    clause = replace(clause, adverb=adverb)
-    return clause.english(), clause.german()
+        return linked(adverb, _SPACE, both(clause, "inverted"))
+    return both(replace(clause, adverb=adverb))
 
 
 def _negation(draw: Draw) -> Draft:
     """The boy does not find the key. / Der Junge findet den Schlüssel nicht."""
     tense = draw.tense_of("present", "past", "future", "can")
     clause = draw.deed(draw.subject(), tense, definite=True)
-    clause = replace(clause, adverb=draw.time(tense, 0.3), negated=True)
-    return clause.english(), clause.german()
+    return both(replace(clause, adverb=draw.time(tense, 0.3), negated=True))
 
 
 def _question(draw: Draw) -> Draft:
@@ -57,30 +63,28 @@ def _question(draw: Draw) -> Draft:
     subject = draw.subject()
     clause = draw.deed(subject, tense) if draw.chance(0.6) else draw.meeting(subject, tense)
     why = ("why ", "warum ") if draw.chance(0.5) else ("", "")
-    return f"{why[0]}{clause.english_question()}?", f"{why[1]}{clause.german('inverted')}?"
+    return linked(why, (clause.english_question(), clause.german("inverted")), ("?", "?"))
 
 
 def _giving(draw: Draw) -> Draft:
     """The king gives the boy an old book. / Der König gibt dem Jungen ein altes Buch."""
     subject, tense = draw.subject(), draw.tense()
-    verb = draw.one(list(lexicon.GIVING_VERBS.values()))
-    thing = draw.thing(lexicon.CARRIED, subject)
+    verb = draw.verb(WORDS.giving_verbs)
+    thing = draw.thing(WORDS.things_of(("letters", "wares")), subject)
     recipient = draw.person(but_not=subject)
-    adverb = draw.time(tense, 0.3)
-    clause = Clause(subject, verb, tense, thing, recipient, adverb)
-    return clause.english(), clause.german()
+    return both(Clause(subject, verb, tense, thing, recipient, draw.time(tense, 0.3)))
 
 
 def _staying(draw: Draw) -> Draft:
     """Today our aunt will arrive late. / Heute wird unsere Tante spät ankommen."""
     tense = draw.tense(simple=True)
     clause = draw.stay(draw.subject(), tense)
-    adverb = draw.one(TIMES[tense])
+    adverb = draw.one(WORDS.times[tense])
     if draw.chance(0.6):
-        return f"{adverb[0]} {clause.english()}", f"{adverb[1]} {clause.german('inverted')}"
+        return linked(adverb, _SPACE, both(clause, "inverted"))
     if clause.place[0] and draw.chance(0.5):
         clause = replace(clause, adverb=adverb)
-    return clause.english(), clause.german()
+    return both(clause)
 
 
 def _contrast(draw: Draw) -> Draft:
@@ -88,226 +92,196 @@ def _contrast(draw: Draw) -> Draft:
     kind = draw.one(("thing", "thing", "thing", "animal", "person"))
     if kind == "thing":
         subject: NounPhrase | Name = NounPhrase(
-            draw.one(GOODS + lexicon.OPENED),
+            draw.one(_GOODS + WORDS.things_of(["opened"])),
             draw.one((I, WE)).possessive if draw.chance(0.5) else "the",
-            draw.one(("", "red", "black", "white", "green")),
+            draw.one(("", *_COLOURS)),
         )
-        states: Sequence[str] = lexicon.THING_STATES
+        states: Sequence[str] = WORDS.thing_states
     elif kind == "animal":
-        subject, states = draw.animal(), (*lexicon.PERSON_STATES, "clever", "friendly")
+        subject, states = draw.animal(), (*WORDS.person_states, "clever", "friendly")
     else:
-        subject, states = draw.person(), (*lexicon.PERSON_STATES, "rich")
+        subject, states = draw.person(), (*WORDS.person_states, "rich")
     attribute = getattr(subject, "adjective", "")
     first = draw.state(states, attribute)
     second = draw.state(states, attribute, first)
     tense = draw.one(PRESENT_OR_PAST)
-    tense_after = tense if draw.chance(0.7) else PRESENT_OR_PAST[0]
+    tense_after = tense if draw.chance(0.7) else "present"
     opening = State.of(subject, first, tense)
     pronoun = pronoun_for(subject, thing=kind != "person")
     closing = State.of(pronoun, second, tense_after, draw.chance(0.2))
-    return (
-        f"{opening.english()}, but {closing.english()}",
-        f"{opening.german()}, aber {closing.german()}",
-    )
+    return linked(both(opening), (", but ", ", aber "), both(closing))
 
 
 def _reason_of_thing(draw: Draw) -> Draft:
     """Paul buys the lamp because it is cheap. / Paul kauft die Lampe, weil sie billig ist."""
-    name = draw.one(list(REASONS))
+    name = draw.one(list(WORDS.reasons))
     subject, tense = draw.subject(), draw.one(PRESENT_OR_PAST)
-    thing = draw.thing(THINGS_OF_VERB[name], subject, definite=True)
+    thing = draw.thing(WORDS.things_of_verb(name), subject, definite=True)
     because = draw.chance(0.6)
-    state = draw.one(REASONS[name][0 if because else 1])
+    state = draw.one(WORDS.reasons[name][0 if because else 1])
     if not compatible(state, thing.adjective):
         thing = NounPhrase(thing.noun, thing.determiner)
-    clause = Clause(subject, lexicon.THING_VERBS[name], tense, thing)
+    clause = Clause(subject, WORDS.thing_verbs[name], tense, thing)
     reason = State.of(pronoun_for(thing, thing=True), state, tense)
-    return _subordinate(draw, clause, reason, because)
+    return _subordinate(clause, _BECAUSE if because else _ALTHOUGH, reason)
 
 
 def _reason_of_person(draw: Draw) -> Draft:
     """I help the man because he is ill. / Ich helfe dem Mann, weil er krank ist."""
     subject, tense = draw.subject(), draw.one(PRESENT_OR_PAST)
-    verb = lexicon.PERSON_VERBS[draw.one(list(lexicon.PERSON_VERBS))]
+    verb = draw.verb(WORDS.person_verbs)
     animal = verb.english[0] not in ("call", "invite", "thank", "visit") and draw.chance(0.4)
     whom = draw.animal(but_not=subject) if animal else draw.person(but_not=subject)
     clause = Clause(subject, verb, tense, whom)
     pronoun = pronoun_for(whom, thing=animal)
-    reason = State.of(pronoun, draw.state(lexicon.PERSON_STATES), tense)
-    return _subordinate(draw, clause, reason, draw.chance(0.6))
+    reason = State.of(pronoun, draw.state(WORDS.person_states), tense)
+    return _subordinate(clause, _BECAUSE if draw.chance(0.6) else _ALTHOUGH, reason)
 
 
-def _subordinate(draw: Draw, clause: Clause, reason: State, because: bool) -> Draft:
-    english, german = ("because", "weil") if because else ("although", "obwohl")
-    return (
-        f"{clause.english()} {english} {reason.english()}",
-        f"{clause.german()}, {german} {reason.german('final')}",
-    )
+def _subordinate(main: Clause, conjunction: Draft, clause: Clause | State) -> Draft:
+    return linked(both(main), (" ", ", "), conjunction, both(clause, "final"))
 
 
 def _fronted(draw: Draw) -> Draft:
     """Because the man is tired, he sleeps. / Weil der Mann müde ist, schläft er."""
-    english, german = draw.one((("because", "weil"), ("although", "obwohl"), ("if", "wenn")))
+    condition = ("if ", "wenn ")
+    conjunction = draw.one((_BECAUSE, _ALTHOUGH, condition))
     person = draw.person()
-    now: PresentOrPast = "present" if english == "if" else draw.one(PRESENT_OR_PAST)
-    reason = State.of(person, draw.state(lexicon.PERSON_STATES), now)
-    tense: Tense = draw.tense_of("present", "future", "can", "must") if english == "if" else now
+    conditional = conjunction is condition
+    now: PresentOrPast = "present" if conditional else draw.one(PRESENT_OR_PAST)
+    reason = State.of(person, draw.state(WORDS.person_states), now)
+    tense: Tense = draw.tense_of("present", "future", "can", "must") if conditional else now
     who: Phrase = pronoun_for(person, thing=False) if draw.chance(0.7) else draw.one((I, WE))
     deed = draw.stay(who, tense) if draw.chance(0.5) else draw.deed(who, tense, definite=True)
-    while deed.verb is lexicon.TIME_VERBS["arrive"]:  # nobody arrives because he is happy
+    while deed.verb is WORDS.time_verbs["arrive"]:  # nobody arrives because he is happy
         deed = draw.stay(who, tense)
-    return (
-        f"{english} {reason.english()}, {deed.english()}",
-        f"{german} {reason.german('final')}, {deed.german('inverted')}",
-    )
+    return linked(conjunction, both(reason, "final"), _COMMA, both(deed, "inverted"))
 
 
 def _condition(draw: Draw) -> Draft:
     """If the box is heavy, we will pick it up. / Wenn die Kiste schwer ist, werden wir sie ..."""
-    name = draw.one(list(REASONS))
-    state = draw.one(REASONS[name][0])
-    thing = NounPhrase(draw.one(THINGS_OF_VERB[name]), "the")
+    name = draw.one(list(WORDS.reasons))
+    state = draw.one(WORDS.reasons[name][0])
+    thing = NounPhrase(draw.one(WORDS.things_of_verb(name)))
     tense = draw.tense_of("present", "future", "can", "must", "want")
     who = draw.one((I, WE)) if draw.chance(0.4) else draw.person()
-    deed = Clause(who, lexicon.THING_VERBS[name], tense, pronoun_for(thing, thing=True))
-    condition = State.of(thing, state)
-    return (
-        f"if {condition.english()}, {deed.english()}",
-        f"wenn {condition.german('final')}, {deed.german('inverted')}",
-    )
+    deed = Clause(who, WORDS.thing_verbs[name], tense, pronoun_for(thing, thing=True))
+    condition = both(State.of(thing, state), "final")
+    return linked(("if ", "wenn "), condition, _COMMA, both(deed, "inverted"))
 
 
 def _sequence(draw: Draw) -> Draft:
     """Maria finds the hat and throws it away. / Maria findet den Hut und wirft ihn weg."""
     subject, tense = draw.subject(), draw.tense_of("present", "past", "future")
-    second = draw.one(list(REASONS))
-    things = [n for n in THINGS_OF_VERB[second] if n in THINGS_OF_VERB["find"]]
-    thing = draw.thing(things, subject)
-    firsts = [name for name in ("find", "look for", "buy") if thing.noun in THINGS_OF_VERB[name]]
-    first = draw.one([name for name in firsts if name != second])
-    opening = Clause(subject, lexicon.THING_VERBS[first], tense, thing)
+    second = draw.one(list(WORDS.reasons))
+    found = WORDS.things_of_verb("find")
+    thing = draw.thing([n for n in WORDS.things_of_verb(second) if n in found], subject)
+    firsts = [
+        name
+        for name in ("find", "look for", "buy")
+        if name != second and thing.noun in WORDS.things_of_verb(name)
+    ]
+    opening = Clause(subject, WORDS.thing_verbs[draw.one(firsts)], tense, thing)
     pronoun = pronoun_for(thing, thing=True)
-    closing = Clause(subject, lexicon.THING_VERBS[second], tense, pronoun)
-    return (
-        f"{opening.english()} and {closing.english(joined=True)}",
-        f"{opening.german()} und {closing.german(joined=True)}",
-    )
+    closing = Clause(subject, WORDS.thing_verbs[second], tense, pronoun)
+    joined = closing.english(joined=True), closing.german(joined=True)
+    return linked(both(opening), (" and ", " und "), joined)
 
 
 def _report(draw: Draw) -> Draft:
     """I know that the child has ... / Ich weiß, dass das Kind ... hat."""
     subject = draw.subject()
-    verb = lexicon.FRAME_VERBS[draw.one(("know", "say", "hope", "believe"))]
-    conjunction = ("that", "dass")
+    verb = WORDS.frame_verbs[draw.one(("know", "say", "hope", "believe"))]
+    conjunction = ("that ", "dass ")
     negated = False
     if draw.chance(0.35):
         negated = draw.chance(0.5)
-        verb = lexicon.FRAME_VERBS["know" if negated else "ask"]
-        conjunction = ("whether", "ob")
+        verb = WORDS.frame_verbs["know" if negated else "ask"]
+        conjunction = ("whether ", "ob ")
     who: Phrase = draw.person(but_not=subject)
     if isinstance(subject, (Name, NounPhrase)) and possessive(subject) and draw.chance(0.25):
         who = pronoun_for(subject, thing=False)
-    clause, report = draw.clause(who), Clause(subject, verb, negated=negated)
-    return (
-        f"{report.english()} {conjunction[0]} {clause.english()}",
-        f"{report.german()}, {conjunction[1]} {clause.german('final')}",
-    )
+    clause = draw.clause(who)
+    return _subordinate(Clause(subject, verb, negated=negated), conjunction, clause)
 
 
 def _relative_object(draw: Draw) -> Draft:
     """The hat that Anna found is red. / Der Hut, den Anna gefunden hat, ist rot."""
-    name = draw.one(list(lexicon.THING_VERBS))
-    thing = NounPhrase(draw.one(THINGS_OF_VERB[name]), "the")
+    name = draw.one(list(WORDS.thing_verbs))
+    thing = NounPhrase(draw.one(WORDS.things_of_verb(name)))
     tense = draw.tense_of("present", "past", "past", "future", "want")
     adverb = draw.time(tense, 0.3)
-    clause = Clause(draw.subject(), lexicon.THING_VERBS[name], tense, adverb=adverb)
-    state = draw.state((*lexicon.THING_STATES, "red", "black", "white", "green"))
-    is_so = State.of(thing, state)
-    relative = lexicon.definite_article(thing.gender, "accusative")
-    subject, predicate = thing.german("nominative"), is_so.german()
-    return (
-        f"{thing.english('nominative')} that {clause.english()} is {state}",
-        f"{subject}, {relative} {clause.german('final')},{predicate.removeprefix(subject)}",
-    )
+    clause = Clause(draw.subject(), WORDS.thing_verbs[name], tense, adverb=adverb)
+    state = draw.state((*WORDS.thing_states, *_COLOURS))
+    relative = ("that ", definite_article(thing.gender, "accusative") + " ")
+    return _about(thing, linked(relative, both(clause, "final")), state)
 
 
 def _relative_subject(draw: Draw) -> Draft:
     """We thank the man who helped Anna. / Wir danken dem Mann, der Anna geholfen hat."""
-    noun = draw.one(lexicon.PERSONS)
-    whom = NounPhrase(noun, "the", draw.one(("", "", *lexicon.PERSON_ATTRIBUTES[:2])))
-    relative = draw.clause(NounPhrase(noun))
-    while isinstance(relative, State):
-        relative = draw.clause(NounPhrase(noun))
-    english = f"who {relative.english(without_subject=True)}"
-    german = (
-        f"{lexicon.definite_article(noun.gender, 'nominative')} "
-        f"{relative.german('final', without_subject=True)}"
+    noun = draw.one(WORDS.persons)
+    whom = NounPhrase(noun, "the", draw.one(("", "", *WORDS.person_attributes[:2])))
+    clause = draw.clause(NounPhrase(noun))
+    while isinstance(clause, State):
+        clause = draw.clause(NounPhrase(noun))
+    relative = (
+        f"who {clause.english(without_subject=True)}",
+        f"{definite_article(noun.gender, 'nominative')} "
+        f"{clause.german('final', without_subject=True)}",
     )
     if draw.chance(0.5):
-        state = draw.state(lexicon.PERSON_STATES)
-        return (
-            f"{whom.english('nominative')} {english} is {state}",
-            f"{whom.german('nominative')}, {german}, ist {lexicon.ADJECTIVES[state][0]}",
-        )
-    verb = draw.one(list(lexicon.PERSON_VERBS.values()))
-    clause = Clause(draw.one((I, WE)), verb, draw.one(PRESENT_OR_PAST), whom)
-    return f"{clause.english()} {english}", f"{clause.german()}, {german}"
+        return _about(whom, relative, draw.state(WORDS.person_states))
+    verb = draw.verb(WORDS.person_verbs)
+    main = Clause(draw.one((I, WE)), verb, draw.one(PRESENT_OR_PAST), whom)
+    return linked(both(main), (" ", ", "), relative)
+
+
+def _about(subject: NounPhrase, relative: Draft, state: str) -> Draft:
+    """The subject, about which the relative clause says something, is as `state` says."""
+    words = subject.english("nominative"), subject.german("nominative")
+    predicate = (f" is {state}", f", ist {WORDS.adjectives[state][0]}")
+    return linked(words, (" ", ", "), relative, predicate)
 
 
 def _infinitive(draw: Draw) -> Draft:
     """He tries to open the door. / Er versucht, die Tür aufzumachen."""
     subject = draw.subject()
     deed = draw.deed(subject, "present") if draw.chance(0.7) else draw.meeting(subject, "present")
+    infinitive = deed.english_infinitive(), deed.german_infinitive()
     if draw.chance(0.6):
-        verb = lexicon.FRAME_VERBS[draw.one(("try", "promise"))]
+        verb = WORDS.frame_verbs[draw.one(("try", "promise"))]
         report = Clause(subject, verb, draw.one(PRESENT_OR_PAST))
-        return (
-            f"{report.english()} to {deed.english_infinitive()}",
-            f"{report.german()}, {deed.german_infinitive()}",
-        )
+        return linked(both(report), (" to ", ", "), infinitive)
     tense = draw.tense_of("present", "past", "must")
-    verb = draw.one(list(lexicon.MOTION_VERBS.values()))
-    way = Clause(subject, verb, tense, place=into(draw.place()))
-    return (
-        f"{way.english()} in order to {deed.english_infinitive()}",
-        f"{way.german()}, um {deed.german_infinitive()}",
-    )
+    way = Clause(subject, draw.verb(WORDS.motion_verbs), tense, place=into(draw.place()))
+    return linked(both(way), (" in order to ", ", um "), infinitive)
 
 
 def _number(draw: Draw) -> Draft:
     """The lamp costs forty-two euros. / Die Lampe kostet zweiundvierzig Euro."""
     number = draw.number(2, 99) if draw.chance(0.4) else draw.number(21, 99)
-    english, german = lexicon.number_words(number)
+    words = number_words(number)
     kind = draw.one(("price", "age", "count", "count", "many", "delay"))
     if kind == "price":
-        owner = draw.one((I, WE))
-        clause = Clause(draw.thing(GOODS, owner, definite=True), lexicon.FRAME_VERBS["cost"])
-        return f"{clause.english()} {english} euros", f"{clause.german()} {german} Euro"
+        ware = draw.thing(_GOODS, draw.one((I, WE)), definite=True)
+        costs = Clause(ware, WORDS.frame_verbs["cost"])
+        return linked(both(costs), _SPACE, words, (" euros", " Euro"))
     if kind == "age":
         subject: Phrase = draw.one((I, draw.person(), draw.person()))
-        age = State(subject, (f"{english} years old", f"{german} Jahre alt"))
-        return age.english(), age.german()
+        return both(State(subject, linked(words, (" years old", " Jahre alt"))))
     if kind == "delay":
-        delay = (f"in {english} minutes", f"in {german} Minuten")
-        verb = draw.one(
-            [
-                lexicon.TIME_VERBS["arrive"],
-                lexicon.TIME_VERBS["come back"],
-                lexicon.TIME_VERBS["get up"],
-            ]
-        )
-        clause = Clause(draw.subject(), verb, draw.tense_of("present", "future"), adverb=delay)
-        return clause.english(), clause.german()
+        delay = linked(("in ", "in "), words, (" minutes", " Minuten"))
+        verb = WORDS.time_verbs[draw.one(("arrive", "come back", "get up"))]
+        subject, tense = draw.subject(), draw.tense_of("present", "future")
+        return both(Clause(subject, verb, tense, adverb=delay))
     if kind == "many":
-        many = NounPhrase(draw.one(lexicon.PERSONS[:4]), "the", "", number)
-        clause = draw.stay(many, draw.tense(simple=True))
-        return clause.english(), clause.german()
+        many = NounPhrase(draw.one(WORDS.persons[:4]), number=number)
+        return both(draw.stay(many, draw.tense(simple=True)))
     subject, tense = draw.subject(), draw.tense()
-    adjective = draw.maybe(0.4, lexicon.THING_ATTRIBUTES)
-    things = NounPhrase(draw.one(WARES), "the", adjective, number)
+    adjective = draw.maybe(0.4, WORDS.thing_attributes)
+    things = NounPhrase(draw.one(WORDS.things["wares"]), "the", adjective, number)
     name = draw.one(("buy", "sell", "find", "pick up", "bring along", "throw away"))
-    clause = Clause(subject, lexicon.THING_VERBS[name], tense, things)
-    return clause.english(), clause.german()
+    return both(Clause(subject, WORDS.thing_verbs[name], tense, things))
 
 
 #: One is drawn for each sentence; a pattern that is listed twice is drawn twice as often.
