@@ -15,9 +15,10 @@ import numpy as np
 
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer
 from transformer_jax.data.padding import pad
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.interop.export import write
@@ -88,6 +89,23 @@ class Ours:
 def tokenizers() -> Tokenizers:
     """A joint vocabulary of 350 pieces."""
     return train_tokenizers(TokenizerConfig(vocab_size=350), generate(0, 200))
+
+
+def language_tokenizers() -> Tokenizers:
+    """The same pieces under other ids, from English to German or French, as in imported models."""
+    joint = tokenizers().source
+    pieces, languages = joint.pieces(range(joint.vocab_size)), ("eng_Latn", "deu_Latn", "fra_Latn")
+    names = (*pieces[:4], *pieces[:3:-1], *languages)
+    tags = tuple(range(len(pieces), len(names)))
+    source, target = (
+        read_tokenizer(
+            mapped_tokenizer(
+                joint.sentencepiece_model, Vocabulary(names, (own,), tags=tags, hidden=tags)
+            )
+        )
+        for own in tags[:2]
+    )
+    return Tokenizers(source, target)
 
 
 def random_model(model: ModelConfig, tokenizers: Tokenizers) -> TrainedModel:

@@ -15,8 +15,11 @@ from tests.oracles import need
 
 need("ctranslate2")
 
+from tests.interop import exporter_suite as suite  # noqa: E402
+from transformer_jax.data.config import DataConfig  # noqa: E402
 from transformer_jax.decoding.beam import Beam  # noqa: E402
 from transformer_jax.errors import UserError  # noqa: E402
+from transformer_jax.interop.run_folder import write_run  # noqa: E402
 from transformer_jax.models import api  # noqa: E402
 from transformer_jax.runs.folder import open_run  # noqa: E402
 from transformer_jax.serving.engine import Sentence, open_engine  # noqa: E402
@@ -36,14 +39,15 @@ def run(place):  # noqa: F811
     return open_run(place / "run")
 
 
-def log_prob(run, source, target):
-    """Log p(target | source) of ids, where <pad> and <s> cannot be chosen."""
+def log_prob(run, source, target, num_forced=0):
+    """Log p(target | source, forced ids) where <pad> and <s> cannot be chosen."""
     pair = [jnp.asarray([ids]) for ids in ([*source, EOS_ID], target)]
     masks = [jnp.ones(ids.shape, bool) for ids in pair]
     inputs = pair[0], masks[0], api.shift_right(pair[1]), masks[1]
     logits_TV = api.apply(run.config.model, run.params(), *inputs)[0]
     logits_TV = logits_TV.at[:, [PAD_ID, BOS_ID]].set(-jnp.inf)
-    return float(jax.nn.log_softmax(logits_TV)[jnp.arange(len(target)), jnp.asarray(target)].sum())
+    log_probs_T = jax.nn.log_softmax(logits_TV)[jnp.arange(len(target)), jnp.asarray(target)]
+    return float(log_probs_T[num_forced:].sum())
 
 
 def test_it_translates_greedily_as_ours_does(run):
@@ -65,6 +69,24 @@ def test_its_scores_are_ours(run):
             assert each.score == pytest.approx(each.log_prob / len(each.tokens) ** 0.8)
         scores = [each.score for each in translations]
         assert scores == sorted(scores, reverse=True)
+
+
+def test_it_begins_with_the_token_of_the_target_language(tmp_path):
+    model = suite.random_model(suite.small(), suite.language_tokenizers())
+    data = DataConfig(source_language="en", target_language="de")
+    config = replace(model.config, data=data)
+    run = write_run(tmp_path / "run", model._replace(config=config))
+    source = run.tokenizers().source
+    for language, first in ((None, "deu_Latn"), ("fra_Latn", "fra_Latn")):
+        options = {"method": replace(POWER, beam_size=1), "target_language": language}
+        engines = [open_engine(kind, run, "best", **options) for kind in ("jax", "ctranslate2")]
+        for text in TEXTS:
+            ours, theirs = (e.translate([Sentence(e.encode(text))])[0][0] for e in engines)
+            assert source.pieces(theirs.tokens[:1]) == [first]
+            # It is cut at the limit, and ends without EOS there.
+            assert (theirs.text, theirs.tokens) == (ours.text, ours.tokens[:-1])
+            wanted = log_prob(run, source.encode(text), theirs.tokens, num_forced=1)
+            assert theirs.log_prob == pytest.approx(wanted, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,12 @@ class CTranslate2Engine:
     def translate(self, sentences: Sequence[Sentence]) -> list[list[Translation]]:
         # One limit for the group, so that a translation does not depend on its batch.
         length = padded_length(len(sentences[0].pieces) + 1, self._limit)
-        most = min(self._decode.max_target_length(length), self._max_length) - 1
+        target = self._tokenizers.target
+        prefix = target.pieces(target.prefix)  # such as a language token; not scored, as ours
+        most = min(self._decode.max_target_length(length, len(prefix)), self._max_length) - 1
         results = self._translator.translate_batch(
             [sentence.pieces for sentence in sentences],
+            target_prefix=[prefix] * len(sentences),
             beam_size=self._method.beam_size,
             num_hypotheses=self._method.beam_size,
             length_penalty=self._method.length_penalty,
