@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from tests.interop import exporter_suite as suite
 from tests.interop import jax_alone
@@ -18,6 +19,8 @@ from transformer_jax.interop.exporters.stablehlo import StableHLO
 from transformer_jax.mixers.window import Window
 from transformer_jax.paths import as_path
 from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import EOS_ID
 
 DECODE = DecodeConfig(method=Beam(beam_size=3), max_length_factor=1.1, max_length_offset=2)
 
@@ -83,6 +86,47 @@ def test_any_batch_and_any_length(model, folder):
     sources = suite.sentences(3, model.tokenizers.source.vocab_size)
     whole = programs.greedy(sources)
     assert [programs.greedy([source])[0] for source in sources] == whole
+
+
+@pytest.mark.parametrize(
+    ("target_language", "target_prefix"), [(None, ""), ("fra_Latn", ""), (None, "Anna")]
+)
+def test_texts_are_translated_as_here(target_language, target_prefix, tmp_path):
+    """With pieces under other ids, language tokens, a prefix and controls of repetition."""
+    model = suite.random_model(suite.small(), suite.language_tokenizers())
+    decode = replace(
+        DECODE,
+        target_language=target_language,
+        target_prefix=target_prefix,
+        no_repeat_ngram=2,
+        repetition_penalty=1.3,
+    )
+    model = model._replace(config=replace(model.config, decode=decode))
+    write(StableHLO(platforms=("cpu",)), model, as_path(tmp_path / "out"))
+    about = json.loads((tmp_path / "out" / "programs.json").read_text())
+    assert about["programs"]["beam"]["inputs"] == ["params", "int32[b, s]", "int32[b]"]
+    tokenizers = json.loads((tmp_path / "out" / "tokenizers.json").read_text())
+    source, target = tokenizers["source.model"], tokenizers["target.model"]
+    spm = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "source.model"))
+    texts = ["The dog sleeps.", "The old man sees a cat.", "Ω"]
+    pieces = spm.encode(texts, out_type=str)
+    sources = [source["prefix"] + [source["pieces"].index(p) for p in each] for each in pieces]
+    translator = Translator(model.config.model, model.params, model.tokenizers, decode)
+    want = [each[0] for each in translator.n_best(texts, 1)]
+    got = jax_alone.Programs(tmp_path / "out").search("beam", sources)
+    assert [[*ids, EOS_ID] for ids in got] == [list(each.tokens) for each in want]
+    for ids, each in zip(got, want, strict=True):
+        num_prefix = len(target["prefix"])
+        assert ids[:num_prefix] == target["prefix"]
+        assert spm.decode([target["pieces"][i] for i in ids[num_prefix:]]) == each.text
+
+
+@pytest.mark.parametrize("options", [{"mbr": "pairwise"}, {"terminology": "terms.tsv"}])
+def test_what_is_not_in_the_programs_is_refused(model, options):
+    ((name, value),) = options.items()
+    config = replace(model.config, decode=replace(DECODE, **options))
+    with pytest.raises(UserError, match=f"decode.{name}={value}: StableHLO cannot express it"):
+        StableHLO().check(config)
 
 
 def test_fixed_sizes_where_a_mixer_needs_them(model, tmp_path):

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+T = TypeVar("T")
 
 
 class Tokenizer:
@@ -172,13 +174,14 @@ class Tokenizers:
 
     def files(self) -> dict[str, bytes]:
         """Content by file name: joint.model, or source.model and target.model."""
-        return self._by_file(lambda tokenizer: tokenizer.model)
+        return self.by_file(lambda tokenizer: tokenizer.model)
 
     def sentencepiece_models(self) -> dict[str, bytes]:
         """By the same names, what SentencePiece itself reads."""
-        return self._by_file(lambda tokenizer: tokenizer.sentencepiece_model)
+        return self.by_file(lambda tokenizer: tokenizer.sentencepiece_model)
 
-    def _by_file(self, content: Callable[[Tokenizer], bytes]) -> dict[str, bytes]:
+    def by_file(self, content: Callable[[Tokenizer], T]) -> dict[str, T]:
+        """By the same names, something else of each tokenizer."""
         if self.joint:
             return {"joint.model": content(self.source)}
         return {"source.model": content(self.source), "target.model": content(self.target)}

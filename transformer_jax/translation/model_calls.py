@@ -108,7 +108,7 @@ def decode_batch(
 
         step: Step = model
         if repetition:
-            shape_BZT = (len(sources.ids_BS), method.num_hypotheses, max_length)
+            shape_BZT = (sources.ids_BS.shape[0], method.num_hypotheses, max_length)
             step, state = control_repetition(step, state, repetition, shape_BZT)
         if sources.prefix_BT is not None:
             step, state = force_prefix(step, state, sources.prefix_BT)

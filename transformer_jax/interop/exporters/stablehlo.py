@@ -9,8 +9,12 @@ dict by name, which `model.safetensors` holds once for all of them:
     beam(params, source [b, s], source_lengths [b])                 scores, log_probs [b, Z] each
 
 Ids and lengths are int32 and count EOS; T is `model.max_length`. `sentence` and `state` are tuples
-of arrays. `programs.json` describes the arguments. The searches and their limits on the length are
-those of the run's `decode` config.
+of arrays. `programs.json` describes the arguments. The searches, their limits on the length, the
+controls of repetition and the pieces that a translation begins with are those of the run's `decode`
+config.
+
+`tokenizers.json` has for each SentencePiece model the pieces by id, which may be others than that
+model's own, and the prefix: ids that each text begins with, such as a language token.
 
 The batch b is free. So is the source length s, up to `model.max_length`, unless the model has a
 mixer whose program depends on the length: then s is `model.max_length`. JAX promises to read such a
@@ -18,7 +22,7 @@ file for six months after it was written.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +34,8 @@ from jax import export
 
 from transformer_jax.config import Config
 from transformer_jax.config_types import Strings
+from transformer_jax.data.language_tags import towards
+from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
@@ -63,16 +69,28 @@ class StableHLO(Exporter):
                 f"format=stablehlo(platforms={','.join(self.platforms)}): use some of "
                 f"{', '.join(PLATFORMS)}"
             )
+        for name in ("mbr", "terminology"):
+            if value := getattr(config.decode, name):
+                raise UserError(
+                    f"decode.{name}={value}: StableHLO cannot express it; set it to null in the "
+                    "config.json of the run"
+                )
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
-        model = without_adapter(model)
+        model, decode = without_adapter(model), model.config.decode
+        tokenizers = towards(model.tokenizers, decode.source_language, decode.target_language)
+        model = model._replace(tokenizers=tokenizers)
         programs = self._programs(model)
         for name, program in programs.items():
             (folder / f"{name}.stablehlo").write_bytes(program.serialize())
         (folder / "programs.json").write_text(json.dumps(_about(model, programs), indent=2) + "\n")
         write_weights(model.params, folder)
-        for name, content in model.tokenizers.sentencepiece_models().items():
+        for name, content in tokenizers.sentencepiece_models().items():
             (folder / name).write_bytes(content)
+        about = tokenizers.by_file(
+            lambda each: {"prefix": each.prefix, "pieces": each.pieces(range(each.vocab_size))}
+        )
+        (folder / "tokenizers.json").write_text(json.dumps(about, ensure_ascii=False) + "\n")
 
     def _programs(self, model: TrainedModel) -> dict[str, export.Exported]:
         """The programs with as few fixed sizes as the model's mixers allow."""
@@ -106,13 +124,14 @@ class StableHLO(Exporter):
 
         search = config.decode.method
         beam = search if isinstance(search, Beam) else Beam()
+        prefix = model.tokenizers.target.encode(config.decode.target_prefix)
         encode, decode_step = _steps(config.model)
         sentence, state = jax.eval_shape(encode, *sentences)
         return {
             "encode": exported(encode, sentences),
             "decode_step": exported(decode_step, (params, numbers_B, position, state, sentence)),
-            "greedy": exported(_search(config, Greedy()), sentences),
-            "beam": exported(_search(config, beam), sentences),
+            "greedy": exported(_search(config, Greedy(), prefix), sentences),
+            "beam": exported(_search(config, beam, prefix), sentences),
         }
 
 
@@ -151,12 +170,12 @@ def _steps(config: ModelConfig) -> tuple[Program, Program]:
     return encode, decode_step
 
 
-def _search(config: Config, method: Method) -> Program:
-    """Translation with a method, within the run's limits on the length of a translation."""
-    longest = config.model.max_length
-    limits = np.array(
-        [min(config.decode.max_target_length(n), longest) for n in range(longest + 1)], np.int32
-    )
+def _search(config: Config, method: Method, prefix: Sequence[int]) -> Program:
+    """Translation with a method, within the run's limits, of targets that begin with `prefix`."""
+    decode, longest = config.decode, config.model.max_length
+    most = [decode.max_target_length(n, len(prefix)) for n in range(longest + 1)]
+    limits = np.minimum(most, longest).astype(np.int32)
+    prefix_1T, _ = pad([prefix], 1, longest)
 
     def translate(params: Any, source_BS: jax.Array, lengths_B: jax.Array) -> tuple[Any, ...]:
         found = decode_batch(
@@ -166,10 +185,12 @@ def _search(config: Config, method: Method) -> Program:
                 _mask(source_BS, lengths_B),
                 jnp.asarray(limits)[lengths_B],
                 jnp.zeros_like(lengths_B),  # only for methods that sample
+                jnp.broadcast_to(prefix_1T, (*lengths_B.shape, longest)) if prefix else None,
             ),
             model_config=config.model,
             method=method,
             max_length=longest,
+            repetition=decode.repetition,
         )
         return tuple(found)
 
