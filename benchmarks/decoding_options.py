@@ -4,9 +4,7 @@
         [--other=runs/multi30k_seed1 ...] [--only=TEXT]
 
 Each row is the run's own decoding with the options named. --other adds rows for ensembles with
-these runs. --terminology counts the terms that are honoured and adds a row that asks for them; it
-needs a run that was trained with data.terminology (benchmarks/find_terms.py finds terms). The
-seconds are those of a second pass, without compilation.
+these runs. The seconds are those of a second pass, without compilation.
 """
 
 import argparse
@@ -14,7 +12,6 @@ from typing import Any
 
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
-from transformer_jax.data.terminology import Terminology
 from transformer_jax.data.text import read_pairs
 from transformer_jax.translation.scores import corpus_scores
 
@@ -41,13 +38,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--other", action="append", default=[], help="a run to ensemble with")
-    parser.add_argument("--terminology", help="lines of source TAB target term")
     parser.add_argument("--only", default="", help="only the rows whose name contains this")
     arguments = parser.parse_args()
     keep_freed_memory()
     run = tj.open_run(arguments.workdir)
     sources, references = zip(*read_pairs(run.config.data, "test"), strict=True)
-    terms = Terminology.from_file(arguments.terminology) if arguments.terminology else None
 
     def row(name: str, translator: tj.Translator, **overrides: Any) -> None:
         if arguments.only not in name:
@@ -57,19 +52,13 @@ def main() -> None:
         texts = [found[0].text for found in decoded.translations]
         scores = corpus_scores(texts, references, lowercase=True)
         cells = [f"{score.score:.2f}" for score in scores.values()]
-        if terms:
-            counts = [terms.honoured(*pair) for pair in zip(sources, texts, strict=True)]
-            used, total = map(sum, zip(*counts, strict=True))
-            cells.append(f"{used} of {total}")
         print(f"| {name} | {' | '.join(cells)} | {decoded.seconds:.1f} |", flush=True)
 
-    heads = ["options", "BLEU", "BLEU-lc", "chrF++", *["terms"] * bool(terms), "s"]
+    heads = ["options", "BLEU", "BLEU-lc", "chrF++", "s"]
     print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")
     translator = run.translator()
     for name, overrides in OPTIONS.items():
         row(name, translator, **overrides)
-    if terms:
-        row("beam 5, terms", translator, method=tj.Beam(5), terminology=arguments.terminology)
     for mean in ("log_probs", "probs") if arguments.other else ():
         together = tj.open_ensemble([arguments.workdir, *arguments.other], mean=mean)
         row(f"beam 5, ensemble of {mean}", together.translator(), method=tj.Beam(5))

@@ -249,37 +249,6 @@ def test_runs_of_different_vocabularies_do_not_translate_together(run_folder, co
     assert "its source vocabulary is not that of" in err and err.count("\n") == 1
 
 
-def test_eval_counts_the_terms_that_are_honoured(run_folder, command, tmp_path):
-    folder, text = run_folder
-    terms, copy = tmp_path / "terms.tsv", tmp_path / "run"
-    terms.write_text("dog\tdog\ncat\tcat\n")
-    arguments = [f"--terminology={terms}", f"--baseline={text / 'test.en'}"]
-    status, _, err = command("eval", f"--workdir={folder}", *arguments)
-    assert status == 2
-    assert "was trained without annotated terms (data.terminology)" in err
-
-    shutil.copytree(folder, copy)
-    config = open_run(folder).config
-    data = dataclasses.replace(config.data, terminology="train.tsv")
-    (copy / "config.json").write_text(to_json(dataclasses.replace(config, data=data)))
-    status, out, _ = command("eval", f"--workdir={copy}", *arguments, "--json")
-    report = json.loads(out)
-    sources = (text / "test.en").read_text().splitlines()
-    total = sum(word in line.split() for line in sources for word in ("dog", "cat"))
-    assert (status, report["decode"]["terminology"]) == (0, str(terms))
-    translations = (copy / "translations" / "test.best.txt").read_text().splitlines()
-    honoured = sum(
-        word in line.split() and word in re.findall(r"\w+", translation)
-        for line, translation in zip(sources, translations, strict=True)
-        for word in ("dog", "cat")
-    )
-    # The baseline is the source itself.
-    assert report["terms"] == {"total": total, "honoured": honoured, "honoured_by_baseline": total}
-    out = command("eval", f"--workdir={copy}", *arguments)[1]
-    assert f"{total} terms in the sources\n" in out
-    assert f"honoured by baseline: {total} (100.0%)\n" in out
-
-
 def test_translate_and_score_with_a_prefix(run_folder, command):
     folder, _ = run_folder
     stdin = b"the dog\n\na cat\n"

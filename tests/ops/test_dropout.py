@@ -26,14 +26,6 @@ def test_no_key_or_rate_zero_is_the_identity():
     assert dropout(x, 0.0, jax.random.key(0)) is x
 
 
-def test_whole_vectors_are_zeroed_or_scaled():
-    x = 1.0 + jax.random.uniform(jax.random.key(0), (64, 64, 3))
-    y = np.asarray(dropout(x, 0.25, jax.random.key(1), whole_vectors=True))
-    is_zero = (y == 0).all(axis=-1)
-    assert abs(is_zero.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / is_zero.size)
-    np.testing.assert_allclose(y[~is_zero], x[~is_zero] / 0.75, rtol=1e-6)
-
-
 def test_neighbours_rows_and_keys_are_uncorrelated():
     bits = [
         np.asarray(random_bits(jax.random.key(seed), SHAPE)).astype(np.float64) / 2**32 - 0.5

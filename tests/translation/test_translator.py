@@ -321,22 +321,3 @@ def test_repetition_can_be_controlled(make_translator):
         assert text.startswith("ab") and len(pairs) == len(set(pairs)) > 2
         (text,) = translator.translate(["abababab"], method=method, repetition_penalty=1e6)
         assert text.startswith("ab") and len(text) == len(set(text))
-
-
-def test_terms_are_put_into_the_source(make_translator, tmp_path):
-    class Recorder(LetterTokenizer):
-        texts: list[str] = []
-
-        def encode(self, text):
-            self.texts.append(text)
-            return super().encode("".join(letter for letter in text if letter not in "⟦⟧"))
-
-    translator = make_translator()
-    translator.tokenizers.source = Recorder()
-    path = tmp_path / "terms.tsv"
-    path.write_text("car\tauto\n")
-    translator.translate(["the car", "", "a bus"], terminology=str(path))
-    assert Recorder.texts == ["the car ⟦ auto ⟧", "a bus"]
-    assert translator.translate(["the car"]) == ["the car"]
-    with pytest.raises(UserError, match="none.tsv: cannot be read"):
-        translator.translate(["the car"], terminology=str(tmp_path / "none.tsv"))

@@ -20,7 +20,7 @@ _CHUNK_LINES = 1024
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax score`."""
-    add_run_arguments(parser, only=["batch_size", "target_prefix", "terminology", "weights"])
+    add_run_arguments(parser, only=["batch_size", "target_prefix", "weights"])
     add = parser.add_argument
     add("--source", metavar="FILE", help="source sentences, one a line")
     add("--target", metavar="FILE", help="their translations, one a line")

@@ -59,8 +59,6 @@ class DataConfig:
     filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0)] = ()
     #: which training pairs to leave out; a new run also counts those of the other filters
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
-    terminology: str | None = None  #: lines of source TAB target term to annotate in training text
-    terminology_share: Annotated[float, Field(gt=0, le=1)] = 0.1  #: of the training pairs
     cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property

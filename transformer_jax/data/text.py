@@ -24,8 +24,6 @@ from transformer_jax.data.sources.base import (
     Split,
     absolute_name,
 )
-from transformer_jax.data.sources.files import file_digest
-from transformer_jax.data.terminology import Terminology
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
@@ -48,7 +46,6 @@ def resolve(data: DataConfig) -> DataConfig:
         corpora=tuple(replace(corpus, source=corpus.source.absolute()) for corpus in corpora),
         source_language=source_language,
         target_language=target_language,
-        terminology=absolute_name(data.terminology) if data.terminology else None,
         cache_dir=absolute_name(data.cache_dir) if data.cache_dir else None,
     )
 
@@ -107,7 +104,7 @@ def directions_with(data: DataConfig, split: Split) -> list[Languages]:
 
 
 def check_splits(data: DataConfig) -> None:
-    """Checks before training that the splits and the terms that the config names can be read.
+    """Checks before training that the splits that the config names can be read.
 
     Raises:
         UserError: it can't.
@@ -115,8 +112,6 @@ def check_splits(data: DataConfig) -> None:
     for corpus in data.parts:
         for split in SPLITS:
             corpus.source.has(split)
-    if data.terminology:
-        Terminology.from_file(data.terminology)
 
 
 def read_pairs(
@@ -125,8 +120,8 @@ def read_pairs(
     """Yields the (source, target) sentences of a split, always in the same order.
 
     With `validation_from_train`, and where no corpus of the direction has a validation set, the
-    last pairs of its first corpus are the validation set, and "train" is without them. Terms are
-    annotated in "train" alone, which has the pairs that filters leave out.
+    last pairs of its first corpus are the validation set, and "train" is without them. It has
+    the pairs that filters leave out.
 
     Args:
         data: the text.
@@ -145,7 +140,7 @@ def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Pair]:
     """The pairs of one corpus."""
     count = _num_held_out(data, corpus)
     if split == "train":
-        return _annotated(data, corpus, _without_held_out(data, corpus, deque()))
+        return _without_held_out(data, corpus, deque())
     if split == "test" or not count:
         return _in_direction(corpus, split)
     known = _HELD_OUT.get(_held_out_key(data, corpus)) if _HELD_OUT else None  # it takes time
@@ -207,9 +202,6 @@ def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
         key = _hash(f"{key} {split}: without or of the last {count}")
     if split == "train" and data.filters:
         key = _hash(f"{key} without {data.filters!r}")
-    if split == "train" and data.terminology and corpus.direction == data.languages:
-        terms = file_digest(data.terminology)
-        key = _hash(f"{key} with {terms} in a share of {data.terminology_share}")
     return key
 
 
@@ -336,8 +328,7 @@ class TrainingText:
                 for name, corpus in zip(self._data.names, self._data.parts, strict=True):
                     last: deque[Pair] = deque()
                     review = Review(self._data.filters, corpus.direction)
-                    pairs = review.seen(_without_held_out(self._data, corpus, last))
-                    for pair in _annotated(self._data, corpus, pairs):
+                    for pair in review.seen(_without_held_out(self._data, corpus, last)):
                         copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
                     kept.append(review.kept(name))
                     if last:
@@ -424,18 +415,6 @@ def _text_tags(data: DataConfig, corpus: Corpus, tokenizers: Tokenizers) -> tupl
         explicit = own or new.prefix != old.prefix
         found.append(own + "".join(new.pieces(new.prefix)) + " " if explicit else "")
     return found[0], found[1]
-
-
-def _annotated(data: DataConfig, corpus: Corpus, pairs: Iterator[Pair]) -> Iterator[Pair]:
-    """The training pairs, with terms in a share of them.
-
-    Raises:
-        UserError: the file of the terms cannot be used.
-    """
-    if not data.terminology or corpus.direction != data.languages:  # terms are of one direction
-        return pairs
-    terms = Terminology.from_file(data.terminology)
-    return (terms.annotate_training(pair, data.terminology_share) for pair in pairs)
 
 
 def _all_but_last(pairs: Iterator[Pair], count: int, last: deque[Pair]) -> Iterator[Pair]:

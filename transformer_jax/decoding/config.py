@@ -40,9 +40,6 @@ class DecodeConfig:
     repetition_penalty: Annotated[FiniteFloat, Gt(0)] = (
         1.0  #: pieces that occurred: their logits are divided by it if positive, else multiplied
     )
-    terminology: str | None = (
-        None  #: file with lines of source TAB target term to use; needs data.terminology
-    )
     mbr: Literal["pairwise", "aggregate"] | None = (
         None  #: rank a sentence's translations by their mean chrF against all of them
     )

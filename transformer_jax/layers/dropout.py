@@ -16,7 +16,6 @@ class Dropout(nn.Module):
     """See `ops.dropout`. On where the module is applied with a "dropout" key, off elsewhere."""
 
     rate: float
-    whole_vectors: bool = False
 
     def key(self) -> jax.Array | None:
         """The key of this call, or None if nothing is dropped."""
@@ -24,4 +23,4 @@ class Dropout(nn.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Any shape; the same shape."""
-        return dropout(x, self.rate, self.key(), whole_vectors=self.whole_vectors)
+        return dropout(x, self.rate, self.key())

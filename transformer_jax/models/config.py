@@ -53,8 +53,6 @@ class StackConfig:
     mixers: Annotated[tuple[MixerConfig, ...], ManyOf(MIXERS)] = (Full(),)
     #: a pattern of mixers, cycled over the depth
     position: Annotated[PositionConfig, OneOf(POSITIONS)] = Sinusoidal()
-    word_dropout: DropoutRate = 0.0
-    #: share of the words in the input that are zeroed in training, each as a whole
 
 
 @dataclass(frozen=True)

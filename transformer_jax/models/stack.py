@@ -43,7 +43,6 @@ class Stack(nn.Module):
             for layer, mixer in enumerate(layer_mixers(stack))
         ]
         self.residuals = RESIDUALS[config.residual]
-        self.word_dropout = Dropout(stack.word_dropout, whole_vectors=True)
         self.dropout = Dropout(float(config.dropout_rate))
         if config.embedding_norm:
             self.first_norm = build_norm(config)
@@ -56,7 +55,7 @@ class Stack(nn.Module):
         """Word embeddings -> [B, L, D]; the decoder gets the memory [B, M, D] and its mask."""
         length = words_BLE.shape[1]
         self.position.check_length(length)
-        x_BLD = self.dropout(self._start(self.word_dropout(words_BLE), jnp.arange(length)))
+        x_BLD = self.dropout(self._start(words_BLE, jnp.arange(length)))
         if self._reconstructs():
             streams = run_stack(self, x_BLD, mask_BL, memory)
         else:

@@ -58,7 +58,6 @@ def dropout(
     rate: float,
     key: jax.Array | None,
     *,
-    whole_vectors: bool = False,
     batch_axis: int = 0,
 ) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the rest by 1/(1-rate).
@@ -67,10 +66,9 @@ def dropout(
         x: any shape.
         rate: see `kept`.
         key: a PRNG key; None means no dropout (evaluation).
-        whole_vectors: the elements of the last axis are zeroed together.
         batch_axis: see `random_bits`.
     """
     if key is None or rate == 0.0:
         return x
-    keep = kept(key, (*x.shape[:-1], 1) if whole_vectors else x.shape, rate, batch_axis)
+    keep = kept(key, x.shape, rate, batch_axis)
     return jnp.where(keep, x / jnp.asarray(1.0 - rate, x.dtype), jnp.zeros((), x.dtype))

@@ -11,9 +11,7 @@ from tqdm import tqdm
 
 from transformer_jax.config import to_dict
 from transformer_jax.data.sources.base import Languages
-from transformer_jax.data.terminology import Terminology
 from transformer_jax.data.text import has_split, read_pairs
-from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.parallel.processes import is_first
@@ -51,14 +49,12 @@ class Report:
     scores: dict[str, Score]
     translations: str  #: the file of the translations that were scored
     baseline: dict[str, Comparison] | None = None
-    terms: dict[str, int] | None = None  #: how many the sources have, and translations honour
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object; without `baseline` and `terms` if there are none."""
+        """The report as a JSON object; without `baseline` if there is none."""
         values = dataclasses.asdict(self)
-        for key in ("baseline", "terms"):
-            if values[key] is None:
-                del values[key]
+        if self.baseline is None:
+            del values["baseline"]
         return values
 
     def __str__(self) -> str:
@@ -75,14 +71,6 @@ class Report:
                 f"{c.name:<8}{c.score:6.2f} against {c.baseline_score:.2f} "
                 f"({c.score - c.baseline_score:+.2f}, p = {c.p_value:.4f})  {c.signature}"
                 for c in self.baseline.values()
-            ]
-        if self.terms is not None:
-            total = max(self.terms["total"], 1)
-            lines.append(f"{self.terms['total']} terms in the sources")
-            lines += [
-                f"{key.replace('_', ' ')}: {count} ({count / total:.1%})"
-                for key, count in self.terms.items()
-                if key != "total"
             ]
         return "\n".join([*lines, f"translations: {self.translations}"])
 
@@ -177,7 +165,6 @@ def evaluate(
         baseline=(
             None if baseline is None else compare(translations, baseline, references, **options)
         ),
-        terms=_count_terms(translator.decode_config, sources, translations, baseline),
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,24 +173,6 @@ def evaluate(
     except OSError as error:
         raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
     return report
-
-
-def _count_terms(
-    config: DecodeConfig,
-    sources: list[str],
-    translations: list[str],
-    baseline: Sequence[str] | None,
-) -> dict[str, int] | None:
-    """How many terms the sources have, and how many are honoured; None without terminology."""
-    if config.terminology is None:
-        return None
-    terms, counts = Terminology.from_file(config.terminology), {}
-    systems = {"honoured": translations} | ({"honoured_by_baseline": baseline} if baseline else {})
-    for name, texts in systems.items():
-        pairs = [terms.honoured(*pair) for pair in zip(sources, texts, strict=True)]
-        counts["total"] = sum(total for _, total in pairs)
-        counts[name] = sum(used for used, _ in pairs)
-    return counts
 
 
 def _read_set(

@@ -206,11 +206,6 @@ class Run:
             UserError: as `params` and `tokenizers`; or an override is not valid.
         """
         decode = override(self.config.decode, overrides, prefix="decode.")
-        if decode.terminology and not self.config.data.terminology:
-            raise UserError(
-                f"decode.terminology={decode.terminology}: the model of {self.path} was trained "
-                "without annotated terms (data.terminology)"
-            )
         mesh = mesh or self._local_mesh()
         params = self.params(checkpoint, mesh)
         return Translator(self._model, params, self.tokenizers(), decode, mesh=mesh)

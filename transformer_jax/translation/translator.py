@@ -18,7 +18,6 @@ from jax.sharding import Mesh
 from transformer_jax.config import override
 from transformer_jax.data.language_tags import towards
 from transformer_jax.data.padding import pad
-from transformer_jax.data.terminology import Terminology
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
@@ -187,7 +186,7 @@ class Translator:
         Raises:
           UserError: an unknown field, or a value out of its range; or prefixes or `num_best` that
             are not as many as the sentences; or prefixes that are not ids of target pieces, or too
-            long for the model; or a file of terms that cannot be used.
+            long for the model.
         """
         began = time.perf_counter()
         config = override(self.decode_config, overrides, prefix="decode.")
@@ -310,13 +309,12 @@ class Translator:
         limit = self._limit(self.decode_config)
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
         forced = any(prefixes)
-        annotate = _annotation(self.decode_config)
         tokenizers = self._tokenizers_for(self.decode_config)
         rows, num_cut = [], 0
         for index, (text, target_given, prefix) in enumerate(
             zip(sources, targets, prefixes, strict=True)
         ):
-            source_ids = tokenizers.source.encode(annotate(text))
+            source_ids = tokenizers.source.encode(text)
             target_ids = prefix + self._target_ids(tokenizers, target_given, with_prefix=False)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
@@ -427,12 +425,12 @@ class Translator:
         return translations
 
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
-        """A function from a text to the ids that `decode` makes of it: terms annotated, no EOS."""
+        """A function from a text to the ids that `decode` makes of it, without EOS."""
         config = config or self.decode_config
-        annotate, tokenizer = _annotation(config), self._tokenizers_for(config).source
+        tokenizer = self._tokenizers_for(config).source
 
         def encode(text: str) -> list[int]:
-            return list(tokenizer.encode(annotate(text))) if text.strip() else []
+            return list(tokenizer.encode(text)) if text.strip() else []
 
         return encode
 
@@ -455,13 +453,6 @@ def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) 
     if asked and min(asked) < 1:
         raise UserError(f"num_best={min(asked)}: must be at least 1")
     return [min(number, most) for number in asked]
-
-
-def _annotation(config: DecodeConfig) -> Callable[[str], str]:
-    """What is done to source sentences: the translations of terms are put into them, or nothing."""
-    if config.terminology is None:
-        return lambda text: text
-    return Terminology.from_file(config.terminology).annotate
 
 
 def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]]:

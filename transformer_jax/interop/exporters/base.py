@@ -50,7 +50,7 @@ class Exporter:
 Expressed = Mapping[type, frozenset[str]]
 
 #: Options that have no effect on a trained model's outputs, whatever their class.
-NO_EFFECT = frozenset({"dropout_rate", "implementation", "remat", "scan_layers", "word_dropout"})
+NO_EFFECT = frozenset({"dropout_rate", "implementation", "remat", "scan_layers"})
 
 
 def check_expressed(config: ModelConfig, expressed: Expressed, name: str) -> None:
