@@ -10,7 +10,7 @@ from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.boxes import assign_boxes, choose_boxes, length_histogram
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, prepare_ids
-from transformer_jax.data.segmentation import SubwordSampler
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
@@ -242,7 +242,7 @@ def sampled(tmp_path_factory):
     joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
     tokenizers = Tokenizers(joint, joint)
     folder = tmp_path_factory.mktemp("ids")
-    corpus = prepare_ids([pairs], tokenizers, folder, "k", sampling_alpha=0.2)
+    corpus = prepare_ids([pairs], tokenizers, folder, "k", sampler=SubwordSampler(tokenizers, 0.2))
     return pairs, tokenizers, corpus
 
 

@@ -15,7 +15,7 @@ from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, Tokeniz
 from transformer_jax.data.language_tags import find_tag, towards
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
 from transformer_jax.data.pipeline import batches
-from transformer_jax.data.segmentation import SubwordSampler
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
@@ -216,7 +216,8 @@ def test_samples_keep_their_tags(three: DataConfig) -> None:
     data = resolve(three)
     with TrainingText(data, TOKENIZER) as text:
         tokenizers = text.tokenizers()
-        ids = text.ids(tokenizers, 0.1)
+        sampler = SubwordSampler(tokenizers, 0.1)
+        ids = text.ids(tokenizers, sampler)
     rates = visit_rates(data, ids.sizes)
     plan = BatchPlan(
         ids.source.lengths,
@@ -224,7 +225,6 @@ def test_samples_keep_their_tags(three: DataConfig) -> None:
         BatchConfig(tokens=1024),
         corpora=list(zip(ids.sizes, rates, strict=True)),
     )
-    sampler = SubwordSampler(tokenizers, 0.1)
     stream = batches(ids, plan, 4, sampler=sampler)
     seen = False
     for position in range(4, 8):

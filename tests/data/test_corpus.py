@@ -9,6 +9,7 @@ import pytest
 from transformer_jax.data import corpus as corpus_module
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, Sentences, cache_name, load_ids, prepare_ids
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
@@ -99,7 +100,9 @@ def test_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
 
 
 def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
-    corpus = prepare_ids([PAIRS], tokenizers, tmp_path, "k", sampling_alpha=0.1, progress=False)
+    corpus = prepare_ids(
+        [PAIRS], tokenizers, tmp_path, "k", sampler=SubwordSampler(tokenizers, 0.1)
+    )
     plain = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert [(corpus.source.text(i), corpus.target.text(i)) for i in range(len(PAIRS))] == PAIRS
     assert same(corpus, plain)

@@ -62,22 +62,6 @@ def test_tags_are_looked_up_whole_and_replace_the_prefix(plain):
     assert ours.decode([5, *rest]) == "ben"
 
 
-def test_sampled_segmentations_are_of_the_same_text(plain):
-    ours = mapped(plain, prefix=(5,), hidden=(5,))
-    text = "tür straße ben kalo mi gu wer"
-    samples = {tuple(ids) for ids in ours.sample_batch([text] * 40, range(40), 0.05)}
-    assert len(samples) > 1
-    for ids in samples:
-        assert ids[0] == 5 and ours.decode(ids) == text
-    texts = ["gu wer", "", "deu_Latn gu wer"]
-    for one, other in zip(
-        plain.sample_batch(["gu wer", "", "gu wer"], [3, 4, 3], 0.2),
-        mapped(plain, tags=(5,)).sample_batch(texts, [3, 4, 3], 0.2),
-        strict=True,
-    ):
-        assert plain.pieces(one) == ours.pieces([i for i in other if i != 5])
-
-
 def test_it_is_stored_and_given_like_any_tokenizer(plain, tmp_path):
     ours = mapped(plain, prefix=(5,))
     Tokenizers(ours, plain).save(tmp_path)

@@ -1,4 +1,3 @@
-import json
 import pickle
 import random
 import subprocess
@@ -190,51 +189,6 @@ def test_joint_with_two_different_models_is_refused(tmp_path):
         train_tokenizers(config, [])
     with pytest.raises(UserError, match="no tokenizer in"):
         load_tokenizers(tmp_path)
-
-
-def test_sampling_varies_and_is_a_pure_function_of_its_seed(tokenizer, bpe):
-    text = " ".join(sentences(3, 4))
-    for t in (tokenizer, bpe):
-        drawn = t.sample_batch([text] * 8, range(8), alpha=0.1)
-        assert len({tuple(ids) for ids in drawn}) > 1
-        assert all(t.decode(ids) == text for ids in drawn)
-        backwards = [t.sample_batch([text], [seed], alpha=0.1)[0] for seed in reversed(range(8))]
-        assert backwards[::-1] == drawn
-        assert t.sample_batch([], [], alpha=0.1) == []
-
-
-def test_another_process_draws_the_same_samples(tmp_path, tokenizer, bpe):
-    lines = sentences(3, 20)
-    for t in (tokenizer, bpe):
-        path = tmp_path / "it.model"
-        path.write_bytes(t.model)
-        drawn = t.sample_batch(lines, range(len(lines)), alpha=0.1)
-        code = (
-            "import json, sys\n"
-            "from transformer_jax.data.tokenizer import Tokenizer\n"
-            "t = Tokenizer.from_file(sys.argv[1])\n"
-            "lines = json.loads(sys.stdin.read())\n"
-            "print(t.sample_batch(lines, range(len(lines)), alpha=0.1))\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(path)],
-            input=json.dumps(lines),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert json.loads(done.stdout) == drawn
-
-
-@pytest.mark.parametrize("byte_fallback", [True, False])
-def test_dropping_no_merge_is_the_models_own_segmentation(byte_fallback):
-    config = replace(SMALL, kind="bpe", vocab_size=300, byte_fallback=byte_fallback)
-    t = train_tokenizer(config, sentences(5, 300))
-    lines = [*sentences(6, 50), "", " ", "a ☃☃é ☃", "Haus<s>", "▁ x"]
-    own = [t.encode(line) for line in lines]
-    assert t.sample_batch(lines, [1] * len(lines), alpha=0.0) == own
-    most = t.sample_batch(lines, [1] * len(lines), alpha=1.0)
-    assert all(len(ids) >= len(fewer) for ids, fewer in zip(most, own, strict=True))
 
 
 def test_repr_says_what_it_is(tokenizer):

@@ -27,12 +27,13 @@ from transformer_jax.data.boxes import Shape, Visits, pack
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.corpus import IdCorpus, Sentences
 from transformer_jax.data.padding import pad
+from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
 Batch = dict[str, np.ndarray]
-#: (corpus, pair indices, epoch) -> source ids and target ids of each pair, no EOS.
-Sampler = Callable[[IdCorpus, np.ndarray, int], tuple[list[Sequence[int]], list[Sequence[int]]]]
+#: (side, texts of the pairs, pair indices, epoch) -> ids of each, no EOS.
+Sampler = Callable[[Side, Sequence[str], np.ndarray, int], Sequence[Sequence[int]]]
 
 
 class Share(NamedTuple):
@@ -234,13 +235,14 @@ def make_batch(
         have all-False masks.
     """
     (size, *widths), rows = plan.rows(position, share)
-    samples = sampler(corpus, rows, position // plan.batches_per_epoch) if sampler else (None, None)
+    epoch = position // plan.batches_per_epoch
     batch: Batch = {}
-    for side, width, sampled in zip(("source", "target"), widths, samples, strict=True):
+    for side, width in zip(SIDES, widths, strict=True):
         sentences: Sentences = getattr(corpus, side)
-        if sampled is None:
+        if sampler is None:
             batch[side], batch[f"{side}_mask"] = sentences.padded(rows, size, width)
         else:
+            sampled = sampler(side, list(map(sentences.text, rows)), rows, epoch)
             chosen = [
                 [*(sample if len(sample) < width else sentences[row]), EOS_ID]
                 for sample, row in zip(sampled, rows, strict=True)

@@ -26,7 +26,8 @@ from typing import IO, Self
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.sampling import NBEST, SubwordSampler
+from transformer_jax.data.tokenizer import SIDES, Side, Tokenizer, Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
@@ -69,10 +70,10 @@ class Sentences:
         """Sentence i as text.
 
         Raises:
-            ValueError: the corpus was made without a sampling_alpha.
+            ValueError: the corpus was made without a sampler.
         """
         if "text" not in self.arrays:
-            raise ValueError("this corpus keeps no text: make it with a sampling_alpha")
+            raise ValueError("this corpus keeps no text: make it with a sampler")
         start, stop = self.arrays["text_offsets"][i : i + 2]
         return self.arrays["text"][start:stop].tobytes().decode("utf-8")
 
@@ -154,7 +155,7 @@ def prepare_ids(
     cache_dir: Path | str,
     key: str,
     *,
-    sampling_alpha: float | None = None,
+    sampler: SubwordSampler | None = None,
     progress: bool = False,
 ) -> IdCorpus:
     """The corpus as ids, from the cache, or encoded now and cached.
@@ -164,14 +165,14 @@ def prepare_ids(
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
         key: fingerprint of the text, see `text.fingerprint`.
-        sampling_alpha: also store the text, and lengths with room for samples.
+        sampler: with it, also store the text, and lengths with room for samples.
         progress: show a tqdm bar on stderr.
 
     Raises:
         UserError: the cache folder cannot be written, or the disk is full.
     """
     cache_dir = Path(cache_dir)
-    folder = cache_dir / cache_name(tokenizers, key, sampling_alpha)
+    folder = cache_dir / cache_name(tokenizers, key, sampler.alpha if sampler else None)
     cached = load_ids(folder)
     if cached is not None:
         return cached
@@ -179,7 +180,7 @@ def prepare_ids(
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
-        _write(temporary, _encoded(corpora, tokenizers, sampling_alpha, progress))
+        _write(temporary, _encoded(corpora, tokenizers, sampler, progress))
         _publish(temporary, folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -206,7 +207,7 @@ def cache_name(tokenizers: Tokenizers, key: str, sampling_alpha: float | None = 
     """The folder name of a cache entry: a hash of everything that its content depends on."""
     parts = [str(_FORMAT), key, tokenizers.source.fingerprint, tokenizers.target.fingerprint]
     if sampling_alpha:
-        parts.append(f"sampling {sampling_alpha!r}")
+        parts.append(f"sampling {sampling_alpha!r} of {NBEST}")
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -238,7 +239,7 @@ def load_ids(folder: Path) -> IdCorpus | None:
 def _encoded(
     corpora: Iterable[Iterable[tuple[str, str]]],
     tokenizers: Tokenizers,
-    alpha: float | None,
+    sampler: SubwordSampler | None,
     progress: bool,
 ) -> Iterator[Arrays]:
     """Chunks of the corpora in their order, then their sizes."""
@@ -251,8 +252,8 @@ def _encoded(
             while chunk := list(islice(iterator, _CHUNK)):
                 arrays: Arrays = {}
                 number = next(numbers)
-                for side, texts in zip(("source", "target"), zip(*chunk, strict=True), strict=True):
-                    arrays |= _encoded_side(side, getattr(tokenizers, side), texts, alpha, number)
+                for side, texts in zip(SIDES, zip(*chunk, strict=True), strict=True):
+                    arrays |= _encoded_side(side, texts, tokenizers, sampler, number)
                 yield arrays
                 size += len(chunk)
                 bar.update(len(chunk))
@@ -260,18 +261,22 @@ def _encoded(
 
 
 def _encoded_side(
-    side: str, tokenizer: Tokenizer, texts: Sequence[str], alpha: float | None, number: int
+    side: Side,
+    texts: Sequence[str],
+    tokenizers: Tokenizers,
+    sampler: SubwordSampler | None,
+    number: int,
 ) -> Arrays:
+    tokenizer: Tokenizer = getattr(tokenizers, side)
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
     sentences = tokenizer.encode_batch(texts)
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     ids = np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum()))
     arrays = {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
-    if alpha:
+    if sampler:
         room = lengths.copy()
-        for sample in range(_PLANNING_SAMPLES):
-            first = (number * _PLANNING_SAMPLES + sample) * _CHUNK
-            sampled = tokenizer.sample_batch(texts, range(first, first + len(texts)), alpha)
+        for uniform in np.random.default_rng(number).random((_PLANNING_SAMPLES, len(texts))):
+            sampled = sampler.sample(side, texts, uniform)
             np.maximum(room, [len(ids) for ids in sampled], out=room)
         encoded = [text.encode("utf-8") for text in texts]
         arrays[f"{side}_room"] = room.astype("<i4")

@@ -127,15 +127,10 @@ class MappedTokenizer(Tokenizer):
             for (first, _), parts in zip(cut, pieces, strict=True)
         ]
 
-    def sample_batch(
-        self, texts: Sequence[str], seeds: Sequence[int] | np.ndarray, alpha: float
-    ) -> list[list[int]]:
-        cut = [self._cut(text) for text in texts]
-        sampled = self._segment([rest for _, rest in cut], seeds, alpha)
-        return [
-            [*first, *(self._of_processor[i] for i in ids)]
-            for (first, _), ids in zip(cut, sampled, strict=True)
-        ]
+    def nbest(self, text: str, size: int) -> tuple[list[list[int]], np.ndarray]:
+        first, rest = self._cut(text)
+        found, log_probs = super().nbest(rest, size)
+        return [[*first, *(self._of_processor[i] for i in ids)] for ids in found], log_probs
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         kept = []

@@ -17,6 +17,7 @@ from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.corpus import IdCorpus, cannot_write, prepare_ids
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.language_tags import Tags, towards
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import (
     SPLITS,
     Languages,
@@ -279,7 +280,7 @@ class TrainingText:
         return in_languages(self._data, made, self._data.languages)
 
     def ids(
-        self, tokenizers: Tokenizers, sampling_alpha: float | None, *, progress: bool = False
+        self, tokenizers: Tokenizers, sampler: SubwordSampler | None, *, progress: bool = False
     ) -> IdCorpus:
         """The text as ids, which is read only for what the cache lacks; see `prepare_ids`.
 
@@ -297,7 +298,7 @@ class TrainingText:
             tokenizers,
             self._cache,
             key,
-            sampling_alpha=sampling_alpha,
+            sampler=sampler,
             progress=progress,
         )
 

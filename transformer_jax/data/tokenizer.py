@@ -12,15 +12,17 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from transformer_jax.data.segmentation import Segmenter, is_bpe, segmenter
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
+Side = Literal["source", "target"]
+SIDES: tuple[Side, Side] = ("source", "target")
 T = TypeVar("T")
 
 
@@ -89,7 +91,11 @@ class Tokenizer:
     @property
     def kind(self) -> str:
         """How it segments words: `unigram` or `bpe`."""
-        return "bpe" if is_bpe(self._processor) else "unigram"
+        try:
+            self._processor.nbest_encode_as_ids("a", 1)
+        except RuntimeError:  # raised for BPE models
+            return "bpe"
+        return "unigram"
 
     @property
     def byte_fallback(self) -> bool:
@@ -104,18 +110,24 @@ class Tokenizer:
         """`encode` of each text, in SentencePiece's threads, one per core."""
         return list(self._processor.encode(list(texts), num_threads=-1))
 
-    def sample_batch(
-        self, texts: Sequence[str], seeds: Sequence[int] | np.ndarray, alpha: float
-    ) -> list[list[int]]:
-        """A random segmentation of each text, a pure function of the text, its seed and alpha.
+    def nbest(self, text: str, size: int) -> tuple[list[list[int]], np.ndarray]:
+        """The most probable segmentations of a text by a unigram model, the best first.
 
-        What alpha means depends on the kind of model: see `data/segmentation.py`.
+        Args:
+            text: may be empty.
+            size: of how many; a short text has fewer.
+
+        Returns:
+            The ids of each, without BOS or EOS, and its log-probability.
         """
-        return self._segment(texts, seeds, alpha)
+        found = self._processor.nbest_encode_as_ids(text, size)
+        sums = np.append(0.0, np.cumsum(self._scores[list(chain.from_iterable(found))]))
+        return found, np.diff(sums[np.cumsum([0, *map(len, found)])])
 
     @functools.cached_property
-    def _segment(self) -> Segmenter:
-        return segmenter(self._processor)
+    def _scores(self) -> np.ndarray:
+        """The log-probability of each of SentencePiece's own ids."""
+        return np.array(list(map(self._processor.get_score, range(self._processor.vocab_size()))))
 
     def decode(self, ids: Iterable[int] | np.ndarray) -> str:
         """Ids -> text: ends before the first EOS, skips PAD and BOS; UNK becomes ` ⁇ `."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.language_tags import NO_TAGS, Tags, with_tags
+from transformer_jax.data.sampling import check_can_sample
 from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -36,10 +37,13 @@ def train_tokenizers(
             tokenizer that is trained, and added to a given one.
 
     Raises:
-        UserError: a given model cannot be used, or the text cannot support the vocabulary.
+        UserError: a given model cannot be used, or the text cannot support the vocabulary; or
+            samples are asked of a kind that gives none.
     """
     source, target = _given(config)
     added = tags.missing_in(source)
+    if config.sampling_alpha and not (source and target):  # before the time is spent
+        check_can_sample(config.kind)
     if config.joint:
         text = chain.from_iterable(pairs)
         joint = with_tags(source or train_tokenizer(config, text, tags=len(added)), added)

@@ -20,7 +20,7 @@ from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.boxes import Shape
 from transformer_jax.data.corpus import IdCorpus
 from transformer_jax.data.pipeline import batches
-from transformer_jax.data.segmentation import SubwordSampler
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Languages, Pair
 from transformer_jax.data.text import (
     TrainingText,
@@ -137,6 +137,7 @@ class _Data:
     config: Config
     tokenizers: Tokenizers
     corpus: IdCorpus  #: the training text as ids
+    sampler: SubwordSampler | None  #: gives other ids at each visit
     plan: BatchPlan  #: which pairs each batch holds
     #: what BLEU is measured on while training, for each direction that has a validation set
     validation: dict[Languages, list[Pair]]
@@ -180,10 +181,11 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
         validation = _validation(config, text)
         tokenizers = _tokenizers(start, text, workdir)
         alpha = config.tokenizer.sampling_alpha
+        sampler = SubwordSampler(tokenizers, alpha, config.batch.seed) if alpha else None
         if start.is_new and config.train.init_from:
             check_init_from(config, tokenizers)
         trained_part(config.train, api.abstract_params(config.model))
-        corpus = one_host_at_a_time(lambda: text.ids(tokenizers, alpha, progress=progress))
+        corpus = one_host_at_a_time(lambda: text.ids(tokenizers, sampler, progress=progress))
     plan = BatchPlan(
         corpus.source.lengths,
         corpus.target.lengths,
@@ -196,7 +198,7 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
         # training it matters little that its steps are compiled twice.
         model = with_dropout_rate(start.config.model, _epochs(config.train, plan))
         config = dataclasses.replace(config, model=model)
-    return _Data(config, tokenizers, corpus, plan, validation)
+    return _Data(config, tokenizers, corpus, sampler, plan, validation)
 
 
 def _epochs(train: TrainConfig, plan: BatchPlan) -> float:
@@ -324,10 +326,10 @@ def _settled(
     """
     train, plan = data.config.train, data.plan
     to_device = feeder(mesh, train.accumulate)
-    share, sampler = _share(data, mesh), _sampler(data)
+    share = _share(data, mesh)
     _LOGGER.info("train.minutes: compiling %d shapes and measuring their steps", len(plan.shapes))
     batches = (
-        (to_device(make_batch(data.corpus, plan, position, share, sampler)), count)
+        (to_device(make_batch(data.corpus, plan, position, share, data.sampler)), count)
         for position, count in plan.examples()
     )
     measuring = time.perf_counter()
@@ -358,8 +360,8 @@ def _initial(config: Config, mesh: Mesh) -> Callable[[], Params] | None:
 
 def _batches_from(data: _Data, mesh: Mesh) -> BatchesFrom:
     """This process's rows of the batches from a position on."""
-    share, sampler = _share(data, mesh), _sampler(data)
-    return functools.partial(batches, data.corpus, data.plan, share=share, sampler=sampler)
+    share = _share(data, mesh)
+    return functools.partial(batches, data.corpus, data.plan, share=share, sampler=data.sampler)
 
 
 def _shapes(data: _Data, mesh: Mesh) -> list[Shape]:
@@ -374,11 +376,6 @@ def _shapes(data: _Data, mesh: Mesh) -> list[Shape]:
 
 def _share(data: _Data, mesh: Mesh) -> Share:
     return Share(*process_share(mesh), batch_devices(mesh) * data.config.train.accumulate)
-
-
-def _sampler(data: _Data) -> SubwordSampler | None:
-    alpha = data.config.tokenizer.sampling_alpha
-    return SubwordSampler(data.tokenizers, alpha, data.config.batch.seed) if alpha else None
 
 
 def _shares(data: _Data) -> AboutBatches:
