@@ -10,10 +10,17 @@ import functools
 import importlib.util
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import platformdirs
 from etils import epath
 
 from transformer_jax.errors import UserError, first_line
+
+
+def user_cache() -> Path:
+    """The folder of what can be made again: ids, compiled programs; on Linux in `~/.cache`."""
+    return platformdirs.user_cache_path("transformer_jax", appauthor=False)
 
 
 def as_path(where: str | os.PathLike[str]) -> epath.Path:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.errors import CannotSave, UserError, first_line
-from transformer_jax.user_cache import user_cache
+from transformer_jax.paths import user_cache
 
 #: Command -> what it does; each is the module `transformer_jax.cli.<command>`.
 COMMANDS = {

@@ -28,7 +28,7 @@ from transformer_jax.data.sources.base import (
 from transformer_jax.data.tokenizer import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.user_cache import user_cache
+from transformer_jax.paths import user_cache
 
 _IN_MEMORY = 1 << 26  # bytes of text; more is spooled to a file
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.errors import UserError
+from transformer_jax.languages import base_language
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,7 @@ class Comparison:
 
 
 #: sacreBLEU's names for the languages that it does not cut at spaces and punctuation.
-_OWN_TOKENIZER = {
-    "zh": "zh",
-    "zho": "zh",
-    "chi": "zh",
-    "cmn": "zh",
-    "ja": "ja",
-    "jpn": "ja",
-    "ko": "ko",
-    "kor": "ko",
-}
+_OWN_TOKENIZER = ("zh", "ja", "ko")
 
 
 #: The names of metrics that sacrebleu gives another one's name.
@@ -68,7 +59,8 @@ def make_metrics(
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    language = _OWN_TOKENIZER.get(re.split("[-_]", target_language.lower())[0], "")
+    language = base_language(target_language)
+    language = language if language in _OWN_TOKENIZER else ""
     try:
         metrics = {"bleu": BLEU(trg_lang=language)}
         if lowercase:

@@ -1,20 +1,15 @@
-"""Pairs of which one side is not in its language, as py3langid finds.
+"""Pairs of which one side is not in its language, as py3langid finds."""
 
-It is naive Bayes over byte n-grams (Lui and Baldwin 2012), small and without downloads, and right
-for most sentences of 30 characters and more.
-"""
-
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
-from transformer_jax.errors import UserError
+from transformer_jax.languages import detector, detector_label
 
 
 @dataclass(frozen=True)
@@ -33,23 +28,11 @@ class Language(Filter):
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         bad = np.zeros(len(pairs), bool)
         for side, code in enumerate(languages):
-            base = code.replace("_", "-").partition("-")[0].lower()
-            if base in _identifier().labels:
-                bad |= [self._differs(pair[side], base) for pair in pairs]
+            if label := detector_label(code):
+                bad |= [self._differs(pair[side], label) for pair in pairs]
         return bad
 
-    def _differs(self, text: str, code: str) -> bool:
+    def _differs(self, text: str, label: str) -> bool:
         if len(text) < self.shortest:
             return False
-        return dict(_identifier().rank(text))[code] < self.least
-
-
-@functools.cache
-def _identifier() -> Any:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "data.filters=language needs a package: pip install 'transformer-jax[langid]'"
-        ) from error
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        return dict(detector().rank(text))[label] < self.least

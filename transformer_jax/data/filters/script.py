@@ -11,6 +11,7 @@ from pydantic import Field
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.languages import base_language
 
 #: How the Unicode names of the letters of a script begin: languages that are written in it.
 _LANGUAGES = {
@@ -31,8 +32,8 @@ _LANGUAGES = {
     "KANNADA": "kn",
     "KHMER": "km",
     "LAO": "lo",
-    "LATIN": "af ast az br bs ca ceb cs cy da de en eo es et eu fi fo fr ga gd gl ha hr ht hu id "
-    "ig is it jv la lb lt lv mg mi ms mt nb nl nn no oc pl pt ro rw sk sl sn so sq st sv sw tk tl "
+    "LATIN": "af ast az br bs ca ceb cs cy da de en eo es et eu fi fil fo fr ga gd gl ha hr ht hu "
+    "id ig is it jv la lb lt lv mg mi ms mt nb nl nn no oc pl pt ro rw sk sl sn so sq st sv sw tk "
     "tr uz vi xh yo zu",
     "MALAYALAM": "ml",
     "MYANMAR": "my",
@@ -58,7 +59,7 @@ class Script(Filter):
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         bad = np.zeros(len(pairs), bool)
         for side, code in enumerate(languages):
-            if scripts := _SCRIPTS.get(code.replace("_", "-").partition("-")[0].lower()):
+            if scripts := _SCRIPTS.get(base_language(code)):
                 bad |= [_share(pair[side], scripts) < self.least for pair in pairs]
         return bad
 
