@@ -18,7 +18,7 @@ from transformer_jax.errors import UserError
 #: l of Kudo 2018: samples are drawn from this many segmentations.
 NBEST = 64
 
-#: Bytes of segmentations that are kept. The 58,000 sentences of Multi30k take 300 MiB.
+#: Bytes of segmentations that are kept. The 58,000 sentences of Multi30k take 200 MiB.
 CACHED_BYTES = 1 << 29
 
 
