@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -56,6 +57,14 @@ def test_an_accelerators_step_is_one_program_and_learns_the_same(undisturbed):
     assert sizes == [0, 0, 0]  # nothing was compiled twice
     assert set(trainer.ahead._programs) == set(SHAPES)  # no update by itself
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state, undisturbed)
+
+
+def test_the_update_compiled_ahead_fits_bfloat16_parameters():
+    model = replace(toy.MODEL, param_dtype="bfloat16")
+    trainer = Trainer(model, toy.TRAIN, make_mesh(MeshConfig()))
+    with trainer.compiling_ahead(SHAPES):
+        trainer.ahead.wait()
+        assert fit(model, toy.TRAIN, batches_from, trainer=trainer).step == toy.TRAIN.steps
 
 
 @pytest.mark.parametrize("waits", [True, False])

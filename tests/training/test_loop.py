@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +36,9 @@ def evaluate(params, step):
     return {"bleu": 100.0 / step + float(np.asarray(jax.tree.leaves(params)[0]).mean())}
 
 
-def run(workdir=None, train=TRAIN, **kwargs):
+def run(workdir=None, train=TRAIN, model=toy.MODEL, **kwargs):
     return fit(
-        toy.MODEL,
+        model,
         train,
         toy.batches_from,
         workdir=workdir,
@@ -73,10 +74,33 @@ def restore_params_of(folder):
     return opened(folder).params("latest")
 
 
-def opened(folder):
+def opened(folder, model=toy.MODEL):
     """The run, with the config that a command would have written."""
-    (folder / "config.json").write_text(to_json(Config(model=toy.MODEL, train=TRAIN)))
+    (folder / "config.json").write_text(to_json(Config(model=model, train=TRAIN)))
     return open_run(folder)
+
+
+def test_the_average_of_bfloat16_parameters_is_kept_in_float32(tmp_path):
+    """Checkpoints hold it so; who translates gets the dtype of the parameters."""
+    model = replace(toy.MODEL, param_dtype="bfloat16")
+    whole = run(tmp_path / "whole", model=model)
+    assert {leaf.dtype for leaf in jax.tree.leaves(whole.ema)} == {jnp.dtype("float32")}
+    calls = iter(range(1, 100))
+    run(tmp_path / "stopped", model=model, should_stop=lambda: next(calls) >= 6)
+    assert_same(run(tmp_path / "stopped", model=model), whole)
+    found = opened(tmp_path / "whole", model)
+    latest, before = found.params("latest"), found.params("8")
+    jax.tree.map(partial(np.testing.assert_array_equal, strict=True), latest, whole.eval_params)
+
+    def mean(x, y):
+        return (np.float32(x) + np.float32(y)) / 2
+
+    jax.tree.map(
+        lambda got, x, y: np.testing.assert_array_equal(got, mean(x, y).astype(x.dtype)),
+        found.params("average:2"),
+        latest,
+        before,
+    )
 
 
 KILLED = """

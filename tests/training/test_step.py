@@ -10,6 +10,7 @@ import pytest
 
 from tests.training import toy
 from transformer_jax.models import api
+from transformer_jax.optimizers.optimizers import OPTIMIZERS
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.training.step import gradients
 from transformer_jax.training.trainer import Trainer
@@ -81,14 +82,35 @@ def test_training_learns():
     assert losses[0] > 2.0 and np.mean(losses[-5:]) < 0.8 * losses[0]
 
 
-def test_moving_average_follows_its_formula():
-    state, step = make(replace(toy.TRAIN, ema_decay=0.9))
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_keeps_the_dtypes_of_the_state(name):
+    """Else it is compiled twice, and a checkpoint, whose dtypes are the first ones, is rounded."""
+    model = replace(toy.MODEL, param_dtype="bfloat16")
+    train = replace(toy.TRAIN, optimizer=OPTIMIZERS[name](), ema_decay=0.9)
+    trainer = Trainer(model, train, make_mesh(MeshConfig()))
+    state, _ = jax.eval_shape(trainer._step.whole, trainer.abstract, BATCH, trainer._horizon)
+    assert [x.dtype for x in jax.tree.leaves(state)] == [
+        x.dtype for x in jax.tree.leaves(trainer.abstract)
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_moving_average_follows_its_formula(dtype):
+    """In float32: in bfloat16 the average would soon stand still."""
+    model = replace(toy.MODEL, param_dtype=dtype)
+    state, step = make(replace(toy.TRAIN, ema_decay=0.9), model)
     average = jax.tree.map(np.asarray, state.ema)
     for position in range(4):
         state, _ = step(state, toy.batch(position))
         decay = min(0.9, (1 + position) / (10 + position))
         average = jax.tree.map(
-            lambda e, p, d=decay: d * e + (1 - d) * np.asarray(p), average, state.params
+            lambda e, p, d=decay: d * e + (1 - d) * np.asarray(p, np.float32),
+            average,
+            state.params,
         )
     assert_close(state.ema, average)
-    jax.tree.map(np.testing.assert_array_equal, state.eval_params, state.ema)
+    jax.tree.map(
+        lambda x, e: np.testing.assert_array_equal(x, e.astype(dtype), strict=True),
+        state.eval_params,
+        state.ema,
+    )

@@ -146,7 +146,7 @@ class Compiler:
         # What decoding reads as it is in the state is there once.
         shared = {
             path: leaf
-            for path, leaf in by_path(self.state.eval_params).items()
+            for path, leaf in by_path(self.state.averages).items()
             if decoded.get(path) == leaf
         }
         used = program.bytes + bytes_per_device(self.state) - bytes_per_device(shared)

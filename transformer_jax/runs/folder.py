@@ -186,10 +186,12 @@ class Run:
         chosen = self.select(which) if isinstance(which, str) else which
         mesh = mesh or self._local_mesh()
         total = self._read(chosen.steps[0], chosen, mesh)
+        dtypes = jax.tree.map(lambda x: x.dtype, total)
         for step in chosen.steps[1:]:
-            total = jax.tree.map(jnp.add, total, self._read(step, chosen, mesh))
+            new = self._read(step, chosen, mesh)
+            total = jax.tree.map(lambda x, y: x.astype(jnp.float32) + y, total, new)
         count = len(chosen.steps)
-        return total if count == 1 else jax.tree.map(lambda x: x / count, total)
+        return jax.tree.map(lambda x, dtype: (x / count).astype(dtype), total, dtypes)
 
     def translator(
         self, checkpoint: str | Selection = "best", mesh: Mesh | None = None, **overrides: Any

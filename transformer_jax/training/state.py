@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 from flax import struct
 
 from transformer_jax.models.paths import by_path, from_paths, overlaid
@@ -13,8 +14,8 @@ class TrainState:
     """Attributes:
     step: int32 scalar, the number of batches seen.
     params: the parameters.
-    opt_state: Optax's, for the parameters that are trained.
-    ema: exponential moving average of the trained parameters, or an empty dict.
+    opt_state: Optax's, in float32, for the parameters that are trained.
+    ema: exponential moving average of the trained parameters in float32, or an empty dict.
     skipped: int32 scalar, the number of steps left out because their loss was not finite.
     skipped_in_a_row: int32 scalar, how many steps up to the last one were left out.
 
@@ -29,9 +30,14 @@ class TrainState:
     skipped_in_a_row: Any = 0
 
     @property
-    def eval_params(self) -> Any:
-        """The parameters to translate with: the average where one is kept."""
+    def averages(self) -> Any:
+        """The average where one is kept, in float32, and the other parameters."""
         return overlaid(self.params, self.ema)
+
+    @property
+    def eval_params(self) -> Any:
+        """The parameters to translate with: `averages`, in the dtypes of the parameters."""
+        return jax.tree.map(lambda x, param: x.astype(param.dtype), self.averages, self.params)
 
     def to_items(self) -> dict[str, Any]:
         """The items of a checkpoint, by name; `from_items` is the inverse.
@@ -45,7 +51,7 @@ class TrainState:
             "skipped_in_a_row": self.skipped_in_a_row,
         }
         items = {"params": self.params, "trainer": trainer}
-        return items | {"ema": self.eval_params} if self.ema else items
+        return items | {"ema": self.averages} if self.ema else items
 
     def from_items(self, items: Mapping[str, Any]) -> "TrainState":
         """The state of a checkpoint; `self` holds its shapes."""

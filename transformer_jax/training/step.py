@@ -43,7 +43,7 @@ class Horizon(NamedTuple):
 def gradients(
     model: ModelConfig, train: TrainConfig, params: Any, batch: Batch, rng: jax.Array | None
 ) -> tuple[Any, Metrics]:
-    """The gradient of the mean loss over the batch's target tokens, and the sums behind it.
+    """The gradient of the mean loss over the batch's target tokens in float32, and its sums.
 
     It is with respect to the trained parameters, and has only their leaves.
 
@@ -198,7 +198,8 @@ class Step(NamedTuple):
 def gradients_like(trained: Any) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
     """The shapes of `gradients`, from those of the trained parameters."""
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
-    return trained, {"loss_sum": scalar, "nll_sum": scalar, "tokens": scalar}
+    gradient = jax.tree.map(lambda x: x.update(dtype=jnp.float32), trained)
+    return gradient, {"loss_sum": scalar, "nll_sum": scalar, "tokens": scalar}
 
 
 def make_train_step(

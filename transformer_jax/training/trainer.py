@@ -134,11 +134,13 @@ class Trainer:
         replaced = {name: params[name] for name in given}
         params |= jax.tree.map(lambda new, old: old.astype(new.dtype), replaced, given)
         trained = trained_part(self._train, params)
+        # In bfloat16 the small steps of averages would be rounded away.
+        averages = jax.tree.map(lambda x: jnp.array(x, jnp.float32), trained)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
-            opt_state=self._optimizer.init(trained),
-            ema={} if self._train.ema_decay is None else jax.tree.map(jnp.copy, trained),
+            opt_state=self._optimizer.init(averages),
+            ema={} if self._train.ema_decay is None else averages,
             skipped=jnp.zeros((), jnp.int32),
             skipped_in_a_row=jnp.zeros((), jnp.int32),
         )
