@@ -69,12 +69,11 @@ class StableHLO(Exporter):
                 f"format=stablehlo(platforms={','.join(self.platforms)}): use some of "
                 f"{', '.join(PLATFORMS)}"
             )
-        for name in ("mbr", "terminology"):
-            if value := getattr(config.decode, name):
-                raise UserError(
-                    f"decode.{name}={value}: StableHLO cannot express it; set it to null in the "
-                    "config.json of the run"
-                )
+        if config.decode.mbr:
+            raise UserError(
+                f"decode.mbr={config.decode.mbr}: StableHLO cannot express it; set it to null in "
+                "the config.json of the run"
+            )
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model, decode = without_adapter(model), model.config.decode
