@@ -1,0 +1,323 @@
+"""Nets: what must stay equal while code is rewritten, recorded before and compared after.
+
+    python -m tests.nets record FOLDER          # on the commit before, on the same machine
+    python -m tests.nets compare FOLDER         # afterwards; exit status 1 if anything differs
+
+Names of nets after FOLDER choose some of them. It trains small models on one CPU, in minutes. It
+uses only what is meant to stay: commands with their flags, recipes, public names, files of a run.
+To record an older commit, run this file by its path, with that commit's root as PYTHONPATH.
+"""
+
+import argparse
+import contextlib
+import fnmatch
+import functools
+import hashlib
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Most of the time would go into optimising programs that run once.
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+
+#: Patterns of keys of config.json that may be gone since the record: features that were deleted.
+DELETED_KEYS = (
+    "*train.regularizer*",
+    "*.word_dropout",
+    "*data.terminology*",
+    "*decode.terminology",
+)
+
+#: What words in RUNS stand for: keys of a config with other values than the recipe's.
+WORDS = {
+    "FILES": """data.source_language=none data.target_language=none data.validation_from_train=20
+        data.source=files(train_source=train.en,train_target=train.de,test_source=test.en,test_target=test.de)""",
+    "SMALL": """data.cache_dir=cache tokenizer.vocab_size=400 batch.tokens=512 batch.max_length=48
+        batch.num_buckets=1 model.d_model=32 model.d_ff=64 model.matmul_dtype=float32
+        model.encoder.num_layers=1 model.decoder.num_layers=1 train.steps=100 train.log_every=1
+        train.schedule=rsqrt(learning_rate=5e-3,warmup_steps=20) train.checkpoint_every=50
+        train.evaluate_every=50 train.evaluate_sentences=8
+        decode.method=greedy decode.batch_size=20""",
+    "DEEP": "model.encoder.num_layers=2 model.decoder.num_layers=2",
+}
+#: Training run -> its recipe, and what differs; the last value of a key counts.
+RUNS = {
+    "post_norm": """quickstart FILES SMALL model.norm_placement=post model.d_model=64
+        model.norm=layer(epsilon=1e-5) batch.num_buckets=2 train.steps=600
+        train.checkpoint_every=300""",
+    "rope": """quickstart FILES SMALL DEEP tokenizer.kind=bpe tokenizer.joint=false
+        model.encoder.position=rope model.decoder.position=rope model.norm=rms
+        model.encoder.mixers=full(num_kv_heads=2,use_bias=false) model.feed_forward=glu
+        model.decoder.mixers=full(num_kv_heads=2) model.tie_embeddings=decoder train.clip_norm=0.5
+        model.cross=full(num_kv_heads=1,dropout_rate=0.1) train.optimizer=adamw(weight_decay=0.1)
+        train.schedule=cosine(learning_rate=5e-3,warmup_steps=20) model.scan_layers=true""",
+    "recurrent": """quickstart FILES SMALL model.encoder.mixers=linear model.cross=linear
+        model.decoder.mixers=ssd(state_size=8),mamba(state_size=4) model.decoder.num_layers=2
+        model.encoder.position=learned model.decoder.position=none model.remat=true
+        train.schedule=linear(learning_rate=5e-3,warmup_steps=20)""",
+    "sparse": """quickstart FILES SMALL DEEP model.encoder.position=alibi
+        model.encoder.mixers=bigbird(block_size=4,random_blocks=1),full train.steps=300
+        model.decoder.mixers=window(window=4),full model.decoder.position=alibi
+        model.feed_forward=mlp(activation=gelu,dropout_rate=0.1) train.optimizer=lion
+        data.filters=duplicates,length_ratio,script
+        train.schedule=constant(learning_rate=1e-3,warmup_steps=20)""",
+    "reversible": """quickstart FILES SMALL DEEP model.residual=reversible
+        model.encoder.position=t5 model.decoder.position=t5 train.accumulate=2 train.ema_decay=0.9
+        train.optimizer=adafactor""",
+    "several": "several.py SMALL train.steps=300 model.encoder.position=sinusoidal(form=halves)",
+    "sampled": "quickstart FILES SMALL tokenizer.sampling_alpha=0.2 train.steps=40",
+    "lora": """finetune train.init_from=runs/post_norm model.adapter=lora(rank=2)
+        data.source=files(train_source=part.en,train_target=part.de) data.cache_dir=cache
+        data.validation_from_train=20 batch.tokens=512 batch.max_length=48 batch.num_buckets=1
+        train.steps=40 train.log_every=1 train.evaluate_every=20""",
+    "started_quickstart": "quickstart train.steps=2 train.log_every=1 data.cache_dir=cache",
+    "started_from_files": """from_files data.source.train_source=train.en model.d_model=32
+        data.source.train_target=train.de model.d_ff=64 tokenizer.vocab_size=400
+        train.steps=2 train.log_every=1 data.cache_dir=cache""",
+    "undisturbed": "quickstart FILES SMALL tokenizer.sampling_alpha=0.2 train.ema_decay=0.9"
+    " train.steps=400 train.checkpoint_every=25",
+}
+RUNS["killed"] = RUNS["undisturbed"]
+#: A recipe of several directions, one of them with a tag.
+SEVERAL = """
+import dataclasses
+import transformer_jax as tj
+
+def files(source, target):
+    return tj.Files(train_source=(source,), train_target=(target,))
+
+corpora = (
+    tj.Corpus(files("train.en", "train.de"), ("en", "de"), weight=2.0),
+    tj.Corpus(files("train.en", "train.de"), ("en", "de"), reverse=True),
+    tj.Corpus(files("part.en", "part.fr"), ("en", "fr"), tag="<bt>"),
+)
+data = tj.DataConfig(corpora=corpora, temperature=2.0, validation_from_train=20)
+config = dataclasses.replace(tj.load_recipe("quickstart"), data=data)
+"""
+
+#: Decoding -> the flags of `translate`, with the run post_norm.
+TRANSLATIONS = {
+    "greedy": "--method=greedy --n_best=1",
+    "beam": "--method=beam(beam_size=4) --n_best=4",
+    "patience": "--method=beam(beam_size=4,patience=1,length_penalty_form=power) --n_best=2",
+    "top_k": "--method=sample(num_samples=2,top_k=5,seed=3) --n_best=2",
+    "top_p": "--method=sample(top_p=0.8,temperature=0.7,seed=4) --n_best=1",
+    "epsilon": "--method=sample(epsilon=0.02,seed=5) --n_best=1",
+    "mbr": "--method=sample(num_samples=4,epsilon=0.02) --mbr=pairwise --n_best=1",
+    "prefix": "--target_prefix=Der --n_best=1",
+    "repetition": "--no_repeat_ngram=2 --repetition_penalty=1.2 --n_best=1",
+    "int8": "--weights=int8 --n_best=1",
+    "ensemble": "--workdir=runs/sparse --method=beam --n_best=2",
+    "ensemble_probs": "--workdir=runs/sparse --ensemble_mean=probs --n_best=1",
+    "average": "--checkpoint=average:2 --n_best=1",
+    "plain": "",
+}
+
+
+def command(*words: str) -> str:
+    """What a command of the package prints on standard output."""
+    from transformer_jax.cli.main import main
+
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(out):
+        assert main(words) in (0, None), words
+        out.flush()
+    return out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+def train_words(run: str) -> list[str]:
+    settings = " ".join(WORDS.get(word, word) for word in RUNS[run].split())
+    recipe, *keys = settings.split()
+    flags = [f"--config.{key}" for key in keys]
+    return ["train", f"--config={recipe}", f"--workdir=runs/{run}", "--no_progress", *flags]
+
+
+@functools.cache
+def trained(name: str) -> Path:
+    """The folder of a training run, which is trained at its first use."""
+    if name == "lora":
+        trained("post_norm")
+    command(*train_words(name))
+    return Path("runs", name)
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def trained_net(name: str) -> Any:
+    """The numbers of each step that do not depend on the clock, and the last parameters."""
+    import jax
+
+    import transformer_jax as tj
+
+    workdir = trained(name)
+    kept = ("loss", "grad_norm", "learning_rate", "bleu", "validation")
+    lines = map(json.loads, (workdir / "metrics.jsonl").open())
+    records = [{k: v for k, v in line.items() if k.startswith(kept)} for line in lines]
+    params = jax.tree_util.tree_leaves_with_path(tj.open_run(workdir).params("latest"))
+    return {
+        "records": list(filter(None, records)),
+        "params": {jax.tree_util.keystr(k): digest(jax.device_get(v).tobytes()) for k, v in params},
+    }
+
+
+def translations_net() -> Any:
+    found: dict[str, Any] = {}
+    trained("sparse")
+    several = "--n_best=1 --target_language="
+    rows = [("post_norm", name, flags) for name, flags in TRANSLATIONS.items()]
+    rows += [("several", f"several_{language}", several + language) for language in ("de", "fr")]
+    for run, name, flags in rows:
+        where = [f"--workdir={trained(run)}", "--input=test.en", f"--output={name}.txt"]
+        command("translate", *where, *flags.split())
+        found[name] = Path(f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    workdir = f"--workdir={trained('post_norm')}"
+    for flag in ("", "--per_token"):
+        words = ["score", workdir, "--source=test.en", "--target=plain.txt", *flag.split()]
+        found[f"score {flag}"] = command(*words).splitlines()
+    scores = json.loads(command("eval", workdir, "--json"))
+    found["eval"] = {key: value for key, value in scores.items() if "second" not in key}
+    return found
+
+
+def configs_net() -> Any:
+    from transformer_jax.config import to_json
+    from transformer_jax.recipes import load_recipe, recipe_files
+
+    found = {name: json.loads(to_json(load_recipe(name))) for name in recipe_files()}
+    for name in RUNS.keys() - {"killed"}:
+        found[f"run {name}"] = json.loads((trained(name) / "config.json").read_text())
+    return found
+
+
+def exports_net() -> Any:
+    import jax
+    import jax.numpy as jnp
+    from safetensors.numpy import load_file
+
+    wanted = [("post_norm", form) for form in ("safetensors", "ctranslate2", "huggingface")]
+    wanted += [("post_norm", "ctranslate2(quantization=int8)"), ("lora", "safetensors")]
+    wanted += [("rope", "ctranslate2"), ("sparse", "safetensors"), ("post_norm", "stablehlo")]
+    found: dict[str, Any] = {}
+    for number, (name, form) in enumerate(wanted):
+        folder = Path(f"export{number}")
+        command("export", f"--workdir={trained(name)}", f"--format={form}", f"--output={folder}")
+        found[f"{name} {form}"] = {
+            path.name: digest(path.read_bytes())
+            for path in sorted(folder.rglob("*"))
+            # These programs name lines of the package's code; their results are compared.
+            if path.is_file() and path.suffix != ".stablehlo"
+        }
+    source = jnp.array([[5, 9, 30, 7, 2], [12, 40, 2, 0, 0]], jnp.int32)
+    for name in ("encode", "greedy", "beam"):
+        program = jax.export.deserialize((folder / f"{name}.stablehlo").read_bytes())
+        params = load_file(folder / "model.safetensors")
+        results = jax.device_get(program.call(params, source, jnp.array([5, 3], jnp.int32)))
+        found[f"results of {name}"] = [digest(leaf.tobytes()) for leaf in jax.tree.leaves(results)]
+    return found
+
+
+def resume_net() -> Any:
+    """A run that SIGKILL ends after a checkpoint, and that the same command continues."""
+    words = train_words("killed")
+    start = "import sys; from transformer_jax.cli.main import main; main(sys.argv[1:])"
+    process = subprocess.Popen([sys.executable, "-c", start, *words], stderr=subprocess.DEVNULL)
+    while process.poll() is None and not Path("runs/killed/checkpoints/75").is_dir():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+    resumed, undisturbed = trained_net("killed"), trained_net("undisturbed")
+    assert resumed == undisturbed, first_difference(undisturbed, resumed)
+    return undisturbed
+
+
+NETS: dict[str, Callable[[], Any]] = {
+    **{name: functools.partial(trained_net, name) for name in RUNS if name != "killed"},
+    "translations": translations_net,
+    "configs": configs_net,
+    "exports": exports_net,
+    "resume": resume_net,
+}
+
+
+def write_text(record: Path) -> None:
+    """The parallel text of the nets, which is kept with the record."""
+    import transformer_jax as tj
+
+    (record / "text").mkdir(parents=True, exist_ok=True)
+    pairs = list(itertools.islice(tj.Grammar().pairs("train", ("en", "de")), 1020))
+    sides = {"en": [pair[0] for pair in pairs], "de": [pair[1] for pair in pairs]}
+    sides["fr"] = [" ".join(word[::-1] for word in line.split()) for line in sides["en"]]
+    for language, lines in sides.items():
+        for name, part in {"test": lines[:20], "train": lines[20:], "part": lines[520:]}.items():
+            (record / "text" / f"{name}.{language}").write_text(
+                "\n".join(part) + "\n", encoding="utf-8"
+            )
+
+
+def leaves(value: Any, place: str = "") -> dict[str, Any]:
+    """Each value in nested dicts and lists, by its place."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {place: value}
+    return {k: v for name in value for k, v in leaves(value[name], f"{place}.{name}").items()}
+
+
+def first_difference(old: Any, new: Any) -> str | None:
+    """Where two values first differ, and how; None where they are equal."""
+    old, new = leaves(old), leaves(new)
+    for key in [*old, *new]:
+        if key in old and key in new:
+            if old[key] != new[key]:
+                return f"{key}: {old[key]!r} -> {new[key]!r}"
+        elif key in new or not any(fnmatch.fnmatch(key, deleted) for deleted in DELETED_KEYS):
+            return f"{key}: {'only now' if key in new else 'no longer there'}"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("action", choices=("record", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("nets", nargs="*", metavar="NET", help=", ".join(NETS))
+    args = parser.parse_args()
+    import transformer_jax
+
+    os.environ["PYTHONPATH"] = str(Path(transformer_jax.__file__).parents[1])
+    record, status = args.folder.absolute(), 0
+    if args.action == "record":
+        write_text(record)
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        for path in (record / "text").iterdir():
+            Path(path.name).write_bytes(path.read_bytes())
+        Path("several.py").write_text(SEVERAL)
+        for name in args.nets or NETS:
+            path, found = record / f"{name}.json", None
+            try:
+                new = json.loads(json.dumps(NETS[name]()))
+                if args.action == "record":
+                    path.write_text(json.dumps(new, indent=1, ensure_ascii=False) + "\n")
+                else:
+                    found = first_difference(json.loads(path.read_text()), new)
+            except Exception as error:  # one net that fails does not hide the others
+                found = f"{type(error).__name__}: {error}"
+            status |= found is not None
+            print(f"{name}: {found or args.action.replace('compare', 'equal')}", flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
