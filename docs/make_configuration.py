@@ -1,17 +1,15 @@
 """Writes docs/configuration.md from the config dataclasses: `python docs/make_configuration.py`."""
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
-
-from annotated_types import Ge, Gt, Le, Lt, MultipleOf
+from typing import Any
 
 from transformer_jax.config import Config
-from transformer_jax.field_docs import field_docs
-from transformer_jax.variants import ManyOf, OneOf, to_text
+from transformer_jax.config_keys import Key, keys_of, walk
+from transformer_jax.variants import flag_text, mark_of
 
 INTRODUCTION = """\
 # Configuration
@@ -29,122 +27,59 @@ spellings: `Window(window=64)` in a recipe, `window(window=64)` in a flag, and
 keys.
 """
 
-RANGES = {Ge: ("at least", "ge"), Gt: ("more than", "gt"), Le: ("at most", "le")}
-RANGES |= {Lt: ("less than", "lt"), MultipleOf: ("a multiple of", "multiple_of")}
-
-#: The families of variants, each with the keys that choose from it.
-Families = list[tuple[Mapping[str, type], list[str]]]
+#: JSON schema's name of a limit -> its words, in the order in which they are shown.
+LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
+LIMITS |= {"exclusiveMaximum": "less than", "multipleOf": "a multiple of"}
 
 
-def comments(cls: type) -> dict[str, str]:
-    """Field name -> its comment, as Markdown."""
-    return {name: re.sub(r"([*<|])", r"\\\1", text) for name, text in field_docs(cls).items()}
+def allowed(schema: Mapping[str, Any]) -> str:
+    """The choices or the range of a value, from its JSON schema."""
+    if "anyOf" in schema:
+        return ", ".join(filter(None, map(allowed, schema["anyOf"])))
+    if "items" in schema:
+        return allowed(schema["items"])
+    if "const" in schema or "enum" in schema:
+        return " \\| ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    return ", ".join(
+        f"{words} {schema[name]:.12g}" for name, words in LIMITS.items() if name in schema
+    )
 
 
-def metadata(hint: Any) -> list[Any]:
-    """What is annotated on a field's type, and on the members of a union."""
-    inside = [one for member in get_args(hint) for one in metadata(member)]
-    return [*getattr(hint, "__metadata__", ()), *inside]
+def row(key: Key, path: str) -> str:
+    """One key in a table."""
+    default = "(required)"
+    if key.default is not MISSING:
+        text = flag_text(key.default, key)
+        default = f"`{text}`" if text else ""
+    doc = re.sub(r"([*<|])", r"\\\1", key.schema["description"])
+    values = "a variant, see below" if mark_of(key.annotation) else allowed(key.schema)
+    return f"| `{path}` | {default} | {'; '.join(filter(None, [doc, values]))} |"
 
 
-def allowed(hint: Any) -> str:
-    """The choices of a Literal, or the declared range."""
-    for member in (hint, *get_args(hint)):
-        if get_origin(member) is Literal:
-            return " \\| ".join(f"`{value}`" for value in get_args(member))
-    notes = []
-    for one in metadata(hint):
-        if type(one) in RANGES:
-            words, field = RANGES[type(one)]
-            bound = getattr(one, field)
-            # typing takes Annotated[float, Ge(0)] and Annotated[float, Ge(0.0)] for the same and
-            # keeps the one that was imported first.
-            notes.append(f"{words} {int(bound) if bound == int(bound) else bound}")
-    return ", ".join(notes)
-
-
-def family_of(hint: Any) -> Mapping[str, type] | None:
-    """The variants that a field chooses from."""
-    marks = [one for one in metadata(hint) if isinstance(one, OneOf | ManyOf)]
-    return marks[0].family if marks else None
-
-
-def shown(value: Any, family: Mapping[str, type] | None) -> str:
-    """A default as it is written on the command line."""
-    if value is dataclasses.MISSING:
-        return "(required)"
-    if family is not None:
-        variants = value if isinstance(value, tuple) else (value,)
-        value = ",".join(to_text(variant, family) for variant in variants)
-    elif isinstance(value, tuple):
-        value = ",".join(value)
-    if isinstance(value, bool):
-        value = str(value).lower()
-    if value is None:
-        value = "none"
-    return f"`{value}`" if value != "" else ""
-
-
-def table(cls: type, prefix: str, families: Families) -> list[str]:
-    """Markdown for the fields of a class that are no groups of keys."""
-    notes, hints = comments(cls), get_type_hints(cls, include_extras=True)
-    rows = []
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            continue
-        family = family_of(hint)
-        note = [notes.get(field.name, ""), allowed(hint)]
-        if family is not None:
-            note.append("a variant, see below")
-            register(families, family, f"{prefix}{field.name}")
-        text = "; ".join(filter(None, note))
-        rows.append(f"| `{prefix}{field.name}` | {shown(field.default, family)} | {text} |")
-    if not rows:
-        return []
-    return ["| key | default | |", "| --- | --- | --- |", *rows, ""]
-
-
-def register(families: Families, family: Mapping[str, type], key: str) -> None:
-    """Notes that `key` chooses from `family`."""
-    for known, keys in families:
-        if known is family:
-            keys.append(key)
-            return
-    families.append((family, [key]))
-
-
-def summary(cls: type) -> list[str]:
-    """The class docstring."""
-    return [(inspect.getdoc(cls) or "").split("\n\nRaises:")[0], ""]
-
-
-def section(cls: type, prefix: str, families: Families) -> list[str]:
-    """Markdown for one config class, then for the groups inside it."""
-    lines = table(cls, prefix, families)
-    if lines:
-        lines = [f"## {prefix.rstrip('.')}", "", *summary(cls), *lines]
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        if dataclasses.is_dataclass(hint) and name in cls.__dataclass_fields__:
-            lines += section(hint, f"{prefix}{name}.", families)
-    return lines
-
-
-def variants(families: Families) -> list[str]:
-    """Markdown for every variant of every family."""
-    lines = []
-    for family, keys in families:
-        lines += [f"## Variants of {' and '.join(f'`{key}`' for key in keys)}", ""]
-        for name, cls in family.items():
-            lines += [f"### {name}", "", *summary(cls), *table(cls, "", [])]
-    return lines
+def section(title: str, cls: type, rows: list[str]) -> list[str]:
+    """A heading, what the class says of itself, and the table of its keys."""
+    summary = (inspect.getdoc(cls) or "").split("\n\nRaises:")[0]
+    table = ["| key | default | |", "| --- | --- | --- |", *rows, ""]
+    return [title, "", summary, "", *(table if rows else [])]
 
 
 def page() -> str:
     """The whole page."""
-    families: Families = []
-    lines = section(Config, "", families)
-    return INTRODUCTION + "\n" + "\n".join([*lines, *variants(families)])
+    rows: dict[tuple[str, type], list[str]] = {}
+    families: dict[int, tuple[Mapping[str, type], list[str]]] = {}
+    for path, key, _ in walk(Config(), variants=False):
+        rows.setdefault((path.rpartition(".")[0], key.owner), []).append(row(key, path))
+        if mark := mark_of(key.annotation):
+            families.setdefault(id(mark.family), (mark.family, []))[1].append(path)
+    lines = [INTRODUCTION]
+    for (part, cls), table in rows.items():
+        lines += section(f"## {part}", cls, table)
+    for family, keys in families.values():
+        lines += [f"## Variants of {' and '.join(f'`{key}`' for key in keys)}", ""]
+        for kind, cls in family.items():
+            table = [row(key, name) for name, key in keys_of(cls).items()]
+            lines += section(f"### {kind}", cls, table)
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from transformer_jax.config import (
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.linformer import Linformer
 from transformer_jax.optimizers.schedules import CosineSchedule, RsqrtSchedule
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.folder import open_run
@@ -68,6 +69,7 @@ def test_none_is_a_value():
         ("train.schedule.learnin_rate", "1", "rsqrt has no option 'learnin_rate' (did you mean"),
         ("train.schedule.learning_rate", "-1", "rsqrt(learning_rate=-1): must be greater than 0"),
         ("train", "7", "is a group of keys"),
+        ("tokenizer.kind.more", "7", "tokenizer.kind is a value, it has no key more"),
         ("train.steps.more", "7", "train.steps is a value"),
         ("decode.batch_size", "0", "--config.decode.batch_size=0: must be greater than 0"),
         ("decode.method", "best", "use beam, greedy, sample"),
@@ -78,12 +80,53 @@ def test_none_is_a_value():
         ("batch.seed", "-1", "--config.batch.seed=-1: must be greater than or equal to 0"),
         ("data.validation_from_train", "0", "validation_from_train=0: must be greater than 0"),
         ("data.source", "fils", "use files, tfds, grammar"),
+        ("model.dropout_rate", "2", "dropout_rate=2: must be 'auto' or must be less than 1"),
     ],
 )
 def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
     with pytest.raises(UserError) as error:
         override(Config(), {key: value})
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train.learning_rate": "1"}, "key; use --config.train.schedule.learning_rate=1"),
+        ({"decode.beam_size": "2"}, "key; use --config.decode.method.beam_size=2"),
+        ({"decode.top_k": "2"}, "a variant: --config.decode.method='sample(top_k=2)'"),
+        (
+            {"decode.method": "sample", "decode.top_k": "2"},
+            "key; use --config.decode.method.top_k=2",
+        ),
+        ({"model.encoder.window": "2"}, "--config.model.encoder.mixers='window(window=2)'"),
+        (
+            {"model.mixers": "mamba"},
+            "use --config.model.encoder.mixers=mamba or --config.model.decoder.mixers=mamba",
+        ),
+        (
+            {"model.position": "rope(base=9)"},
+            "use --config.model.encoder.position='rope(base=9)' or --config.model.decoder.posi",
+        ),
+    ],
+)
+def test_a_key_in_the_wrong_group_is_named_in_the_right_one(changes, words):
+    with pytest.raises(UserError) as error:
+        override(Config(), changes)
+    assert words in str(error.value)
+
+
+def test_a_hint_keeps_the_variant_that_a_recipe_has_chosen():
+    recipe = override(Config(), {"train.schedule": "cosine(learning_rate=1e-3)"})
+    with pytest.raises(UserError, match=r"; use --config.train.schedule.learning_rate=1$"):
+        override(recipe, {"train.learning_rate": "1"})
+
+
+def test_none_is_also_the_name_of_a_choice():
+    config = override(Config(), {"model.encoder.mixers": "linformer(sharing=none)"})
+    assert config.model.encoder.mixers == (Linformer(sharing="none"),)
+    config = override(config, {"model.cross": "linformer", "model.cross.sharing": "none"})
+    assert config.model.cross.sharing == "none"
 
 
 def test_json_round_trip(tmp_path):
@@ -104,6 +147,10 @@ def test_json_round_trip(tmp_path):
         # "dataset" resembles no key, so none is suggested.
         (lambda raw: raw["data"].update(dataset="x"), "data.dataset: no such key; use source,"),
         (lambda raw: raw["train"].update(steps="x"), "train.steps"),
+        (
+            lambda raw: raw["train"]["optimizer"].update(kind=["adam"]),
+            "train.optimizer: ['adam'] is unknown",
+        ),
     ],
 )
 def test_a_damaged_config_json_names_the_file_and_the_key(tmp_path, change, words):

@@ -16,14 +16,14 @@ PACKAGE = ROOT / "transformer_jax"
 # A floor imports only the floors below it and its own folder. Folders with the same number do not
 # import each other.
 FLOORS = {
+    "config_keys": 0,
     "config_types": 0,
     "errors": 0,
-    "field_docs": 0,
-    "variants": 0,
     "vocabulary": 0,
     "ops": 1,
     "languages": 1,
     "paths": 1,
+    "variants": 1,
     "layers": 2,
     "positions": 2,
     "mixers": 3,

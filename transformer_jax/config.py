@@ -1,38 +1,40 @@
 """The config of a run: its parts, their validation, the flags that change it, config.json."""
 
-import dataclasses
+import contextlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Gt, Lt
-from pydantic import ConfigDict, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
+from transformer_jax.config_keys import adapter, is_one_variant, keys_of, walk
 from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_error, hint
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
-from transformer_jax.variants import OneOf, adapter, hint, mark_of, reason, split_text
+from transformer_jax.variants import OneOf, mark_of
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """How long to train, and what to do on the way."""
 
-    steps: PositiveInt = 100_000
+    steps: PositiveInt = 100_000  #: updates of the parameters
     minutes: Positive | None = None
     #: how long the training may take on the machine of its first start, preparation included:
     #: lowers steps to what fits, with a warm-up of a tenth of them at most to the same peak; none =
     #: all steps
-    optimizer: Annotated[Optimizer, OneOf(OPTIMIZERS)] = Adam()
+    optimizer: Annotated[Optimizer, OneOf(OPTIMIZERS)] = Adam()  #: turns gradients into updates
     schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit
-    label_smoothing: Rate = 0.1
+    label_smoothing: Rate = 0.1  #: share of the target distribution that is spread over all pieces
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster
@@ -43,15 +45,15 @@ class TrainConfig:
     frozen: Strings | None = None
     #: patterns of the paths of parameters that keep their values, such as encoder/*;
     #: none = none of them, or with model.adapter=lora all but the adapters
-    seed: NonNegativeInt = 0
-    log_every: PositiveInt = 50
+    seed: NonNegativeInt = 0  #: of the initial parameters and of dropout
+    log_every: PositiveInt = 50  #: steps between lines of metrics
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
     evaluate_sentences: PositiveInt = 500  #: at most, of the validation set of a direction
     early_stopping: PositiveInt | None = None
     #: stop after this many evaluations without a better BLEU; none = never
     max_bad_steps: PositiveInt = 10
     #: stop after this many steps in a row whose loss or gradient is not finite
-    checkpoint_every: PositiveInt = 1000
+    checkpoint_every: PositiveInt = 1000  #: steps between checkpoints
     keep_checkpoints: PositiveInt = 5  #: the newest N are kept, and the best
 
 
@@ -71,16 +73,9 @@ class Config:
 C = TypeVar("C")
 
 
-def _adapter(cls: type[C]) -> TypeAdapter[C]:
-    """Of a config class; unknown keys are errors there and in its parts."""
-    if "__pydantic_config__" not in vars(cls):
-        cls.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-    return adapter(cls)
-
-
 def to_dict(config: Any) -> dict[str, Any]:
     """A config, or a part of one, as nested dicts; variants have their `kind` in it."""
-    return _adapter(type(config)).dump_python(config, warnings=False)
+    return adapter(type(config)).dump_python(config, warnings=False)
 
 
 def from_dict(cls: type[C], values: Any, prefix: str = "") -> C:
@@ -88,16 +83,16 @@ def from_dict(cls: type[C], values: Any, prefix: str = "") -> C:
 
     Args:
         cls: `Config` or the class of one of its parts.
-        values: nested dicts; a variant may have any of its spellings.
+        values: nested dicts, or a config; a variant may have any of its spellings.
         prefix: put before each key in messages, such as `--config.`.
 
     Raises:
         UserError: an unknown key (names the nearest one) or a wrong value (says what is allowed).
     """
     try:
-        return _adapter(cls).validate_python(values)
+        return adapter(cls).validate_python(values)
     except ValidationError as error:
-        raise UserError(_explained(cls, error, prefix)) from error
+        raise UserError(_explained(cls, values, error, prefix)) from error
 
 
 def validated(config: C, prefix: str = "") -> C:
@@ -106,7 +101,7 @@ def validated(config: C, prefix: str = "") -> C:
     Raises:
         UserError: see `from_dict`.
     """
-    return from_dict(type(config), to_dict(config), prefix)
+    return from_dict(type(config), config, prefix)
 
 
 def override(config: C, changes: Mapping[str, Any], prefix: str = "--config.") -> C:
@@ -132,57 +127,63 @@ def override(config: C, changes: Mapping[str, Any], prefix: str = "--config.") -
 def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: str) -> None:
     """Sets one value in the dict form of a config of class `cls`."""
     name, *rest = path
-    annotation = get_type_hints(cls, include_extras=True).get(name)
-    is_none = isinstance(value, str) and value.lower() == "none"
-    if rest:
-        child = tree.get(name, {})  # {}: an unknown key, which validation refuses
-        if not isinstance(child, dict):
-            raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
-        tree[name] = child = dict(child)
-        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-            _set(annotation, child, rest, value, f"{prefix}{name}.")
-        else:
-            child[".".join(rest)] = None if is_none else value
-    elif isinstance(mark_of(annotation), OneOf) and isinstance(value, str):
-        try:
-            kind, options = split_text(value)
-        except ValueError as error:
-            raise UserError(f"{prefix}{name}: {error}") from error
-        tree[name] = {"kind": kind} | options
+    key = keys_of(cls).get(name)
+    if key is None or not rest:
+        tree[name] = key.parsed(value) if key else value  # validation refuses an unknown key
+        return
+    child = tree[name]
+    if isinstance(child, str) and mark_of(key.annotation):
+        child = {"kind": child}
+    if not isinstance(child, dict):
+        raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
+    tree[name] = child = dict(child)
+    if key.is_part:
+        _set(key.annotation, child, rest, value, f"{prefix}{name}.")
     else:
-        is_none = is_none and type(None) in getattr(annotation, "__args__", ())
-        tree[name] = None if is_none else value
+        child[".".join(rest)] = value
 
 
-def _explained(cls: type, error: ValidationError, prefix: str) -> str:
+def _explained(cls: type, values: Any, error: ValidationError, prefix: str) -> str:
     """One line for the first thing that Pydantic found wrong."""
-    first = error.errors()[0]
-    if not first["loc"]:
-        return f"expected a JSON object of keys, got {type(first['input']).__name__}"
-    *groups, name = map(str, first["loc"])
-    key, value = prefix + ".".join([*groups, name]), first["input"]
-    if first["type"] == "unexpected_keyword_argument":
-        for group in groups:
-            cls = get_type_hints(cls)[group]
-        place = key.removesuffix(name)
-        for field_name, annotation in get_type_hints(cls, include_extras=True).items():
-            mark = mark_of(annotation)
-            for kind, variant in mark.family.items() if isinstance(mark, OneOf) else ():
-                if name in {field.name for field in dataclasses.fields(variant)}:
-                    spelled = f"{place}{field_name}='{kind}({name}={value})'"
-                    return f"{key}: no such key; it is an option of a variant: {spelled}"
-        names = [field.name for field in dataclasses.fields(cls)]
-        return f"{key}: no such key{hint(name, names, place)}; use {', '.join(names)}"
-    if first["type"] == "dataclass_type":
+    first = first_error(error)
+    path = [part for part in first["loc"] if isinstance(part, str)]
+    kind, value = first["type"], first["input"]
+    if not path:
+        return f"expected a JSON object of keys, got {type(value).__name__}"
+    key = prefix + ".".join(path)
+    if kind == "unexpected_keyword_argument":
+        group = cls()
+        with contextlib.suppress(ValidationError):
+            group = adapter(cls).validate_python(values, extra="ignore")
+        for part in path[:-1]:
+            group = getattr(group, part)
+        return f"{key}: no such key{_advice(group, key, value)}"
+    if kind == "dataclass_type":
         return f"{key} is a group of keys: set one of them, not all"
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | int | float) and kind != "value_error":
         key += f"={value}"
-    return f"{key}: {reason(first)}"
+    return f"{key}: {first['msg']}"
+
+
+def _advice(group: Any, key: str, value: Any) -> str:
+    """What to write in place of a key that the group of keys does not have."""
+    place, dot, name = key.rpartition(".")
+    place, keys, text = place + dot, keys_of(type(group)), shlex.quote(str(value))
+    inside = [path for path, *_ in walk(group, prefix=place) if path.endswith(f".{name}")]
+    if inside:
+        return "; use " + " or ".join(f"{path}={text}" for path in inside)
+    for option in keys.values():
+        mark = mark_of(option.annotation)
+        for kind, variant in mark.family.items() if mark else ():
+            if name in keys_of(variant):
+                spelling = f"{place}{option.name}='{kind}({name}={value})'"
+                return f"; it is an option of a variant: {spelling}"
+    return f"{hint(name, keys, place)}; use {', '.join(keys)}"
 
 
 def to_json(config: Config) -> str:
     """The config as JSON, every key written out."""
-    tree = _adapter(type(config)).dump_python(config, mode="json")
+    tree = adapter(type(config)).dump_python(config, mode="json")
     return json.dumps(tree, indent=2) + "\n"
 
 
@@ -207,18 +208,10 @@ def from_json(text: str, origin: str) -> Config:
         ) from error
 
 
-def differences(old: Any, new: Any, key: str = "") -> list[str]:
-    """`key: old -> new` for every key that differs; a change of kind is one difference.
-
-    Args:
-        old: a config, or its value at `key`.
-        new: another one.
-        key: where these are in the config.
-    """
-    if dataclasses.is_dataclass(old) and type(old) is type(new):
-        found = []
-        for each in dataclasses.fields(old):
-            path = f"{key}.{each.name}" if key else each.name
-            found += differences(getattr(old, each.name), getattr(new, each.name), path)
-        return found
-    return [] if old == new else [f"{key}: {old} -> {new}"]
+def differences(old: Any, new: Any) -> list[str]:
+    """`key: old -> new` for every key that differs; a change of kind is one difference."""
+    return [
+        f"{path}: {before} -> {after}"
+        for path, _, (before, after) in walk(old, new)
+        if before != after and not is_one_variant(before, after)
+    ]

@@ -1,7 +1,14 @@
 """Exceptions for mistakes of the user, not of the program."""
 
+import difflib
 import os
 import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 
 class UserError(Exception):
@@ -31,3 +38,30 @@ def first_line(error: BaseException) -> str:
         return error.strerror
     lines = text.strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:300]
+
+
+def first_error(error: "ValidationError") -> "ErrorDetails":
+    """The first mistake that Pydantic names, in our words: `must be greater than 0`.
+
+    A value that fits no member of a union, such as `auto` or a number, has the reasons of all.
+    """
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    place, reason = first["loc"], first["msg"]
+    if place and str(place[-1]).endswith("]"):  # such as literal['auto'], a member of a union
+        place = place[:-1]
+        reason = " or ".join(each["msg"] for each in errors if each["loc"][:-1] == place)
+    reason = reason.removeprefix("Value error, ").replace("Input should be", "must be")
+    return {"type": first["type"], "loc": place, "msg": reason, "input": first["input"]}
+
+
+def sentence(error: "ValidationError") -> str:
+    """One line: the dotted key of the first mistake and what is wrong there."""
+    first = first_error(error)
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def hint(name: Any, known: Iterable[str], prefix: str = "") -> str:
+    """` (did you mean another?)` where a known name is similar, else nothing."""
+    nearest = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" (did you mean {prefix}{nearest[0]}?)" if nearest else ""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_jax.errors import UserError
-from transformer_jax.variants import hint
+from transformer_jax.errors import UserError, hint
 
 if TYPE_CHECKING:
     from transformer_jax.config import Config

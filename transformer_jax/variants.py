@@ -15,17 +15,16 @@ on a field; Pydantic then accepts the three spellings for that field and writes 
 """
 
 import ast
-import dataclasses
-import difflib
-import functools
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, ErrorDetails, core_schema
+from pydantic import ValidationError
+from pydantic_core import CoreSchema, core_schema
 
-C = TypeVar("C")
+from transformer_jax.config_keys import Key, adapter, keys_of
+from transformer_jax.errors import first_error, hint
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,35 +34,81 @@ class OneOf:
     family: Mapping[str, type]
 
     def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
-        return _schema(
-            lambda value: parse(value, self.family), lambda variant: to_dict(variant, self.family)
+        return core_schema.no_info_plain_validator_function(
+            self.parse,
+            json_schema_input_schema=core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(self.to_dict),
         )
+
+    def parse(self, value: Any) -> Any:
+        """The variant that `value` spells, with its options validated.
+
+        Args:
+            value: a variant, its text, or its dict, whose `kind` may also have options.
+
+        Raises:
+            ValueError: an unknown kind or option, or an option out of range; the message says
+                what is allowed.
+        """
+        if isinstance(value, str):
+            value = {"kind": value}
+        elif not isinstance(value, Mapping):
+            value = {"kind": kind_of(value, self.family)} | vars(value)
+        kind, options = value.get("kind"), {}
+        if isinstance(kind, str):
+            kind, options = _split_text(kind)
+        if not isinstance(kind, str) or kind not in self.family:
+            known = ", ".join(self.family)
+            raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
+        keys = keys_of(self.family[kind])
+        options |= {name: option for name, option in value.items() if name != "kind"}
+        for name in options:
+            if name not in keys:
+                has = f"its options are {', '.join(keys)}" if keys else "it has no options"
+                raise ValueError(f"{kind} has no option {name!r}{hint(name, keys)}; {has}")
+        options = {name: keys[name].parsed(option) for name, option in options.items()}
+        try:
+            return adapter(self.family[kind]).validate_python(options)
+        except ValidationError as error:
+            first = first_error(error)
+            name = ".".join(map(str, first["loc"]))
+            if first["type"] == "missing":
+                raise ValueError(f"{kind} needs {name}: {kind}({name}=...)") from error
+            raise ValueError(f"{kind}({name}={first['input']}): {first['msg']}") from error
+
+    def to_dict(self, variant: Any) -> Any:
+        """The JSON spelling: `kind` and every option."""
+        options = adapter(type(variant)).dump_python(variant, mode="json", warnings=False)
+        return {"kind": kind_of(variant, self.family)} | options
 
 
 @dataclass(frozen=True, eq=False)
-class ManyOf:
-    """Field annotation: a tuple of at least `least` variants of a family."""
+class ManyOf(OneOf):
+    """Field annotation: a tuple of at least `least` variants of a family.
 
-    family: Mapping[str, type]
+    Commas separate them in a text; `none` is no variant.
+    """
+
     least: int = 1
 
-    def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
-        return _schema(
-            lambda value: _parse_many(value, self.family, self.least),
-            lambda variants: [to_dict(variant, self.family) for variant in variants],
-        )
+    def parse(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            value = _split("" if value.strip().lower() == "none" else value)
+        elif not isinstance(value, Iterable) or isinstance(value, Mapping):
+            value = [value]
+        variants = tuple(map(super().parse, value))
+        if len(variants) < self.least:
+            raise ValueError(f"name at least one of {', '.join(self.family)}")
+        return variants
+
+    def to_dict(self, variant: Any) -> Any:
+        return list(map(super().to_dict, variant))
 
 
-def _schema(validate: Callable[[Any], Any], serialize: Callable[[Any], Any]) -> CoreSchema:
-    return core_schema.no_info_plain_validator_function(
-        validate, serialization=core_schema.plain_serializer_function_ser_schema(serialize)
-    )
-
-
-def mark_of(annotation: Any) -> OneOf | ManyOf | None:
+def mark_of(annotation: Any) -> OneOf | None:
     """The `OneOf` or `ManyOf` in `Annotated[..., OneOf(family)]`; None in other annotations."""
     marks = getattr(annotation, "__metadata__", ())
-    return next((mark for mark in marks if isinstance(mark, OneOf | ManyOf)), None)
+    return next((mark for mark in marks if isinstance(mark, OneOf)), None)
 
 
 def kind_of(variant: Any, family: Mapping[str, type]) -> str:
@@ -78,117 +123,42 @@ def kind_of(variant: Any, family: Mapping[str, type]) -> str:
     raise ValueError(f"{variant!r} is not one of {', '.join(family)}")
 
 
-def parse(value: Any, family: Mapping[str, type]) -> Any:
-    """The variant that `value` spells, with its options validated.
-
-    Args:
-        value: a variant, its text or its dict.
-        family: the allowed kinds.
-
-    Raises:
-        ValueError: an unknown kind or option, or an option out of range; the message says
-            what is allowed.
-    """
-    if isinstance(value, str):
-        kind, options = split_text(value)
-    elif isinstance(value, Mapping):
-        options = dict(value)
-        kind = options.pop("kind", None)
-    else:
-        kind = kind_of(value, family)
-        options = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if kind not in family:
-        raise ValueError(f"{kind!r} is unknown{hint(kind, family)}; use {', '.join(family)}")
-    return _validated(kind, family[kind], options)
-
-
-def _parse_many(value: Any, family: Mapping[str, type], least: int) -> tuple[Any, ...]:
-    """The variants of a list, or of a text in which commas separate them; `none` is no variant."""
-    if isinstance(value, str):
-        value = _split("" if value.strip().lower() == "none" else value)
-    elif not isinstance(value, Iterable) or isinstance(value, Mapping):
-        value = [value]
-    variants = tuple(parse(one, family) for one in value)
-    if len(variants) < least:
-        raise ValueError(f"name at least one of {', '.join(family)}")
-    return variants
-
-
-def adapter(cls: type[C]) -> TypeAdapter[C]:
-    """The validator of a class. It takes a millisecond to make, a call of `decode` uses several."""
-    return _made(cls)  # type: ignore[arg-type]  # mypy takes no class for hashable
-
-
-_made = functools.cache(TypeAdapter)
-
-
-def to_dict(variant: Any, family: Mapping[str, type]) -> dict[str, Any]:
-    """The JSON spelling: `kind` and every option."""
-    options = adapter(type(variant)).dump_python(variant, mode="json", warnings=False)
-    return {"kind": kind_of(variant, family)} | options
-
-
 def to_text(variant: Any, family: Mapping[str, type]) -> str:
     """The flag spelling, with the options that differ from their defaults."""
     options = ", ".join(
-        f"{field.name}={getattr(variant, field.name)!r}"
-        for field in dataclasses.fields(variant)
-        if getattr(variant, field.name) != field.default
+        f"{name}={getattr(variant, name)!r}"
+        for name, key in keys_of(type(variant)).items()
+        if getattr(variant, name) != key.default
     )
     name = kind_of(variant, family)
     return f"{name}({options})" if options else name
 
 
-def _validated(kind: str, cls: type, options: dict[str, Any]) -> Any:
-    known = [field.name for field in dataclasses.fields(cls)]
-    for key in options:
-        if key not in known:
-            has = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise ValueError(f"{kind} has no option {key!r}{hint(key, known)}; {has}")
-    try:
-        return adapter(cls).validate_python(options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = ".".join(map(str, first["loc"]))
-        if first["type"] == "missing":
-            raise ValueError(f"{kind} needs {option}: {kind}({option}=...)") from error
-        raise ValueError(f"{kind}({option}={first['input']}): {reason(first)}") from error
-
-
-def reason(error: ErrorDetails) -> str:
-    """What Pydantic says is wrong with a value: `must be greater than 0`."""
-    message = error["msg"].removeprefix("Value error, ")
-    return message.replace("Input should be", "must be", 1)
-
-
-def hint(name: Any, known: Iterable[str], prefix: str = "") -> str:
-    """` (did you mean another?)` where a known name is similar, else nothing."""
-    nearest = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {prefix}{nearest[0]}?)" if nearest else ""
+def flag_text(value: Any, key: Key) -> str:
+    """The value of a key as a flag spells it."""
+    if isinstance(value, tuple):
+        return ",".join(flag_text(each, key) for each in value)
+    if mark := mark_of(key.annotation):
+        return to_text(value, mark.family)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _split(text: str) -> list[str]:
     """The text cut at the commas outside parentheses and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for character in text:
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        else:
-            depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0 and not quote:
+    parts, depth = [""], 0
+    for token in re.findall(r"""'[^']*'|"[^"]*"|.""", text, re.DOTALL):
+        depth += (token in "([") - (token in ")]")
+        if token == "," and depth == 0:
             parts.append("")
         else:
-            parts[-1] += character
+            parts[-1] += token
     return [part for part in map(str.strip, parts) if part]
 
 
-def split_text(text: str) -> tuple[str, dict[str, Any]]:
+def _split_text(text: str) -> tuple[str, dict[str, Any]]:
     """The kind and the options that a flag spells; neither is validated.
 
-    The text is `name` or `name(option=value, ...)`, each value a Python literal, `none` or a
-    plain word.
+    The text is `name` or `name(option=value, ...)`, each value a Python literal or a plain word.
     """
     name, parenthesis, rest = text.strip().partition("(")
     if not parenthesis:
@@ -205,9 +175,7 @@ def split_text(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _literal(text: str) -> Any:
-    if text == "none":
-        return None
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return text  # true, a word: Pydantic converts it to the option's type
+        return text  # true, none, a word: converted to the option's type later

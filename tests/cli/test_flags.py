@@ -1,6 +1,8 @@
 """Flags that come from config classes: how they are listed, parsed and refused."""
 
+import importlib.util
 import re
+import sys
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -9,9 +11,9 @@ import pytest
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import COMMANDS, main
 from transformer_jax.config import Config
+from transformer_jax.config_keys import field_docs
 from transformer_jax.config_types import Strings
 from transformer_jax.errors import UserError
-from transformer_jax.field_docs import field_docs
 from transformer_jax.variants import ManyOf, OneOf
 
 
@@ -31,6 +33,7 @@ class Part:
     #: of two lines
     names: Strings = ()
     choice: Literal["a", "b"] = "a"
+    rate: Literal["auto"] | float = 0.1
     one: Annotated[Any, OneOf(FAMILY)] = Window(5)
     many: Annotated[tuple[Any, ...], ManyOf(FAMILY)] = (Window(), Window(4))
 
@@ -55,6 +58,25 @@ def test_comments_of_fields_are_their_documentation():
     }
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "#: a comment above a field\n    first: int = 1",
+        "first: int = 1  #: on its line\n    #: a comment above a field\n    second: int = 2",
+        "first: int = 1\n\n    #: a comment above a field\n    second: int = 2",
+    ],
+)
+def test_a_comment_above_a_field_is_refused(fields, tmp_path, monkeypatch):
+    file = tmp_path / "part_with_comments.py"
+    file.write_text(f"import dataclasses\n\n@dataclasses.dataclass\nclass Part:\n    {fields}\n")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    spec.loader.exec_module(module)
+    with pytest.raises(ValueError, match="^Part: put the comment below its field, or on its line"):
+        field_docs(module.Part)
+
+
 def test_help_lists_every_key_with_its_comment_and_default():
     text = " ".join(parser().format_help().split())
     for line in (
@@ -62,6 +84,7 @@ def test_help_lists_every_key_with_its_comment_and_default():
         "--config.part.text TEXT a text of two lines; default: a",
         "--config.part.names A,B default: none",
         "--config.part.choice a|b default: a",
+        "--config.part.rate auto|FLOAT default: 0.1",
         "--config.part.one KIND kinds: window; default: window(size=5)",
         "--config.part.many KIND,KIND kinds: window; default: window,window(size=4)",
         "--config.on true|false default: true",

@@ -8,7 +8,7 @@ from tests.contract.source_examples import EXAMPLES
 from tests.contract.source_suite import CHECKS, TEXT
 from tests.oracles import need
 from transformer_jax.data.sources.registry import SOURCES
-from transformer_jax.variants import parse, to_dict, to_text
+from transformer_jax.variants import OneOf, to_text
 
 
 def test_every_source_has_an_example() -> None:
@@ -26,5 +26,5 @@ def test_source(name, check, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_its_spellings_mean_the_same(name, tmp_path: Path) -> None:
     source, _ = EXAMPLES[name](tmp_path, TEXT)
-    assert parse(to_text(source, SOURCES), SOURCES) == source
-    assert parse(to_dict(source, SOURCES), SOURCES) == source
+    assert OneOf(SOURCES).parse(to_text(source, SOURCES)) == source
+    assert OneOf(SOURCES).parse(OneOf(SOURCES).to_dict(source)) == source

@@ -14,7 +14,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
-from transformer_jax.variants import parse, to_dict, to_text
+from transformer_jax.variants import OneOf, to_text
 
 #: Each method with its default options, and some with others.
 CASES = {kind: cls() for kind, cls in METHODS.items()} | {
@@ -34,8 +34,8 @@ def test_a_registered_method_passes(name, check):
 @pytest.mark.parametrize("kind", METHODS)
 def test_a_method_can_be_written_in_a_flag_and_in_json(kind):
     method = METHODS[kind]()
-    for spelling in (kind, to_text(method, METHODS), to_dict(method, METHODS)):
-        assert parse(spelling, METHODS) == method
+    for spelling in (kind, to_text(method, METHODS), OneOf(METHODS).to_dict(method)):
+        assert OneOf(METHODS).parse(spelling) == method
     assert override(DecodeConfig(), {"method": kind}).method == method
 
 

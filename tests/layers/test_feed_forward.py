@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.contract.layer_suite import DTYPES, D, F, initialised
-from transformer_jax import variants
 from transformer_jax.layers.feed_forward import ACTIVATIONS, Activation, Glu, Mlp
 from transformer_jax.layers.registry import FEED_FORWARDS
+from transformer_jax.variants import OneOf
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, D))) * 2
 CONFIGS = [
@@ -97,12 +97,12 @@ def test_parameters():
 
 def test_options():
     assert get_args(Activation) == tuple(ACTIVATIONS)
-    assert variants.parse("mlp(activation=gelu)", FEED_FORWARDS) == Mlp(activation="gelu")
-    assert variants.parse("glu", FEED_FORWARDS) == Glu()
+    assert OneOf(FEED_FORWARDS).parse("mlp(activation=gelu)") == Mlp(activation="gelu")
+    assert OneOf(FEED_FORWARDS).parse("glu") == Glu()
     with pytest.raises(ValueError, match="'relu', 'gelu', 'gelu_tanh', 'silu'"):
-        variants.parse("mlp(activation=tanhh)", FEED_FORWARDS)
+        OneOf(FEED_FORWARDS).parse("mlp(activation=tanhh)")
     with pytest.raises(ValueError, match="dropout_rate=1.0.*less than 1"):
-        variants.parse("mlp(dropout_rate=1.0)", FEED_FORWARDS)
+        OneOf(FEED_FORWARDS).parse("mlp(dropout_rate=1.0)")
 
 
 def test_the_gradient_of_relu_needs_only_its_result():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.contract.layer_suite import initialised
-from transformer_jax import variants
 from transformer_jax.layers.norms import LayerNorm, Norm, RMSNorm
 from transformer_jax.layers.registry import NORMS
+from transformer_jax.variants import OneOf
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 12))) * 3 + 7
 FLOAT32 = {"dtype": "float32", "param_dtype": "float32"}
@@ -76,9 +76,9 @@ def test_biases_and_options():
 
     assert parameters(LayerNorm()) == {"scale", "bias"}
     assert parameters(LayerNorm(use_bias=False)) == parameters(RMSNorm()) == {"scale"}
-    assert variants.parse("layer(epsilon=1e-5)", NORMS) == LayerNorm(epsilon=1e-5)
-    assert variants.parse({"kind": "rms", "epsilon": 1e-6}, NORMS) == RMSNorm()
+    assert OneOf(NORMS).parse("layer(epsilon=1e-5)") == LayerNorm(epsilon=1e-5)
+    assert OneOf(NORMS).parse({"kind": "rms", "epsilon": 1e-6}) == RMSNorm()
     with pytest.raises(ValueError, match="greater than 0"):
-        variants.parse("rms(epsilon=0)", NORMS)
+        OneOf(NORMS).parse("rms(epsilon=0)")
     with pytest.raises(ValueError, match="no option 'use_bias'.*epsilon"):
-        variants.parse("rms(use_bias=true)", NORMS)
+        OneOf(NORMS).parse("rms(use_bias=true)")

@@ -10,13 +10,18 @@ into a variant that is also a value, and prints an error as a box of many lines.
 import argparse
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
-from transformer_jax.config_types import Strings
-from transformer_jax.errors import UserError
-from transformer_jax.field_docs import field_docs
-from transformer_jax.variants import ManyOf, OneOf, hint, mark_of, to_text
+from transformer_jax.config_keys import keys_of, walk
+from transformer_jax.errors import UserError, hint
+from transformer_jax.variants import ManyOf, OneOf, flag_text, mark_of
+
+#: JSON's name of a type -> what a value looks like.
+_METAVARS = {"integer": "INT", "number": "FLOAT", "boolean": "true|false", "string": "TEXT"}
+_METAVARS |= {"array": "A,B", "null": "none"}
+
+_KINDS = {OneOf: "KIND", ManyOf: "KIND,KIND"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,30 +51,27 @@ class Parser(argparse.ArgumentParser):
         """
         self._prefix = prefix
         self._keys = frozenset(only or (field.name for field in dataclasses.fields(cls)))
-        for path, part in _parts(cls, prefix):
-            group = self.add_argument_group(title or path.removesuffix("."))
-            hints = get_type_hints(part, include_extras=True)
-            for field in dataclasses.fields(part):
-                kind = hints[field.name]
-                if dataclasses.is_dataclass(kind) or only and field.name not in only:
-                    continue
-                flag, mark = path + field.name, mark_of(kind)
-                notes = [field_docs(part).get(field.name, "")]
-                if mark:
-                    notes.append(f"kinds: {', '.join(mark.family)}")
-                if not title:
-                    notes.append(f"default: {_text(field.default, mark)}")
-                group.add_argument(
-                    f"--{flag}",
-                    dest=flag,
-                    default=argparse.SUPPRESS,
-                    metavar=_metavar(kind),
-                    help="; ".join(filter(None, notes)).replace("%", "%%"),
-                )
-                for variant in mark.family.values() if isinstance(mark, OneOf) else ():
-                    self._options += tuple(
-                        f"--{flag}.{o.name}" for o in dataclasses.fields(variant)
-                    )
+        groups: dict[str, Any] = {}
+        for path, key, (default,) in walk(cls(), prefix=prefix, variants=False):
+            if only and key.name not in only:
+                continue
+            name = title or path.rpartition(".")[0]
+            if name not in groups:
+                groups[name] = self.add_argument_group(name)
+            mark, notes = mark_of(key.annotation), [key.schema["description"]]
+            if mark:
+                notes.append(f"kinds: {', '.join(mark.family)}")
+            if not title:
+                notes.append(f"default: {flag_text(default, key) if default != () else 'none'}")
+            groups[name].add_argument(
+                f"--{path}",
+                dest=path,
+                default=argparse.SUPPRESS,
+                metavar=_KINDS.get(type(mark)) or _metavar(key.schema),
+                help="; ".join(filter(None, notes)).replace("%", "%%"),
+            )
+            for variant in mark.family.values() if mark else ():
+                self._options += tuple(f"--{path}.{option}" for option in keys_of(variant))
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """The parsed words; `flags` holds the keys of the config and the text of their values.
@@ -96,33 +98,10 @@ class Parser(argparse.ArgumentParser):
         return key if is_key else ""
 
 
-def _parts(cls: type, prefix: str) -> Iterator[tuple[str, type]]:
-    """The class and those of its parts, each with the prefix of its keys."""
-    yield prefix, cls
-    for name, kind in get_type_hints(cls).items():
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            yield from _parts(kind, f"{prefix}{name}.")
-
-
-def _metavar(kind: Any) -> str:
+def _metavar(schema: Mapping[str, Any]) -> str:
     """What a value looks like: INT, FLOAT, true|false, a|b."""
-    if kind == Strings:
-        return "A,B"
-    if mark := mark_of(kind):
-        return "KIND,KIND" if isinstance(mark, ManyOf) else "KIND"
-    if get_origin(kind) is Annotated:
-        return _metavar(get_args(kind)[0])
-    if get_origin(kind) is Literal:
-        return "|".join(map(str, get_args(kind)))
-    if type(None) in get_args(kind):
-        return _metavar(next(each for each in get_args(kind) if each is not type(None))) + "|none"
-    return {int: "INT", float: "FLOAT", bool: "true|false"}.get(kind, "TEXT")
-
-
-def _text(value: Any, mark: OneOf | ManyOf | None) -> str:
-    """A default as a flag spells it."""
-    if isinstance(value, tuple):
-        return ",".join(_text(each, mark) for each in value) or "none"
-    if mark:
-        return to_text(value, mark.family)
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+    if "anyOf" in schema:
+        return "|".join(map(_metavar, schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return "|".join(schema.get("enum", [schema.get("const")]))
+    return _METAVARS[schema["type"]]

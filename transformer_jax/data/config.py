@@ -49,7 +49,7 @@ class DataConfig:
     corpus. With several target languages, each source begins with a tag such as `<2fr>`.
     """
 
-    source: Annotated[Source, OneOf(SOURCES)] = Files()
+    source: Annotated[Source, OneOf(SOURCES)] = Files()  #: where the text is
     source_language: str | None = None  #: translate from; none = the file ending (train.en)
     target_language: str | None = None  #: translate into; none = the file ending (train.de)
     corpora: Annotated[tuple[Corpus, ...], ManyOf({"corpus": Corpus}, least=0)] = ()
@@ -136,13 +136,14 @@ class DataConfig:
 class TokenizerConfig:
     """SentencePiece: trained on the training text, or a given model."""
 
-    kind: Literal["unigram", "bpe"] = "unigram"
+    kind: Literal["unigram", "bpe"] = "unigram"  #: how a vocabulary is learned
     vocab_size: Int32 | None = None  #: none = 8000, or as many as a given model has
     joint: bool = True  #: one model for both languages (allows three-way tied embeddings)
-    byte_fallback: bool = True
+    byte_fallback: bool = True  #: spell a character that has no piece as its bytes
     character_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
+    #: share of the characters of the text that get pieces of their own
     source_model: str | None = None  #: path of a given SentencePiece model (with joint, for both)
-    target_model: str | None = None
+    target_model: str | None = None  #: path of the target's model, if joint is false
     max_training_sentences: PositiveInt = 500_000
     #: drawn from a larger text; learning takes about 2 KB of memory for each
     sampling_alpha: PositiveFloat | None = (
@@ -165,4 +166,4 @@ class BatchConfig:
     max_padding: Rate = 0.1  #: take as few shapes as keep the share of padding below this
     row_multiple: PositiveInt | None = None  #: of a batch's rows; none = as the devices need
     length_multiple: PositiveInt = 1  #: of the shapes' lengths; 8 or more suits accelerators
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt = 0  #: of the order of the pairs

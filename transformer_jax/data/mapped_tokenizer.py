@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from transformer_jax.data.tokenizer import Tokenizer, load_processor
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, first_line, sentence
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 Ids = tuple[NonNegativeInt, ...]
@@ -70,9 +70,7 @@ class MappedTokenizer(Tokenizer):
                 self.vocabulary = TypeAdapter(Vocabulary).validate_python(values)
                 spm = archive.read(_MODEL)
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            raise UserError(f"{name}: {_VOCABULARY}: {key}: {first['msg']}") from error
+            raise UserError(f"{name}: {_VOCABULARY}: {sentence(error)}") from error
         except (zipfile.BadZipFile, KeyError, ValueError, RecursionError, OSError) as error:
             raise UserError(f"{name}: not a tokenizer file ({first_line(error)})") from error
         self._processor = load_processor(spm, name)

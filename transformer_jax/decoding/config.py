@@ -25,8 +25,8 @@ class DecodeConfig:
     share its batch.
     """
 
-    method: Annotated[Method, OneOf(METHODS)] = Beam()
-    max_length_factor: Annotated[FiniteFloat, Ge(0)] = 1.5
+    method: Annotated[Method, OneOf(METHODS)] = Beam()  #: how translations are searched for
+    max_length_factor: Annotated[FiniteFloat, Ge(0)] = 1.5  #: most target tokens a source token
     max_length_offset: PositiveInt = 10  #: leaves room for EOS
     max_source_length: Annotated[int, Ge(2)] = (
         256  #: longer input (EOS included) is cut and counted

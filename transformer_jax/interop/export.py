@@ -10,7 +10,7 @@ from transformer_jax.interop.exporters.base import Exporter, TrainedModel
 from transformer_jax.interop.exporters.registry import EXPORTERS
 from transformer_jax.paths import as_path, in_bucket, remove_folder
 from transformer_jax.runs.folder import Run
-from transformer_jax.variants import parse
+from transformer_jax.variants import OneOf
 
 
 def export(
@@ -37,7 +37,7 @@ def export(
             is missing, or the checkpoint cannot be read.
     """
     try:
-        exporter: Exporter = parse(format, EXPORTERS)
+        exporter: Exporter = OneOf(EXPORTERS).parse(format)
     except ValueError as error:
         raise UserError(f"format: {error}") from error
     folder = as_path(output)

@@ -78,8 +78,8 @@ class Mlp(FeedForwardConfig):
 
     gated: ClassVar[bool] = False
 
-    activation: Activation = "relu"
-    use_bias: bool = True
+    activation: Activation = "relu"  #: of the hidden features
+    use_bias: bool = True  #: of both layers
     dropout_rate: DropoutRate = 0.0  #: of the hidden features
 
     def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
@@ -96,7 +96,7 @@ class Glu(FeedForwardConfig):
     gated: ClassVar[bool] = True
 
     activation: Activation = "silu"  #: of the gate
-    use_bias: bool = False
+    use_bias: bool = False  #: of all three layers
     dropout_rate: DropoutRate = 0.0  #: of the hidden features
 
     def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:

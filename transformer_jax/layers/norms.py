@@ -86,7 +86,7 @@ class NormConfig:
 class LayerNorm(NormConfig):
     """LayerNorm, as in Vaswani et al. 2017; Marian, M2M100 and mBART use epsilon=1e-5."""
 
-    use_bias: bool = True
+    use_bias: bool = True  #: a learned number added to each feature
 
     def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
         return Norm(

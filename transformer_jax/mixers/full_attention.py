@@ -53,9 +53,9 @@ class FullOptions:
     """What self- and cross-attention have in common."""
 
     num_kv_heads: PositiveInt | None = None  #: heads of keys and values; None = num_heads
+    implementation: Literal["auto", "plain", "fused"] = "auto"
     #: fused: memory linear in the length; auto: cuDNN's kernel where the GPU has it, else plain.
     #: For both, padding must be at the end of a row.
-    implementation: Literal["auto", "plain", "fused"] = "auto"
     merged_query_key: bool = False  #: one matrix per head in place of W_q W_k^T
     factored_value: bool = False  #: one output map shared by all heads
     use_bias: bool = True  #: of queries, values and the output

@@ -4,19 +4,18 @@ import contextlib
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     NonNegativeInt,
     PositiveInt,
-    TypeAdapter,
     ValidationError,
 )
 
+from transformer_jax.config_keys import adapter
 from transformer_jax.config_types import Positive
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, sentence
 from transformer_jax.layers.dropout import DropoutRate
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Mlp
 from transformer_jax.layers.norms import LayerNorm, NormConfig
@@ -28,7 +27,7 @@ from transformer_jax.models.lora import ADAPTERS, Adapter, NoAdapter
 from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.variants import ManyOf, OneOf, kind_of, reason, to_text
+from transformer_jax.variants import ManyOf, OneOf, kind_of, to_text
 from transformer_jax.vocabulary import BOS_ID
 
 Float = Literal["float32", "bfloat16"]
@@ -47,12 +46,11 @@ def _is_cross(value: Any) -> Any:
 class StackConfig:
     """One stack of blocks, encoder or decoder."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
-
-    num_layers: PositiveInt = 6
+    num_layers: PositiveInt = 6  #: number of blocks
     mixers: Annotated[tuple[MixerConfig, ...], ManyOf(MIXERS)] = (Full(),)
     #: a pattern of mixers, cycled over the depth
     position: Annotated[PositionConfig, OneOf(POSITIONS)] = Sinusoidal()
+    #: how the stack knows the places of its tokens
 
 
 @dataclass(frozen=True)
@@ -65,25 +63,24 @@ class ModelConfig:
     starts, and its config.json holds the result.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", revalidate_instances="always")
-
     source_vocab_size: PositiveInt | None = None  #: None = the tokenizer's
     target_vocab_size: PositiveInt | None = None  #: None = the tokenizer's
-    d_model: PositiveInt = 512
-    d_ff: PositiveInt = 2048
-    num_heads: PositiveInt = 8
+    d_model: PositiveInt = 512  #: features of a token between the layers
+    d_ff: PositiveInt = 2048  #: hidden features of the feed-forward networks
+    num_heads: PositiveInt = 8  #: of attention, and of other mixers with heads
     head_dim: PositiveInt | None = None  #: None = d_model / num_heads
     encoder: StackConfig = field(default_factory=StackConfig)
     decoder: StackConfig = field(default_factory=StackConfig)
     cross: Annotated[CrossMixerConfig, OneOf(CROSS_MIXERS), BeforeValidator(_is_cross)] = (
         FullCross()
     )  #: the mixer that reads the memory
-    norm: Annotated[NormConfig, OneOf(NORMS)] = LayerNorm()
+    norm: Annotated[NormConfig, OneOf(NORMS)] = LayerNorm()  #: of the features of a token
     norm_placement: Literal["pre", "post"] = "pre"
     #: before each sublayer and after each stack, or after each residual connection, as in the paper
     residual: Literal["standard", "reversible"] = "standard"
     #: reversible: two streams; training's activation memory does not grow with depth
     feed_forward: Annotated[FeedForwardConfig, OneOf(FEED_FORWARDS)] = Mlp()
+    #: the network that each block applies to every token
     tie_embeddings: Literal["all", "decoder", "inputs", "none"] = "all"
     #: which of three matrices are one: both languages' embeddings and the projection to logits;
     #: the target's and the projection; both languages'; none
@@ -97,9 +94,10 @@ class ModelConfig:
     dropout_rate: Literal["auto"] | DropoutRate = 0.1
     #: after each sublayer and on the embeddings; auto = by the epochs of the training, 0.1 to 0.3
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
-    dtype: Float = "float32"
-    matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"  #: auto = the faster here
-    param_dtype: Float = "float32"
+    dtype: Float = "float32"  #: of activations
+    matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"
+    #: of the operands of matrix products; auto = the faster here
+    param_dtype: Float = "float32"  #: of parameters
     remat: bool = False  #: recompute each block in the backward pass to save memory
     scan_layers: bool = False  #: run layers that are alike as one loop, to compile faster
 
@@ -205,11 +203,9 @@ def _check_ids(config: ModelConfig) -> None:
 def _check_fields(config: ModelConfig) -> None:
     """Types and ranges of the single fields, for a config that was written in Python."""
     try:
-        valid = TypeAdapter(ModelConfig).validate_python(config)
+        valid = adapter(ModelConfig).validate_python(config)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(["model", *map(str, first["loc"])])
-        raise UserError(f"{key}: {reason(first)}") from error
+        raise UserError(f"model.{sentence(error)}") from error
     for name in (one.name for one in fields(config)):
         if getattr(valid, name) != getattr(config, name):  # such as mixers=("window",)
             raise UserError(f"model.{name}: in Python, write {getattr(valid, name)!r}")

@@ -65,7 +65,7 @@ class NoAdapter(Adapter):
 class Lora(Adapter):
     """Low-rank adapters (Hu et al. 2021), which can be merged after training."""
 
-    rank: PositiveInt = 8
+    rank: PositiveInt = 8  #: inner width of an adapter's two matrices
     alpha: Positive = 16.0  #: the adapters' product is scaled by alpha / rank
     targets: Strings = ("*/kernel",)
     #: patterns of paths; every matrix (two axes) that one matches gets an adapter

@@ -21,7 +21,7 @@ class Adam(Optimizer):
 
     b1: Rate = 0.9  #: decay of the mean of gradients
     b2: Rate = 0.98  #: decay of the mean of their squares
-    eps: NonNegative = 1e-9
+    eps: NonNegative = 1e-9  #: added to the root of the mean of squares
 
     def build(self, rate: optax.Schedule) -> optax.GradientTransformation:
         return optax.adam(rate, b1=self.b1, b2=self.b2, eps=self.eps)
@@ -65,7 +65,7 @@ class Lion(Optimizer):
 class Sgd(Optimizer):
     """Gradient descent with momentum."""
 
-    momentum: Rate = 0.9
+    momentum: Rate = 0.9  #: decay of the sum of gradients
 
     def build(self, rate: optax.Schedule) -> optax.GradientTransformation:
         return optax.sgd(rate, momentum=self.momentum)

@@ -25,8 +25,8 @@ class Schedule:
     learning_rate: float | None
     warmup_steps: int
 
-    #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
     fixes_steps: ClassVar[bool] = False
+    #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         """The factor after the warm-up, a float32 scalar.

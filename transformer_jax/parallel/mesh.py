@@ -33,9 +33,9 @@ LOGICAL_TO_MESH: dict[str, str | tuple[str, ...] | None] = {
 class MeshConfig:
     """Number of devices along each axis; one may be -1, all remaining devices."""
 
-    data: int = -1
-    fsdp: int = 1
-    tensor: int = 1
+    data: int = -1  #: devices that split only the rows of a batch; -1 = all that remain
+    fsdp: int = 1  #: devices that split the rows of a batch and the parameters
+    tensor: int = 1  #: devices that split the vocabulary, the heads and the hidden features
 
 
 def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:

@@ -34,7 +34,7 @@ class T5(PositionConfig):
 
     shift_invariant: ClassVar[bool] = True
 
-    num_buckets: Annotated[int, Ge(4), MultipleOf(2)] = 32
+    num_buckets: Annotated[int, Ge(4), MultipleOf(2)] = 32  #: of distances, each with a bias
     max_distance: PositiveInt = 128  #: distances from here on share the last bucket
     multiplier: PositiveFloat = 8.0  #: of the table; 1 as in T5, which learns more slowly
 

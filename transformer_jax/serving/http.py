@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_error
 from transformer_jax.serving.batcher import QueueFull
 from transformer_jax.serving.service import Refused, Service
 
@@ -176,7 +176,7 @@ async def fields(request: Request, form: type[Fields], limits: Limits, *more: st
                 {n: values[0] if len(values) == 1 else values for n, values in pairs.items()}
             )
     except ValidationError as error:
-        raise Refused(400, f"Invalid request: {_first(error)}") from error
+        raise Refused(400, f"Invalid request: {_sentence(error)}") from error
     except (ValueError, RecursionError) as error:
         raise Refused(400, "Invalid request: not UTF-8, or too many fields") from error
     raise Refused(
@@ -184,14 +184,14 @@ async def fields(request: Request, form: type[Fields], limits: Limits, *more: st
     )
 
 
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+def _sentence(error: ValidationError) -> str:
+    first = first_error(error)
     name = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "missing":
         return f"missing {name} parameter"
     if first["type"] == "extra_forbidden":
         return f"unknown parameter {json.dumps(name[:50])}"
-    return f"{name}: {first['msg']}" if name else str(first["msg"])
+    return f"{name}: {first['msg']}" if name else first["msg"]
 
 
 async def _body(request: Request, limit: int) -> bytes:

@@ -18,7 +18,7 @@ class LengthRatio(Filter):
     The ten characters let short sentences differ more.
     """
 
-    most: Annotated[FiniteFloat, Field(gt=1)] = 3.0
+    most: Annotated[FiniteFloat, Field(gt=1)] = 3.0  #: the largest ratio that is kept
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         del languages

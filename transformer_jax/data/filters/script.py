@@ -54,7 +54,7 @@ class Script(Filter):
     Languages whose script is not known, or that have several, such as `sr`, are not judged.
     """
 
-    least: Annotated[float, Field(gt=0, le=1)] = 0.5
+    least: Annotated[float, Field(gt=0, le=1)] = 0.5  #: the least share of a pair that is kept
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         bad = np.zeros(len(pairs), bool)

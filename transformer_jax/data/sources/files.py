@@ -46,12 +46,12 @@ class Files(Source):
     sides and is named in `*_source` alone. Files that end in `.gz` are unpacked on the fly.
     """
 
-    train_source: Strings = ()
-    train_target: Strings = ()
-    validation_source: Strings = ()
-    validation_target: Strings = ()
-    test_source: Strings = ()
-    test_target: Strings = ()
+    train_source: Strings = ()  #: files of training text to translate from
+    train_target: Strings = ()  #: their translations; empty for .tsv and .jsonl files
+    validation_source: Strings = ()  #: files of text that is translated during training
+    validation_target: Strings = ()  #: their translations
+    test_source: Strings = ()  #: files of text for the final score
+    test_target: Strings = ()  #: their translations
 
     @property
     def languages(self) -> tuple[str | None, str | None]:

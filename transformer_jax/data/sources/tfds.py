@@ -42,7 +42,7 @@ class Tfds(Source):
     data_dir: str | None = None  #: where TFDS keeps its files; none = the TFDS default
     train_split: str = "train"  #: TFDS split, slices and sums allowed: "train[:90%]+test"
     validation_split: str | None = "validation"  #: none = the set has none
-    test_split: str | None = "test"
+    test_split: str | None = "test"  #: none = the set has none
 
     def has(self, split: Split) -> bool:
         """Whether the set has it; UserError where a split that the recipe names is missing."""
