@@ -209,6 +209,14 @@ def test_two_boxes_are_the_best_two():
     assert cost(choose_boxes(length_histogram(pairs), 2)) == best
 
 
+def test_the_largest_shape_may_have_no_pair():
+    """Both directions of a text: none has the longest source and the longest target."""
+    source, target = np.repeat([[10, 2], [2, 10]], 400, axis=1)
+    plan = BatchPlan(source, target, BatchConfig(tokens=80, max_padding=0.05))
+    assert [shape for shape, _ in map(plan.rows, range(100))].count((8, 10, 10)) == 0
+    assert sorted(sum(epoch_rows(plan, 0), [])) == list(range(800)) and len(plan.examples()) == 2
+
+
 def test_mistakes_are_one_line():
     with pytest.raises(UserError, match="no sentence pair .* 2 pairs, of which 2 are longer"):
         BatchPlan(np.array([50, 9]), np.array([9, 50]), CONFIG)

@@ -186,7 +186,7 @@ class BatchPlan:
         ]
         batches: list[tuple[Shape, np.ndarray]] = []
         for shape, larger, parts in zip(self.shapes, self._packing.moves, pools, strict=True):
-            pool = np.concatenate(parts)
+            pool = np.concatenate([np.zeros(0, np.int64), *parts])  # a shape may have no pair
             pool = pool[np.argsort(words.random_raw(len(pool)), kind="stable")]
             rows = shape[0]
             if larger is not None:
