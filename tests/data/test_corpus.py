@@ -1,7 +1,9 @@
 import errno
 import json
+import os
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
     assert corpus.source.lengths.sum() > plain.source.lengths.sum()
 
 
-@pytest.mark.parametrize("damage", ["cut", "no meta", "wrong meta"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "no meta", "wrong meta"])
 def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     first = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     expected = [first.source[i].copy() for i in range(len(first))]
@@ -118,6 +120,9 @@ def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     if damage == "cut":
         ids = folder / "source_ids.bin"
         ids.write_bytes(ids.read_bytes()[:-2])
+    elif damage == "changed":
+        ids = folder / "source_ids.bin"
+        ids.write_bytes(ids.read_bytes()[:-2] + b"\7\0")
     elif damage == "no meta":
         (folder / "meta.json").unlink()
     else:
@@ -154,6 +159,21 @@ def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
     with pytest.raises(RuntimeError, match="reader failed"):
         prepare_ids([fails()], tokenizers, tmp_path, "other")
     assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "k")]
+
+
+def test_what_killed_processes_left_is_removed_a_day_later(tmp_path, tokenizers):
+    name, now = cache_name(tokenizers, "k"), time.time()
+    for left, hours in ((f".{name}.killed", 25), (f".{name}.writing", 23), (".git.old", 99)):
+        (tmp_path / left).mkdir()
+        (tmp_path / left / "source_ids.bin").write_bytes(b"1234")
+        for path in (tmp_path / left / "source_ids.bin", tmp_path / left):
+            os.utime(path, (now - 3600 * hours,) * 2)
+    prepare_ids([PAIRS], tokenizers, tmp_path, "k")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f".{name}.writing",
+        ".git.old",
+        name,
+    ]
 
 
 def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):

@@ -4,7 +4,8 @@ A cache entry is a folder of raw little-endian arrays and `meta.json`; nothing i
 the ids of all sentences one after the other, without BOS or EOS, and the sentences' lengths. The
 folder's name is a hash of the text's fingerprint and of both tokenizers. An entry is written under
 a temporary name and renamed, so readers see all of it or nothing, and two processes can make the
-same entry at the same time.
+same entry at the same time. `meta.json` has the fingerprint of the content, which a training
+computes at its start anyway, so an entry whose bytes changed is made again.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import mmap
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -33,10 +35,11 @@ from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Arrays = dict[str, np.ndarray]
 
-_FORMAT = 4
+_FORMAT = 5
 _PART = 1 << 26  # bytes of an array that are read at a time
 _CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
 _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
+_LEFT_AFTER = 24 * 60 * 60  # seconds without a write, after which no process is writing an entry
 _NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
 
 
@@ -179,6 +182,7 @@ def prepare_ids(
     temporary = None
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(cache_dir)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
         _write(temporary, _encoded(corpora, tokenizers, sampler, progress))
         _publish(temporary, folder)
@@ -211,29 +215,44 @@ def cache_name(tokenizers: Tokenizers, key: str, sampling_alpha: float | None = 
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
+def _remove_leftovers(cache_dir: Path) -> None:
+    """Removes the temporary folders of processes that were killed."""
+    for folder in cache_dir.glob(f".{32 * '[0-9a-f]'}.*"):
+        with contextlib.suppress(OSError):  # another process removes it too
+            written = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+            if written < time.time() - _LEFT_AFTER:
+                shutil.rmtree(folder)
+
+
 def load_ids(folder: Path) -> IdCorpus | None:
-    """Memory-maps a cache entry; None where it is missing or incomplete."""
+    """Memory-maps a cache entry; None where it is missing, incomplete or changed."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
         if meta["format"] != _FORMAT:
             return None
-        sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
-        for name, (dtype, size) in meta["arrays"].items():
-            path = folder / f"{name}.bin"
-            if path.stat().st_size != size * np.dtype(dtype).itemsize:
-                return None
-            side, _, array = name.partition("_")
-            values = np.zeros(0, dtype)  # an empty file cannot be mapped
-            if size:
-                values = np.memmap(path, dtype=dtype, mode="r", shape=(size,))
-            if array.endswith("lengths"):
-                array = array.replace("lengths", "offsets")
-                values = np.append(0, np.cumsum(values, dtype=np.int64))
-            sides[side][array] = values
-        sizes = tuple(sides["corpus"]["sizes"].tolist())
-        return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
+        corpus = _mapped(folder, meta["arrays"])
+        return corpus if corpus.fingerprint == meta["fingerprint"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
+    """The corpus in the files of a folder, by the dtype and size of each array."""
+    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
+    for name, (dtype, size) in arrays.items():
+        path = folder / f"{name}.bin"
+        if path.stat().st_size != size * np.dtype(dtype).itemsize:
+            raise ValueError(f"{path} is not of {size} values")
+        side, _, array = name.partition("_")
+        values = np.zeros(0, dtype)  # an empty file cannot be mapped
+        if size:
+            values = np.memmap(path, dtype=dtype, mode="r", shape=(size,))
+        if array.endswith("lengths"):
+            array = array.replace("lengths", "offsets")
+            values = np.append(0, np.cumsum(values, dtype=np.int64))
+        sides[side][array] = values
+    sizes = tuple(sides["corpus"]["sizes"].tolist())
+    return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
 
 
 def _encoded(
@@ -302,7 +321,8 @@ def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
                 sizes[name] = sizes.get(name, 0) + len(values)
                 dtypes[name] = values.dtype.str
     arrays = {name: (dtypes[name], size) for name, size in sizes.items()}
-    meta = {"format": _FORMAT, "arrays": arrays}
+    fingerprint = _mapped(folder, arrays).fingerprint
+    meta = {"format": _FORMAT, "arrays": arrays, "fingerprint": fingerprint}
     (folder / "meta.json").write_text(json.dumps(meta))  # last: with it the entry is complete
 
 
