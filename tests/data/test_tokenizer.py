@@ -114,6 +114,13 @@ def test_too_small_a_vocabulary_and_an_empty_corpus():
             train_tokenizer(SMALL, nothing)
 
 
+def test_long_lines_are_learned_from_too():
+    """Such as documents, or Thai without spaces: by default SentencePiece drops 4,193 bytes."""
+    document = " ".join(sentences(0)[:400])
+    assert len(document) > 4192
+    assert train_tokenizer(TokenizerConfig(vocab_size=300), [document]).vocab_size == 300
+
+
 def test_damaged_missing_and_foreign_models(tmp_path, tokenizer):
     import io
 

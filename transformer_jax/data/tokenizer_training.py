@@ -23,6 +23,9 @@ _LOGGER = logging.getLogger(__name__)
 # Unigram training sums expected counts per thread, so the pieces depend on the number of
 # threads (not on timing). A fixed number gives the same model on every machine.
 _TRAINING_THREADS = 4
+_USUAL_BYTES = (
+    4192  # of a line: the number is in the model, so it is SentencePiece's own where it can
+)
 
 
 def train_tokenizers(
@@ -163,6 +166,8 @@ def train_tokenizer(
             eos_id=EOS_ID,
             unk_id=UNK_ID,
             num_threads=_TRAINING_THREADS,
+            # SentencePiece leaves out longer lines without a word.
+            max_sentence_length=max(_USUAL_BYTES, *(len(line.encode()) for line in sample)),
             minloglevel=2,  # errors come as exceptions; the log would flood the terminal
         )
     except (RuntimeError, OSError, ValueError) as error:
