@@ -126,6 +126,17 @@ def test_killed_and_continued_is_bit_identical(tmp_path, undisturbed):
     assert steps == sorted(set(steps)), "a step is recorded twice"
 
 
+def test_step_0_stands_once_in_the_metrics(tmp_path):
+    """A run from `init_from`, killed before its first checkpoint, evaluates at step 0 again."""
+    for minutes in (0.5, 0.6):
+        log = MetricsLog(as_path(tmp_path), 0)
+        log.write(0, {"validation.bleu": 1.0, "minutes": minutes})
+        log.write(50, {"loss": 1.0, "minutes": minutes})
+        log.close()
+    assert [each["step"] for each in read_metrics(as_path(tmp_path))] == [0, 50]
+    assert log.minutes_before == 0.0
+
+
 @pytest.mark.slow
 def test_a_damaged_last_checkpoint_does_not_change_the_end(tmp_path, undisturbed, logged):
     assert_same(run(tmp_path), undisturbed[1])

@@ -37,7 +37,8 @@ class MetricsLog:
                 "checkpoint",
                 records[-1]["step"],
             )
-        kept = [record for record in records if record["step"] <= start_step]
+        first = start_step + 1 if start_step else 0  # a new run may evaluate at step 0
+        kept = [record for record in records if record["step"] < first]
         times = [record["minutes"] for record in kept if isinstance(record.get("minutes"), float)]
         #: Minutes of training before this start, by the records that are kept.
         self.minutes_before: float = max(times, default=0.0)
@@ -50,7 +51,7 @@ class MetricsLog:
             self._file = path.open("ab", buffering=0)
         self._board: _Board | None = None
         with self._without_board():
-            self._board = _Board(workdir / "tensorboard", start_step)
+            self._board = _Board(workdir / "tensorboard", first)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """One record; its numbers also go to TensorBoard."""
@@ -110,7 +111,7 @@ class _Board:
     `add_scalar` waits for it without end.
     """
 
-    def __init__(self, folder: epath.Path, start_step: int) -> None:
+    def __init__(self, folder: epath.Path, first: int) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
@@ -119,7 +120,7 @@ class _Board:
         self._writer = EventsWriter(str(self.files.local / "events"), f".{os.getpid()}")
         # TensorBoard drops what an earlier start wrote from this step on.
         restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._write(self._event(session_log=restart), start_step + 1)
+        self._write(self._event(session_log=restart), first)
 
     def add(self, step: int, values: dict[str, Any]) -> None:
         from tensorboardX.summary import scalar
