@@ -1,6 +1,7 @@
 """The stream of training batches: position -> batch, made ahead, in order, without end."""
 
 import itertools
+import logging
 import queue
 import sys
 import threading
@@ -13,9 +14,12 @@ import numpy as np
 from transformer_jax.data.batches import WHOLE, Batch, BatchPlan, Sampler, Share, make_batch
 from transformer_jax.data.corpus import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
+from transformer_jax.errors import first_line
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Item = TypeVar("Item")
+
+_LOGGER = logging.getLogger(__name__)
 
 _KEYS = ("source", "source_mask", "target", "target_mask")
 _AHEAD = 4  # batches made ahead
@@ -45,7 +49,7 @@ def batches(
         engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
             TensorFlow is installed, nothing is sampled and the ids are few enough to copy, and
-            `make_batch` until TensorFlow is imported. The batches are the same bit for bit.
+            `make_batch` until TensorFlow is imported, or where it cannot be. The batches are the same bit for bit.
     """
     # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.
@@ -77,6 +81,11 @@ def _while_importing(
             if importing.done():
                 break
             yield make_batch(corpus, plan, position, share)
+    if error := importing.exception():
+        _LOGGER.warning(
+            "batches are made without TensorFlow, which cannot be imported: %s", first_line(error)
+        )
+        yield from prefetched(lambda at: make_batch(corpus, plan, at, share), position, _AHEAD)
     yield from _through_tensorflow(corpus, plan, share, position)
 
 
