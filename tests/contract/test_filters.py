@@ -97,7 +97,8 @@ def seen_before(key: Callable[[str], str]) -> Callable[[list[Pair]], list[bool]]
 
 
 def letters(text: str) -> str:
-    return "".join(c for c in text.casefold() if c.isalpha() or re.match(r"[^\W\d_]", c))
+    kept = (c for c in text if unicodedata.category(c)[0] == "M" or re.match(r"[^\W\d_]", c))
+    return "".join(kept).casefold()
 
 
 def wrong_script(pair: Pair) -> bool:
@@ -123,6 +124,22 @@ REFERENCES: list[tuple[Filter, Callable[[list[Pair]], list[bool]]]] = [
     (Identical(), lambda pairs: [a.strip() == b.strip() for a, b in pairs]),
     (Script(), lambda pairs: [wrong_script(pair) for pair in pairs]),
 ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("दिन", "दाना", "दान"),  # day, grain, gift
+        ("ปู", "ปี", "ป่า"),  # crab, year, forest
+        ("كَتَبَ", "كُتِبَ"),  # he wrote, it was written
+        ("pe\u0301che", "pe\u0301che\u0301"),
+    ],
+)
+def test_words_that_differ_in_marks_are_no_near_duplicates(words: tuple[str, ...]) -> None:
+    pairs = [(f"{word}{end}", "x") for end in ("", " 12!") for word in words]
+    marks = NearDuplicates().marks(pairs, ("hi", "en"))
+    expected = [False] * len(words) + [True] * len(words)
+    assert NearDuplicates().bad(marks).tolist() == expected
 
 
 @pytest.mark.parametrize(("each", "reference"), REFERENCES)
