@@ -49,7 +49,8 @@ def batches(
         engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
             TensorFlow is installed, nothing is sampled and the ids are few enough to copy, and
-            `make_batch` until TensorFlow is imported, or where it cannot be. The batches are the same bit for bit.
+            `make_batch` until TensorFlow is imported, or where it cannot be. The batches are the
+            same bit for bit.
     """
     # tf.data's threads run without the interpreter's lock. A sampler is Python and needs the lock,
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 # Unigram training sums expected counts per thread, so the pieces depend on the number of
 # threads (not on timing). A fixed number gives the same model on every machine.
 _TRAINING_THREADS = 4
-_USUAL_BYTES = (
-    4192  # of a line: the number is in the model, so it is SentencePiece's own where it can
-)
+_USUAL_BYTES = 4192  # SentencePiece leaves out longer lines without a word, unless it is told
 
 
 def train_tokenizers(
@@ -151,6 +150,9 @@ def train_tokenizer(
     sample = _sample(sentences, config.max_training_sentences)
     if not any(line.strip() for line in sample):
         raise UserError(f"no text to train the {side} tokenizer on: the corpus is empty")
+    longest = max(len(line.encode()) for line in sample)
+    # An option that is given is in the model, even if its value is the usual one.
+    more: dict[str, Any] = {"max_sentence_length": longest} if longest > _USUAL_BYTES else {}
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -166,8 +168,7 @@ def train_tokenizer(
             eos_id=EOS_ID,
             unk_id=UNK_ID,
             num_threads=_TRAINING_THREADS,
-            # SentencePiece leaves out longer lines without a word.
-            max_sentence_length=max(_USUAL_BYTES, *(len(line.encode()) for line in sample)),
+            **more,
             minloglevel=2,  # errors come as exceptions; the log would flood the terminal
         )
     except (RuntimeError, OSError, ValueError) as error:

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 from etils import epath
@@ -189,7 +189,7 @@ def _filled_in(config: Config) -> Config:
                 "out"
             )
     multiple = batch_devices(make_mesh(config.mesh)) * config.train.accumulate
-    values = {
+    values: dict[str, Any] = {
         "model.source_vocab_size": sizes["source"],
         "model.target_vocab_size": sizes["target"],
         "model.matmul_dtype": fast_matmul_dtype(),
