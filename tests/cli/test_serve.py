@@ -117,6 +117,13 @@ def test_wrong_flags(trained, flag, words):  # noqa: F811
     assert words in is_refused(trained, "serve", f"--workdir={trained}", "--port=0", flag)
 
 
+def test_keys_in_a_file_with_a_byte_order_mark(tmp_path):
+    from transformer_jax.cli.serve import _keys
+
+    (tmp_path / "keys").write_bytes(b"\xef\xbb\xbffirst\r\n\r\nsecond")
+    assert _keys(str(tmp_path / "keys")) == ["first", "second"]
+
+
 def test_an_address_in_use_is_named(trained):  # noqa: F811
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 def _keys(path: str) -> list[str]:
     """The keys in a file, one a line."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             keys = [line.strip() for line in file if line.strip()]
     except OSError as error:
         raise UserError(f"--api_keys={path}: {error.strerror}") from error
