@@ -195,6 +195,25 @@ def test_a_failing_batch_fails_for_its_callers_only():
     run(main)
 
 
+def test_leaving_waits_for_the_batch_in_hand():
+    engine, begun = Upper(0.2), threading.Event()
+    upper = engine.translate
+
+    def translate(sentences):
+        begun.set()
+        return upper(sentences)
+
+    engine.translate = translate
+
+    async def main(batcher):
+        task = asyncio.create_task(one(batcher, engine, "a"))
+        await asyncio.to_thread(begun.wait)
+        return task
+
+    run(main)
+    assert engine.calls == [["a"]]
+
+
 def test_other_work_runs_in_the_same_thread():
     engine = Upper()
 
