@@ -49,6 +49,14 @@ def test_a_piece_outside_the_vocabulary_is_unknown(plain):
     )
 
 
+def test_a_piece_that_sentencepiece_does_not_have_is_text(plain):
+    """As where the vocabulary is of two models, one for each language."""
+    names = (*plain.pieces(range(plain.vocab_size)), "▁crx", "lyx")
+    ours = read_tokenizer(mapped_tokenizer(plain.model, Vocabulary(names)))
+    crx, lyx, ben = plain.vocab_size, plain.vocab_size + 1, ours.encode("ben")
+    assert ours.decode([crx, crx, lyx, *ben, crx]) == "crx crxlyx ben crx"
+
+
 def test_tags_are_looked_up_whole_and_replace_the_prefix(plain):
     ours = mapped(plain, prefix=(5,), tags=(5,), marked_tags=True, hidden=(5,))
     rest = mapped(plain).encode("ben")

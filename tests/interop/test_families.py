@@ -12,7 +12,7 @@ from tests.oracles import need
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import Published
+from transformer_jax.interop.families.base import Languages, Published
 from transformer_jax.interop.families.registry import FAMILIES
 from transformer_jax.interop.import_model import import_model, open_folder, read_model
 from transformer_jax.interop.weights import Stored, Weights
@@ -86,6 +86,16 @@ def test_tokenizers_give_the_same_ids(both):
         theirs = both.tokenizer(text_target=text).input_ids
         ours = [*tokenizers.target.encode(text), EOS_ID]
         assert both.order[ours].tolist() == theirs
+
+
+def test_marian_decodes_every_id_to_the_same_text(tmp_path):
+    """Some pieces are in one of the two SentencePiece models alone."""
+    _, tokenizer = CASES["marian"].build(tmp_path)
+    target = read_model(open_folder(tmp_path), Languages()).tokenizers.target
+    rng = np.random.default_rng(0)
+    for ids in rng.integers(EOS_ID + 2, target.vocab_size, (200, 6)):
+        theirs = tokenizer.convert_tokens_to_ids(target.pieces(ids))
+        assert target.decode(ids) == tokenizer.decode(theirs, skip_special_tokens=True)
 
 
 def source_order(both):

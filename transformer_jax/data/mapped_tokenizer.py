@@ -137,7 +137,8 @@ class MappedTokenizer(Tokenizer):
                 break
             if token not in self.hidden:
                 kept.append(self.vocabulary.pieces[token])
-        return str(self._processor.decode_pieces(kept))
+        # SentencePiece leaves the sign for a space in pieces that its model does not have.
+        return str(self._processor.decode_pieces(kept)).replace("▁", " ").strip()
 
     def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
         return [self.vocabulary.pieces[i] for i in np.asarray(ids, dtype=np.int64).tolist()]
