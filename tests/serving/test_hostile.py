@@ -228,6 +228,23 @@ def test_slow_clients_are_dropped_and_delay_nobody(engines, monkeypatch):
         assert time.monotonic() - began < 15
 
 
+def test_an_answered_client_does_not_keep_its_connection(engines, monkeypatch):
+    """A late part of a body that nobody reads ends uvicorn's own limit."""
+    from transformer_jax.serving import app
+
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
+    with served(app.make_app(engines[1:])) as url:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as sock:
+            sock.sendall(b"GET /languages HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"]"):
+                answer += sock.recv(65536)
+            sock.sendall(b"a")
+            while sock.recv(65536):  # raises after 60 s
+                pass
+
+
 def test_a_head_that_trickles_in_is_dropped_too(engines, monkeypatch):
     from transformer_jax.serving import app
 

@@ -31,7 +31,8 @@ from transformer_jax.serving.service import Refused, Service
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds in which a connection must have sent the head of its request.
+#: Seconds in which a connection must have sent the head of its request, or after its answer the
+#: rest of it.
 HEAD_SECONDS = 15.0
 #: Seconds after a signal in which requests in hand may finish.
 FINISH_SECONDS = 60
@@ -127,7 +128,7 @@ async def _warm_up(service: Service) -> None:
 
 
 class Protocol(H11Protocol):
-    """Closes a connection that does not send the head of a request within `HEAD_SECONDS`."""
+    """Closes a connection from which only the client can send, and does not in `HEAD_SECONDS`."""
 
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -145,7 +146,7 @@ class Protocol(H11Protocol):
             self._head_timer.cancel()
 
     def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
+        if self.conn.their_state is not h11.IDLE and self.conn.our_state is not h11.DONE:
             if self._head_timer:
                 self._head_timer.cancel()
             self._head_timer = None
