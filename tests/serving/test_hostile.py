@@ -245,6 +245,13 @@ def test_an_answered_client_does_not_keep_its_connection(engines, monkeypatch):
                 pass
 
 
+@pytest.mark.parametrize("host", ["x/evil1?", "["])
+def test_the_host_is_not_read(url, host):
+    head = f"GET /languages?a=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    assert raw(url, head.encode()).startswith(b"HTTP/1.1 200 ")
+    assert "evil1" not in httpx.get(f"{url}/metrics").text
+
+
 def test_a_head_that_trickles_in_is_dropped_too(engines, monkeypatch):
     from transformer_jax.serving import app
 

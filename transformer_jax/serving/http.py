@@ -123,8 +123,9 @@ class Context:
         async def answer(request: Request) -> Response:
             began = time.perf_counter()
             status, content = await self._outcome(request, handler(self, request))
-            self.metrics.requests.labels(request.url.path, status).inc()
-            self.metrics.seconds.labels(request.url.path).observe(time.perf_counter() - began)
+            path = request.scope["path"]  # not of `url`, which a client's Host is a part of
+            self.metrics.requests.labels(path, status).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
             return JSONResponse(content, status) if status != 499 else Response(status_code=499)
 
         return answer
@@ -141,13 +142,13 @@ class Context:
         except ClientDisconnect:
             return 499, None
         except Exception:
-            _LOGGER.exception("%s %s", request.method, request.url.path)
+            _LOGGER.exception("%s %s", request.method, request.scope["path"])
             return 500, failure(request, "Internal error")
 
 
 def failure(request: Request, message: str) -> dict[str, str]:
     """An error in the words of DeepL's protocol or LibreTranslate's."""
-    return {"message" if request.url.path.startswith("/v2/") else "error": message}
+    return {"message" if request.scope["path"].startswith("/v2/") else "error": message}
 
 
 async def fields(request: Request, form: type[Fields], limits: Limits, *more: str) -> Fields:
@@ -170,8 +171,8 @@ async def fields(request: Request, form: type[Fields], limits: Limits, *more: st
             pairs = parse_qs(
                 body.decode(), keep_blank_values=True, errors="strict", max_num_fields=1000
             )
-            for name, values in parse_qs(request.url.query, keep_blank_values=True).items():
-                pairs.setdefault(name, values)
+            for name in request.query_params:
+                pairs.setdefault(name, request.query_params.getlist(name))
             return form.model_validate(
                 {n: values[0] if len(values) == 1 else values for n, values in pairs.items()}
             )
