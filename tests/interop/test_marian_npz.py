@@ -1,5 +1,6 @@
 """Marian's own files: what is missing, damaged or cannot be expressed."""
 
+import json
 import shutil
 
 import numpy as np
@@ -49,6 +50,19 @@ def test_the_search_of_decoder_yml_is_used(folder, tmp_path):
     assert (method.beam_size, method.length_penalty, method.length_penalty_form) == (6, 1, "power")
 
 
+def test_pieces_that_are_values_in_yaml(copy):
+    """Marian writes them without quotes."""
+    plain = "on off no yes true null ~ 1.50 1_000 010 8 0x10 12:30 .inf 2001-01-01 << = +1"
+    pieces = json.loads((copy / "opus.vocab.yml").read_text())
+    renamed = dict(zip(reversed(pieces), plain.split(), strict=False))
+    lines = [f"{renamed.get(p, json.dumps(p))}: {i}\n" for p, i in pieces.items()]
+    (copy / "opus.vocab.yml").write_text("".join(lines))
+    tokenizer = read_model(open_folder(copy), Languages()).tokenizers.target
+    wanted = [renamed.get(piece, piece) for piece in pieces]
+    order = [tokenizer.id_of(piece) for piece in wanted]
+    assert None not in order and len(set(order)) == len(pieces)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -95,6 +109,8 @@ def test_arrays_that_do_not_fit_are_refused(copy, name, value, message):
     [
         ("model.npz", b"abc", "not a NumPy archive"),
         ("opus.vocab.yml", None, "expected one vocabulary, such as .*; found 0"),
+        ("opus.vocab.yml", b"a: 0\nb: x\n", "does not number its pieces from 0 without a gap"),
+        ("opus.vocab.yml", b"a: 0\nb: [1]\n", "does not number its pieces from 0 without a gap"),
         ("opus.vocab.yml", b"a: 0\nb: 2\n", "does not number its pieces from 0 without a gap"),
         ("second.npz", b"abc", "holds several models"),
         ("decoder.yml", b"beam-size: many\n", "beam-size='many' is not of type int"),

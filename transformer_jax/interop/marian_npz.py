@@ -151,9 +151,9 @@ def _options(path: Path, arrays: dict[str, Stored]) -> Settings:
     return Settings(f"{path}: {name}", options)
 
 
-def _yaml(origin: str, text: bytes) -> dict[str, Any]:
+def _yaml(origin: str, text: bytes, loader: str = "SafeLoader") -> dict[str, Any]:
     try:
-        values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        values = yaml.load(text, getattr(yaml, f"C{loader}", getattr(yaml, loader)))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{origin}: not valid YAML ({first_line(error)})") from error
     if not isinstance(values, dict):
@@ -181,10 +181,11 @@ def _vocabularies(folder: Path) -> list[dict[str, int]]:
         )
     vocabularies = []
     for path in both:
-        ids = {str(piece): i for piece, i in _yaml(str(path), path.read_bytes()).items()}
-        if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+        # All is text for this loader: for others, pieces such as `on` and `1.50` are values.
+        ids = _yaml(str(path), path.read_bytes(), "BaseLoader")
+        if sorted(map(str, ids.values())) != sorted(map(str, range(len(ids)))):
             raise UserError(f"{path}: does not number its pieces from 0 without a gap")
-        vocabularies.append(ids)
+        vocabularies.append({piece: int(i) for piece, i in ids.items()})
     return vocabularies
 
 
