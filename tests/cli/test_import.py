@@ -16,6 +16,7 @@ from tests.oracles import need
 from tests.pages import ROOT, commands
 from transformer_jax.cli.main import main
 from transformer_jax.data.sources.files import Files
+from transformer_jax.interop import run_folder
 from transformer_jax.interop.import_model import import_model
 from transformer_jax.models.api import num_params
 from transformer_jax.runs.folder import Run, open_run
@@ -145,6 +146,21 @@ def test_a_run_is_not_overwritten(folder, tmp_path):
     status, line = command("import", f"--from={folder}", f"--workdir={run}")
     assert status == 2 and "holds a run already; use another folder" in line
     assert contents(run) == before
+
+
+def test_what_is_left_of_an_interrupted_import_may_be_deleted(folder, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run_folder, "write_whole", killed)
+        import_model(folder, run)
+    status, line = command("import", f"--from={folder}", f"--workdir={run}")
+    assert status == 2 and f"{run}: holds checkpoints but no config.json, as an import" in line
+    shutil.rmtree(run)
+    assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
 
 
 @pytest.mark.parametrize(

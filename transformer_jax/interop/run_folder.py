@@ -7,14 +7,15 @@ from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.checkpoints import Checkpoints
-from transformer_jax.runs.folder import Run
+from transformer_jax.runs.folder import Run, check_whole
 
 
 def check_no_run(workdir: str | os.PathLike[str]) -> None:
-    """Raises UserError if the folder holds a run."""
+    """Raises UserError if the folder holds a run, or what is left of an import."""
     folder = as_path(workdir)
-    if (folder / "config.json").exists() or (folder / "checkpoints").exists():
+    if (folder / "config.json").exists():
         raise UserError(f"{workdir} holds a run already; use another folder")
+    check_whole(folder)
 
 
 def write_run(workdir: str | os.PathLike[str], model: TrainedModel) -> Run:

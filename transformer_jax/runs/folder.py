@@ -34,6 +34,15 @@ from transformer_jax.translation.translator import Translator
 _LOGGER = logging.getLogger(__name__)
 
 
+def check_whole(folder: epath.Path) -> None:
+    """Raises UserError if an import, which writes `config.json` last, did not finish there."""
+    if (folder / "checkpoints").exists() and not (folder / "config.json").exists():
+        raise UserError(
+            f"{folder}: holds checkpoints but no config.json, as an import that was interrupted "
+            "leaves it; delete this folder, or use another one"
+        )
+
+
 def open_run(workdir: str | os.PathLike[str]) -> "Run":
     """The run in a folder that `train.py` wrote.
 

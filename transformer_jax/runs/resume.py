@@ -25,7 +25,7 @@ from transformer_jax.paths import in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
-from transformer_jax.runs.folder import open_run
+from transformer_jax.runs.folder import check_whole, open_run
 from transformer_jax.variants import kind_of
 
 P = TypeVar("P")
@@ -96,9 +96,8 @@ def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None
         UserError: rule 4, or the folder holds checkpoints without a config, or a language is not
             named.
     """
+    check_whole(workdir)
     has_config = (workdir / "config.json").exists()
-    if not has_config and (workdir / "checkpoints").exists():
-        raise UserError(f"{workdir}: holds checkpoints but no config.json; use another folder")
     config = validated(config)
     given = dataclasses.replace(
         config,
