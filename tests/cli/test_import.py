@@ -202,6 +202,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(folder, tmp_path, key, valu
         ("vocab.json", b'{"a": "b"}', "vocab.json: missing, or not the ids of pieces"),
         ("vocab.json", b'{"a": 1}', "vocab.json: has no piece <unk>"),
         ("generation_config.json", b'{"num_beams": 0}', "num_beams=0 must be above 0"),
+        ("generation_config.json", b'{"bad_words_ids": [[7, 8]]}', "bad_words_ids=[[7, 8]]: only"),
     ],
 )
 def test_a_damaged_folder_is_refused(folder, tmp_path, name, content, message):
