@@ -184,6 +184,7 @@ def marian_npz(path: Path, *, separate: bool = False) -> tuple[Any, Any]:
     theirs = path / "transformers"
     theirs.mkdir()
     model, tokenizer = marian(theirs, separate=separate)
+    compute_as_marian(model)
     for name in ("source.spm", "target.spm"):
         (theirs / name).rename(path / name)
     parts = {
@@ -249,6 +250,19 @@ def marian_npz(path: Path, *, separate: bool = False) -> tuple[Any, Any]:
         write_json(path / f"opus.{part}vocab.yml", pieces)
     (path / "decoder.yml").write_text("beam-size: 6\nnormalize: 1\n")
     return model, tokenizer
+
+
+def compute_as_marian(model: Any) -> None:
+    """Gives a model of Transformers the positions and the epsilon of Marian itself."""
+    torch = need("torch")
+    for stack in (model.model.encoder, model.model.decoder):
+        table = stack.embed_positions.weight
+        places, half = torch.arange(table.shape[0])[:, None], table.shape[1] // 2
+        angles = places * torch.exp(torch.arange(half) * -np.log(10000.0) / (half - 1))
+        table.data[:] = torch.cat([angles.sin(), angles.cos()], 1)
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = 1e-6
 
 
 def let_sentences_end(model: Any, eos: int, more: float) -> None:

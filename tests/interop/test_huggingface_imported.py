@@ -11,6 +11,7 @@ from tests.interop.published import CASES, SOURCES, TARGETS
 from tests.interop.runtimes import InTransformers
 from tests.oracles import need
 from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError
 from transformer_jax.interop.export import export
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.import_model import import_model
@@ -30,7 +31,7 @@ QUICK = ("marian", "nllb", "t5")
     params=[
         pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
         for name in CASES
-        if not name.startswith("mbart")
+        if not name.startswith(("mbart", "marian, npz"))
     ]
 )
 def imported(request, tmp_path):
@@ -84,6 +85,13 @@ def check_texts(run, tag, theirs):
         found = theirs.model.generate(**inputs, num_beams=1, max_new_tokens=LIMIT)[0, 1:]
         tokens = theirs.orders[1][list(ours.tokens)].tolist()
         assert found.tolist()[: LIMIT - 1] == tokens[: LIMIT - 1]
+
+
+def test_what_marian_itself_computes_is_refused(tmp_path):
+    CASES["marian, npz"].build(tmp_path)
+    run = import_model(tmp_path, tmp_path / "run")
+    with pytest.raises(UserError, match="form=.tensor2tensor"):
+        export(run, "huggingface", tmp_path / "out", checkpoint="latest")
 
 
 def test_a_padding_id_without_a_piece(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from tests.oracles import need
 from transformer_jax.errors import UserError
 from transformer_jax.interop.families.base import Languages
 from transformer_jax.interop.import_model import import_model, open_folder, read_model
+from transformer_jax.positions.sinusoidal import sinusoids
 
 need("torch")
 need("transformers")
@@ -48,6 +50,19 @@ def change_array(path, name, value):
 def test_the_search_of_decoder_yml_is_used(folder, tmp_path):
     method = import_model(folder, tmp_path / "run").config.decode.method
     assert (method.beam_size, method.length_penalty, method.length_penalty_form) == (6, 1, "power")
+
+
+def test_positions_and_norms_are_those_of_marian(folder):
+    """What Transformers computes instead of them differs."""
+    model = read_model(open_folder(folder), Languages()).model
+    assert model.norm.epsilon == 1e-6
+    h = model.d_model // 2
+    angles_LR = np.arange(60)[:, None] * np.exp(-np.arange(h) * np.log(10000.0) / (h - 1))
+    wanted_LD = np.concatenate([np.sin(angles_LR), np.cos(angles_LR)], axis=1)
+    for stack in (model.encoder, model.decoder):
+        assert stack.position.first == 0
+        found_LD = sinusoids(jnp.arange(60), model.d_model, stack.position.form)
+        np.testing.assert_allclose(found_LD, wanted_LD, atol=1e-5)
 
 
 def test_pieces_that_are_values_in_yaml(copy):

@@ -2,7 +2,8 @@
 
 The options are YAML in the array `special:model.yml`. Tensors, vocabularies and options are
 brought into the layout of Transformers' `MarianMTModel`, so that one family reads both: layers
-count from 0, matrices are transposed, and a row for padding is added.
+count from 0, matrices are transposed, and a row for padding is added. What Marian computes in
+another way than Transformers, positions and the epsilon of norms, is computed as there.
 """
 
 import zipfile
@@ -89,6 +90,7 @@ def open_npz(path: Path) -> ModelFolder:
         "activation_dropout": options.get("transformer-dropout-ffn", float, 0.0),
         "max_position_embeddings": 512,
         "scale_embedding": True,
+        "computes_as": "marian",
         "pad_token_id": sizes[1],
         "decoder_start_token_id": sizes[1],
         "eos_token_id": vocabularies[1].get("</s>", -1),

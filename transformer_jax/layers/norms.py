@@ -84,7 +84,7 @@ class NormConfig:
 
 @dataclass(frozen=True)
 class LayerNorm(NormConfig):
-    """LayerNorm, as in Vaswani et al. 2017; Marian, M2M100 and mBART use epsilon=1e-5."""
+    """LayerNorm, as in Vaswani et al. 2017; BART and its family use epsilon=1e-5."""
 
     use_bias: bool = True  #: a learned number added to each feature
 

@@ -6,9 +6,9 @@ In three forms, with h = D/2 and i = 0 ... h - 1:
     halves          PE(p, i) = sin(p / 10000^(i/h)),     PE(p, h + i) = cos(p / 10000^(i/h))
     tensor2tensor   PE(p, i) = sin(p / 10000^(i/(h-1))), PE(p, h + i) = cos(p / 10000^(i/(h-1)))
 
-The first is the paper's, the second Marian's, the third that of Tensor2Tensor and fairseq (M2M100,
-NLLB), where the first token has p = 2. Defined for every position, but quality beyond the
-trained length is not promised.
+The first is the paper's, the second that of Marian's models in Transformers, the third that of
+Tensor2Tensor, of Marian itself, and of fairseq (M2M100, NLLB), where the first token has p = 2.
+Defined for every position, but quality beyond the trained length is not promised.
 """
 
 from dataclasses import dataclass

@@ -37,6 +37,7 @@ def bart_config(
     *,
     position: PositionConfig,
     norm_placement: Literal["pre", "post"],
+    epsilon: float = 1e-5,
     **more: Any,
 ) -> ModelConfig:
     """The model that `config.json` describes; `more` are further options.
@@ -68,7 +69,7 @@ def bart_config(
         encoder=stack("encoder"),
         decoder=stack("decoder"),
         cross=FullCross(dropout_rate=attention_dropout),
-        norm=LayerNorm(epsilon=1e-5),
+        norm=LayerNorm(epsilon=epsilon),
         norm_placement=norm_placement,
         feed_forward=Mlp(
             activation=settings.choose("activation_function", ACTIVATIONS),

@@ -41,10 +41,19 @@ _FIXED = {
 }
 
 
+#: Positions, and the epsilon of norms: Transformers computes others than Marian itself.
+_COMPUTED = {
+    "transformers": (Sinusoidal(form="halves"), 1e-5),
+    "marian": (Sinusoidal(form="tensor2tensor"), 1e-6),
+}
+
+
 def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
+    position, epsilon = config.choose("computes_as", _COMPUTED, "transformers")
     return bart_config(
         config,
-        position=Sinusoidal(form="halves"),
+        position=position,
+        epsilon=epsilon,
         norm_placement="post",
         output_bias=True,
         **vocabulary,
