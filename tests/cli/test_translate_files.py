@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import jax
 import pytest
 
 from transformer_jax.cli import lines as lines_module
-from transformer_jax.cli import translate
+from transformer_jax.cli import output_file, translate
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, DataConfig, TrainConfig
 from transformer_jax.data.config import TokenizerConfig
@@ -17,6 +18,7 @@ from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.run_folder import write_run
 from transformer_jax.models import api
@@ -135,6 +137,24 @@ def test_another_command_does_not_continue_it(place, tmp_path, monkeypatch, caps
     (tmp_path / "out.partial" / "progress.json").write_text("{")
     assert main(command(place, tmp_path / "out")) == 2
     assert "progress.json: damaged; remove" in capsys.readouterr().err
+
+
+def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
+    """Lines are on the disk before they are noted, and a file that is too short is refused."""
+    done, sync, name = [], os.fsync, str(tmp_path / "out")
+    monkeypatch.setattr(os, "fsync", lambda file: done.append("lines") or sync(file))
+    monkeypatch.setattr(
+        output_file, "write_whole", lambda path, _: done.append(path.name) or path.write_bytes(_)
+    )
+    with pytest.raises(KeyboardInterrupt), output_file.output_file(name, "c") as file:
+        file.write(["first line"], 1, 0)
+        raise KeyboardInterrupt
+    assert done == ["lines", "progress.json"]
+    os.truncate(f"{name}.partial/lines", 5)
+    words = r"lines: cut short; remove .*out\.partial to begin again"
+    with pytest.raises(UserError, match=words), output_file.output_file(name, "c"):
+        pass
+    assert os.path.getsize(f"{name}.partial/lines") == 5
 
 
 def test_mistakes_are_named(place, tmp_path, capsys):

@@ -55,6 +55,7 @@ class OutputFile:
         """Appends the results of the next inputs and notes them as done."""
         self._lines.write("".join(line + "\n" for line in lines).encode("utf-8"))
         self._lines.flush()
+        os.fsync(self._lines.fileno())  # neither `progress.json` nor the finished file is first
         self._progress.done += inputs
         self._progress.cut += cut
         self._progress.bytes = self._lines.tell()
@@ -81,11 +82,11 @@ def output_file(name: str, command: Any) -> Iterator[OutputFile]:
     try:
         with only_run(folder), open(folder / "lines", "ab") as lines:
             progress = _read(folder, digest)
+            if lines.tell() < progress.bytes:
+                raise UserError(f"{folder / 'lines'}: cut short; remove {folder} to begin again")
             lines.truncate(progress.bytes)
             lines.seek(progress.bytes)
             yield OutputFile(lines, folder, progress)
-            lines.flush()
-            os.fsync(lines.fileno())
             os.replace(folder / "lines", path)
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
