@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
-from annotated_types import Gt, Lt
-from pydantic import NonNegativeInt, PositiveInt, ValidationError
+from annotated_types import Ge, Gt, Lt
+from pydantic import PositiveInt, ValidationError
 
 from transformer_jax.config_keys import adapter, is_one_variant, keys_of, walk
 from transformer_jax.config_types import Positive, Rate, Strings
@@ -45,7 +45,7 @@ class TrainConfig:
     frozen: Strings | None = None
     #: patterns of the paths of parameters that keep their values, such as encoder/*;
     #: none = none of them, or with model.adapter=lora all but the adapters
-    seed: NonNegativeInt = 0  #: of the initial parameters and of dropout
+    seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: of the initial parameters and of dropout
     log_every: PositiveInt = 50  #: steps between lines of metrics
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
     evaluate_sentences: PositiveInt = 500  #: at most, of the validation set of a direction

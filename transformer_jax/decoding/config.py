@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic import FiniteFloat, PositiveInt
 
 from transformer_jax.decoding.base import Method
@@ -26,8 +26,10 @@ class DecodeConfig:
     """
 
     method: Annotated[Method, OneOf(METHODS)] = Beam()  #: how translations are searched for
-    max_length_factor: Annotated[FiniteFloat, Ge(0)] = 1.5  #: most target tokens a source token
-    max_length_offset: PositiveInt = 10  #: leaves room for EOS
+    max_length_factor: Annotated[FiniteFloat, Ge(0), Le(1000)] = (
+        1.5  #: most target tokens a source token
+    )
+    max_length_offset: Annotated[int, Gt(0), Le(1_000_000)] = 10  #: leaves room for EOS
     max_source_length: Annotated[int, Ge(2)] = (
         256  #: longer input (EOS included) is cut and counted
     )

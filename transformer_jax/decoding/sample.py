@@ -28,7 +28,9 @@ class Sample(Method):
     """Independent samples from the model's distribution, sorted by score."""
 
     num_samples: PositiveInt = 1  #: translations drawn for each sentence
-    temperature: Annotated[FiniteFloat, Gt(0)] = 1.0  #: logits are divided by it; below 1 sharpens
+    temperature: Annotated[FiniteFloat, Ge(1e-6)] = (
+        1.0  #: logits are divided by it; below 1 sharpens
+    )
     top_k: PositiveInt | None = None  #: draw only from the k most probable tokens; none = all
     top_p: Annotated[float, Gt(0), Le(1)] = (
         1.0  #: draw only from the smallest set of tokens of this probability
