@@ -154,6 +154,12 @@ def test_scripts_that_a_language_may_have() -> None:
     russian, japanese = ("Мужчина идёт.", "A man walks."), ("男の人が歩く。", "A man walks.")
     assert Script().marks([russian, japanese], ("ru", "en")).tolist() == [False, True]
     assert Script().marks([russian, japanese], ("ja", "en")).tolist() == [True, False]
+    every = Script(least=1)  # also lengthened and repeated letters, and those of another width
+    assert every.marks([("サーバー", "ﾊﾟｰﾄ"), ("人々", "Ａ")], ("ja", "ja")).tolist() == [
+        False,
+        True,
+    ]
+    assert every.marks([("人々", "Ａ b"), ("人々", "ー")], ("zh", "en")).tolist() == [False, True]
     assert Script().marks([russian, japanese], ("sr", "tlh")).tolist() == [False, False]
     assert Script().marks([("123 …", "!"), ("", "")], EN_DE).tolist() == [False, False]
 

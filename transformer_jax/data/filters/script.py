@@ -18,8 +18,8 @@ _LANGUAGES = {
     "ARABIC": "ar fa ur ps ug sd ckb",
     "ARMENIAN": "hy",
     "BENGALI": "bn as",
-    "CJK HIRAGANA KATAKANA": "ja",
-    "CJK": "zh yue",
+    "CJK IDEOGRAPHIC HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja",
+    "CJK IDEOGRAPHIC": "zh yue",
     "CYRILLIC": "ru uk bg mk be kk ky mn tg tt ba cv sah",
     "DEVANAGARI": "hi mr ne sa mai bho",
     "ETHIOPIC": "am ti",
@@ -68,7 +68,8 @@ def _share(text: str, scripts: Sequence[str]) -> float:
     """The share of the letters that are of one of the scripts; 1 where there are no letters."""
     if text.isascii() and scripts == ["LATIN"]:
         return 1.0
-    found = [_script(character) for character in text if character.isalpha()]
+    usual = unicodedata.normalize("NFKC", text)  # letters of usual width
+    found = [_script(character) for character in usual if character.isalpha()]
     return sum(script in scripts for script in found) / len(found) if found else 1.0
 
 
