@@ -54,7 +54,8 @@ class OneOf:
             value = {"kind": value}
         elif not isinstance(value, Mapping):
             value = {"kind": kind_of(value, self.family)} | vars(value)
-        kind, options = value.get("kind"), {}
+        kind = value.get("kind")
+        options: dict[str, Any] = {}
         if isinstance(kind, str):
             kind, options = _split_text(kind)
         if not isinstance(kind, str) or kind not in self.family:

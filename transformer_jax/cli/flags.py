@@ -21,7 +21,7 @@ from transformer_jax.variants import ManyOf, OneOf, flag_text, mark_of
 _METAVARS = {"integer": "INT", "number": "FLOAT", "boolean": "true|false", "string": "TEXT"}
 _METAVARS |= {"array": "A,B", "null": "none"}
 
-_KINDS = {OneOf: "KIND", ManyOf: "KIND,KIND"}
+_KINDS: dict[type, str] = {OneOf: "KIND", ManyOf: "KIND,KIND"}
 
 
 class Parser(argparse.ArgumentParser):
