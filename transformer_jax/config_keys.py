@@ -11,12 +11,18 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
 C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _cached(function: F) -> F:
+    """`functools.cache` of a function of a class, which mypy does not take for hashable."""
+    return functools.cache(function)  # type: ignore[return-value]
 
 
 class Key(NamedTuple):
@@ -43,7 +49,7 @@ class Key(NamedTuple):
         return None if may_be_none and str(value).lower() == "none" else value
 
 
-@functools.cache
+@_cached
 def keys_of(cls: type) -> Mapping[str, Key]:
     """The keys of a config class or a variant's class, by name."""
     hints = get_type_hints(cls, include_extras=True)
@@ -80,29 +86,26 @@ def is_one_variant(*values: Any) -> bool:
     return dataclasses.is_dataclass(values[0]) and len(set(map(type, values))) == 1
 
 
+@_cached
 def adapter(cls: type[C]) -> TypeAdapter[C]:
     """The validator of a config class; unknown keys are errors there and in its parts.
 
     It takes a millisecond to make, and a call of `decode` uses several.
     """
-    return _adapter(cls)  # type: ignore[arg-type]  # mypy takes no class for hashable
-
-
-@functools.cache
-def _adapter(cls: type) -> TypeAdapter[Any]:
     if "__pydantic_config__" not in vars(cls):
-        cls.__pydantic_config__ = ConfigDict(extra="forbid", revalidate_instances="always")  # type: ignore[attr-defined]
+        strict = ConfigDict(extra="forbid", revalidate_instances="always")
+        cls.__pydantic_config__ = strict  # type: ignore[attr-defined]
     return TypeAdapter(cls)
 
 
-@functools.cache
+@_cached
 def _schemas(cls: type) -> dict[str, dict[str, Any]]:
     docs = field_docs(cls)
     properties = adapter(cls).json_schema()["properties"]
     return {name: each | {"description": docs.get(name, "")} for name, each in properties.items()}
 
 
-@functools.cache
+@_cached
 def field_docs(cls: type) -> dict[str, str]:
     """Name of a dataclass field -> its comment, in which `None` is spelled as in a flag.
 
