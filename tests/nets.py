@@ -17,10 +17,10 @@ import io
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +77,7 @@ RUNS = {
         train.optimizer=adafactor""",
     "several": "several.py SMALL train.steps=300 model.encoder.position=sinusoidal(form=halves)",
     "sampled": "quickstart FILES SMALL tokenizer.sampling_alpha=0.2 train.steps=40",
-    "lora": """finetune train.init_from=runs/post_norm model.adapter=lora(rank=2)
+    "lora": """finetune train.init_from=post_norm model.adapter=lora(rank=2)
         data.source=files(train_source=part.en,train_target=part.de) data.cache_dir=cache
         data.validation_from_train=20 batch.tokens=512 batch.max_length=48 batch.num_buckets=1
         train.steps=40 train.log_every=1 train.evaluate_every=20""",
@@ -118,8 +118,8 @@ TRANSLATIONS = {
     "prefix": "--target_prefix=Der --n_best=1",
     "repetition": "--no_repeat_ngram=2 --repetition_penalty=1.2 --n_best=1",
     "int8": "--weights=int8 --n_best=1",
-    "ensemble": "--workdir=runs/sparse --method=beam --n_best=2",
-    "ensemble_probs": "--workdir=runs/sparse --ensemble_mean=probs --n_best=1",
+    "ensemble": "--workdir=sparse --method=beam --n_best=2",
+    "ensemble_probs": "--workdir=sparse --ensemble_mean=probs --n_best=1",
     "average": "--checkpoint=average:2 --n_best=1",
     "plain": "",
 }
@@ -140,7 +140,7 @@ def train_words(run: str) -> list[str]:
     settings = " ".join(WORDS.get(word, word) for word in RUNS[run].split())
     recipe, *keys = settings.split()
     flags = [f"--config.{key}" for key in keys]
-    return ["train", f"--config={recipe}", f"--workdir=runs/{run}", "--no_progress", *flags]
+    return ["train", f"--config={recipe}", f"--workdir={run}", "--no_progress", *flags]
 
 
 @functools.cache
@@ -149,7 +149,7 @@ def trained(name: str) -> Path:
     if name == "lora":
         trained("post_norm")
     command(*train_words(name))
-    return Path("runs", name)
+    return Path(name)
 
 
 def digest(content: bytes) -> str:
@@ -234,7 +234,7 @@ def resume_net() -> Any:
     words = train_words("killed")
     start = "import sys; from transformer_jax.cli.main import main; main(sys.argv[1:])"
     process = subprocess.Popen([sys.executable, "-c", start, *words], stderr=subprocess.DEVNULL)
-    while process.poll() is None and not Path("runs/killed/checkpoints/75").is_dir():
+    while process.poll() is None and not Path("killed/checkpoints/75").is_dir():
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
@@ -300,7 +300,10 @@ def main() -> int:
     record, status = args.folder.absolute(), 0
     if args.action == "record":
         write_text(record)
-    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+    place = record / "runs"  # always the same one, since configs and exports name their text
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    with contextlib.chdir(place):
         for path in (record / "text").iterdir():
             Path(path.name).write_bytes(path.read_bytes())
         Path("several.py").write_text(SEVERAL)
