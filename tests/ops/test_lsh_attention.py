@@ -66,7 +66,9 @@ def test_a_token_attends_to_itself_only_where_there_is_nothing_else():
     buckets = np.zeros_like(buckets)
     buckets[:, 5] = 1  # alone in its bucket, in all rounds
     everything = np.ones((B, L), bool)
-    y = lsh_attention(q, unit_keys(q), v, buckets, everything, 3, causal=True)
+    q, v = map(np.asarray, (q, v))
+    run = jax.jit(lambda q: lsh_attention(q, unit_keys(q), v, buckets, everything, 3, causal=True))
+    y = np.asarray(run(q))
     np.testing.assert_allclose(y[:, 0], v[:, 0], atol=1e-6)
     np.testing.assert_allclose(y[:, 1], v[:, 0], atol=1e-6)
     np.testing.assert_allclose(y[:, 5], v[:, 5], atol=1e-6)
