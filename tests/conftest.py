@@ -58,9 +58,24 @@ def pytest_configure(config):
         os.environ.setdefault("XLA_FLAGS", QUICK_TO_COMPILE)
     # What one test has compiled, the others read from here, in this run and in later ones.
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "compiled")
-        os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(1 << 30)  # bytes; oldest go first
+        folder = ROOT / ".pytest_cache" / "compiled"
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+        limit_size(folder, most_bytes=1 << 30)
+
+
+def limit_size(folder, most_bytes):
+    """Deletes the oldest files of a folder.
+
+    JAX can limit the size of its cache itself, but then writes nothing any more once a process was
+    killed between the two files of an entry, and tests kill processes.
+    """
+    files = sorted(((file.stat().st_mtime, file) for file in folder.glob("*")), reverse=True)
+    total = 0
+    for _, file in files:
+        total += file.stat().st_size
+        if total > most_bytes:
+            file.unlink()
 
 
 @pytest.fixture(scope="module", autouse=True)
