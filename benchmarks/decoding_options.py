@@ -12,7 +12,7 @@ from typing import Any
 
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
-from transformer_jax.data.text import read_pairs
+from transformer_jax.data.splits import read_pairs
 from transformer_jax.translation.scores import corpus_scores
 
 SAMPLES = "sample(num_samples=64, epsilon=0.02)"

@@ -21,7 +21,7 @@ from pathlib import Path
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.data.sources.files import read_lines
-from transformer_jax.data.text import read_pairs
+from transformer_jax.data.splits import read_pairs
 
 # With CTranslate2's length penalty. With patience 1 both search in the same way; without it, ours
 # ends when no better translation can come.

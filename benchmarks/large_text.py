@@ -57,8 +57,11 @@ def measure(folder: Path, engine: str) -> dict[str, tuple[float, int, int]]:
     import jax  # noqa: F401  # as in training
 
     from transformer_jax.data.batches import BatchPlan
+    from transformer_jax.data.ids import ids_of_text
     from transformer_jax.data.pipeline import batches
-    from transformer_jax.data.text import TrainingText, resolve
+    from transformer_jax.data.splits import resolve
+    from transformer_jax.data.tokenizer_training import tokenizers_of_text
+    from transformer_jax.data.training_text import TrainingText
 
     stages: dict[str, tuple[float, int, int]] = {}
     began = time.perf_counter()
@@ -75,12 +78,13 @@ def measure(folder: Path, engine: str) -> dict[str, tuple[float, int, int]]:
     )
     data = resolve(DataConfig(source, cache_dir=str(folder / "cache"), validation_from_train=1000))
     done("start")
-    with TrainingText(data, TokenizerConfig(vocab_size=_PIECES)) as text:
+    with TrainingText(data, is_new=True) as text:
         text.validation(500)
         done("read")
-        tokenizers = text.tokenizers()
+        config = TokenizerConfig(vocab_size=_PIECES)
+        tokenizers = tokenizers_of_text(config, data, text)
         done("tokenizer")
-        ids = text.ids(tokenizers, None)
+        ids = ids_of_text(text, tokenizers)
     done("ids")
     plan = BatchPlan(ids.source.lengths, ids.target.lengths, BatchConfig())
     done("plan")

@@ -17,7 +17,7 @@ import numpy as np
 
 from transformer_jax.data.batches import BatchPlan, Sampler
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.corpus import IdCorpus, prepare_ids
+from transformer_jax.data.ids import IdCorpus, prepare_ids
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.tensorflow import has_tensorflow

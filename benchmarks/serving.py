@@ -27,7 +27,7 @@ import numpy as np
 
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
-from transformer_jax.data.text import read_pairs
+from transformer_jax.data.splits import read_pairs
 from transformer_jax.serving.engine import JaxEngine
 
 

@@ -49,7 +49,7 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
 
     from transformer_jax.data.batches import BatchPlan, make_batch
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
-    from transformer_jax.data.corpus import prepare_ids
+    from transformer_jax.data.ids import prepare_ids
     from transformer_jax.data.sources.files import read_lines
     from transformer_jax.data.tokenizer_training import train_tokenizers
 

@@ -59,10 +59,12 @@ def test_a_run_reads_its_text_through_it(tree, tmp_path):
     changed = config.override(config.Config(), flags)
     assert changed.data.source == source
     assert config.from_json(config.to_json(changed), "config.json") == changed
-    TrainingText = copied(tree, "transformer_jax.data.text").TrainingText
-    with TrainingText(changed.data, changed.tokenizer) as training:
+    TrainingText = copied(tree, "transformer_jax.data.training_text").TrainingText
+    learn = copied(tree, "transformer_jax.data.tokenizer_training").tokenizers_of_text
+    ids_of_text = copied(tree, "transformer_jax.data.ids").ids_of_text
+    with TrainingText(changed.data, is_new=True) as training:
         assert training.validation(100) == text["train"][-9:]
-        corpus = training.ids(training.tokenizers(), None)
+        corpus = ids_of_text(training, learn(changed.tokenizer, changed.data, training))
     assert len(corpus) == len(text["train"]) - 9
 
 

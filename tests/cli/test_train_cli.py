@@ -12,7 +12,7 @@ import pytest
 
 from tests.train_command import train_command
 from transformer_jax.cli.main import main
-from transformer_jax.data.tokenizer import load_tokenizers
+from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run

@@ -16,7 +16,7 @@ import pytest
 
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.corpus import IdCorpus
+from transformer_jax.data.ids import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sources.base import SPLITS, Pair, Source, Split
 from transformer_jax.errors import UserError

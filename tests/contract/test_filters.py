@@ -21,9 +21,12 @@ from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.filters.registry import FILTERS
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.filters.script import Script
+from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
-from transformer_jax.data.text import TrainingText, fingerprint, read_pairs, resolve
+from transformer_jax.data.splits import fingerprint, read_pairs, resolve
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 EN_DE = ("en", "de")
@@ -198,10 +201,9 @@ def test_nothing_is_left_out_by_default_but_it_is_counted(data: DataConfig, logg
 def test_what_is_chosen_is_left_out_and_reported(data: DataConfig, logged: Any) -> None:
     pairs = list(read_pairs(data, "train"))
     chosen = replace(data, filters=(Script(), Duplicates()))
-    config = TokenizerConfig(vocab_size=290)
-    with TrainingText(chosen, config) as text:
-        tokenizers = text.tokenizers()
-        ids = text.ids(tokenizers, None)
+    with TrainingText(chosen, is_new=True) as text:
+        tokenizers = train_tokenizers(TokenizerConfig(vocab_size=290), text)
+        ids = ids_of_text(text, tokenizers)
         assert list(text) == [pair for i, pair in enumerate(pairs) if i not in (10, 11, 13)]
     assert ids.sizes == (11,)
     assert [tokenizers.source.decode(ids.source[i]) for i in (9, 10)] == [pairs[9][0], pairs[12][0]]
@@ -213,8 +215,8 @@ def test_what_is_chosen_is_left_out_and_reported(data: DataConfig, logged: Any) 
     kinds = [data, chosen, replace(data, filters=(Script(least=0.9), Duplicates()))]
     assert len({fingerprint(each, "train") for each in kinds}) == 3
     # A new run with a cache of the ids and given tokenizers reports it too.
-    with TrainingText(chosen, config) as text:
-        text.ids(tokenizers, None)
+    with TrainingText(chosen, is_new=True) as text:
+        ids_of_text(text, tokenizers)
     assert "11 of them used" in logged()[0]
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from transformer_jax.data.batch_shapes import assign_boxes, choose_boxes, length_histogram
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
-from transformer_jax.data.boxes import assign_boxes, choose_boxes, length_histogram
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.corpus import IdCorpus, prepare_ids
+from transformer_jax.data.ids import IdCorpus, prepare_ids
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID

@@ -12,7 +12,8 @@ from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, make_batch
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
-from transformer_jax.data.language_tags import find_tag, towards
+from transformer_jax.data.ids import ids_of_text
+from transformer_jax.data.language_tags import find_tag, tags_of, towards
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
@@ -20,18 +21,21 @@ from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.text import (
-    TrainingText,
+from transformer_jax.data.splits import (
     directions_with,
     fingerprint,
     has_split,
     read_pairs,
     resolve,
-    tags_of,
     visit_rates,
 )
-from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizers, vocabulary_sizes
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
+from transformer_jax.data.tokenizer_training import (
+    tokenizers_of_text,
+    train_tokenizers,
+    vocabulary_sizes,
+)
+from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 PLAN = BatchConfig(tokens=200, max_length=40, num_buckets=4, seed=5)
@@ -183,9 +187,9 @@ def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None
 
 def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path: Path) -> None:
     data = resolve(three)
-    with TrainingText(data, TOKENIZER) as text:
-        tokenizers = text.tokenizers()
-        ids = text.ids(tokenizers, None)
+    with TrainingText(data, is_new=True) as text:
+        tokenizers = tokenizers_of_text(TOKENIZER, data, text)
+        ids = ids_of_text(text, tokenizers)
         pairs = list(text)
     assert ids.sizes == (80, 80, 80, 90)
     assert tokenizers.source.vocab_size == tokenizers.target.vocab_size == 340
@@ -214,10 +218,10 @@ def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path
 
 def test_samples_keep_their_tags(three: DataConfig) -> None:
     data = resolve(three)
-    with TrainingText(data, TOKENIZER) as text:
-        tokenizers = text.tokenizers()
+    with TrainingText(data, is_new=True) as text:
+        tokenizers = tokenizers_of_text(TOKENIZER, data, text)
         sampler = SubwordSampler(tokenizers, 0.1)
-        ids = text.ids(tokenizers, sampler)
+        ids = ids_of_text(text, tokenizers, sampler)
     rates = visit_rates(data, ids.sizes)
     plan = BatchPlan(
         ids.source.lengths,
@@ -253,7 +257,7 @@ def test_the_cache_of_ids_knows_tags_and_directions(three: DataConfig) -> None:
     for tag in ("<bt>", ""):
         tagged = replace(same, corpora=(Corpus(one.source, tag=tag),), cache_dir=three.cache_dir)
         with TrainingText(tagged) as text:
-            text.ids(tokenizers, None)
+            ids_of_text(text, tokenizers)
         names |= {path.name for path in Path(three.cache_dir or "").iterdir()}
     assert len(names) == 2
 

@@ -10,7 +10,7 @@ import pytest
 from tests.data.test_tokenizer import sentences
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer
-from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers, read_tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import train_tokenizer, vocabulary_sizes
 from transformer_jax.errors import UserError
 

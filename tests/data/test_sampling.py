@@ -14,7 +14,8 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.grammar import sentences as grammar
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
 
@@ -108,8 +109,8 @@ def test_another_process_draws_the_same_samples(tmp_path, tokenizer, lines):
         "import json, sys\n"
         "import numpy as np\n"
         "from transformer_jax.data.sampling import SubwordSampler\n"
-        "from transformer_jax.data.tokenizer import Tokenizer, Tokenizers\n"
-        "tokenizer = Tokenizer.from_file(sys.argv[1])\n"
+        "from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer\n"
+        "tokenizer = open_tokenizer(sys.argv[1])\n"
         "sampler = SubwordSampler(Tokenizers(tokenizer, tokenizer), 0.1)\n"
         "print(sampler('source', json.loads(sys.stdin.read()), np.arange(20), 3))\n"
     )

@@ -13,7 +13,7 @@ from tests.oracles import need
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.text import check_splits, fingerprint, has_split, read_pairs
+from transformer_jax.data.splits import check_splits, fingerprint, has_split, read_pairs
 from transformer_jax.errors import UserError
 
 tfds = need("tensorflow_datasets")

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.tokenizer import (
-    Tokenizer,
-    Tokenizers,
-    load_tokenizers,
-)
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import (
     resolved_vocab_size,
     train_tokenizer,
@@ -130,9 +127,9 @@ def test_damaged_missing_and_foreign_models(tmp_path, tokenizer):
     for content in (b"", b"not a model" * 20, tokenizer.model[: len(tokenizer.model) // 2]):
         damaged.write_bytes(content)
         with pytest.raises(UserError, match=r"damaged\.model"):
-            Tokenizer.from_file(damaged)
+            open_tokenizer(damaged)
     with pytest.raises(UserError, match="cannot read the tokenizer"):
-        Tokenizer.from_file(tmp_path / "none.model")
+        open_tokenizer(tmp_path / "none.model")
     foreign = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences()), model_writer=foreign, vocab_size=60, minloglevel=2

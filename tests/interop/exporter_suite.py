@@ -18,7 +18,7 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer
 from transformer_jax.data.padding import pad
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.interop.export import write

@@ -10,7 +10,7 @@ from tests.oracles import need
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy

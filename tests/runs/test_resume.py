@@ -12,7 +12,7 @@ from transformer_jax.config import Config, TrainConfig, override, to_json
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config

@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer  # noqa: E402
-from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer  # noqa: E402
+from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer  # noqa: E402
 from transformer_jax.mixers.linear import Linear, LinearCross  # noqa: E402
 from transformer_jax.models.api import init  # noqa: E402
 from transformer_jax.models.config import StackConfig  # noqa: E402

@@ -93,7 +93,7 @@ def _directions(flag: str | None, run: "Run", split: "Split | None") -> "list[La
     Raises:
         UserError: the flag does not name two languages.
     """
-    from transformer_jax.data.text import directions_with
+    from transformer_jax.data.splits import directions_with
 
     if flag is not None:
         source, _, target = flag.partition("-")

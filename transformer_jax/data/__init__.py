@@ -1,0 +1,15 @@
+"""From text to batches. The modules in the order in which a sentence pair passes them:
+
+- `config`: what can be set.
+- `sources/`: where text is, such as files or TFDS.
+- `splits`: directions, training, validation and test sets, and which pairs are held out.
+- `filters/`: which training pairs are left out.
+- `training_text`: the text of a run, read once.
+- `tokenizer`, `mapped_tokenizer`, `tokenizer_pair`, `language_tags`, `tokenizer_training`: text
+  to ids. A tokenizer, one with another map of ids, those of both languages, their tags, and how
+  they are learned.
+- `sampling`: other segmentations of a text at each visit.
+- `ids`: the text as ids, cached on disk.
+- `batch_shapes`, `batches`: which pairs form the batch at a position, and its arrays (`padding`).
+- `pipeline`: batches ahead of the training step, by TensorFlow (`tensorflow`) or a thread.
+"""

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.boxes import Shape, Visits, pack
+from transformer_jax.data.batch_shapes import Shape, Visits, pack
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.corpus import IdCorpus, Sentences
+from transformer_jax.data.ids import IdCorpus, Sentences
 from transformer_jax.data.padding import pad
 from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.errors import UserError

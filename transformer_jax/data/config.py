@@ -44,9 +44,9 @@ Int32 = Annotated[PositiveInt, Field(lt=2**31)]  # all that SentencePiece reads
 class DataConfig:
     """The parallel text, and the direction to translate in.
 
-    The text is `source`, or several `corpora`. Of several directions, `source_language` and
-    `target_language` are the one that is meant where none is named; else it is that of the first
-    corpus. With several target languages, each source begins with a tag such as `<2fr>`.
+    The text is `source`, or several `corpora`. `source_language` and `target_language` are the
+    direction that is used when none is given; by default that of the first corpus. With several
+    target languages, each source begins with a tag such as `<2fr>`.
     """
 
     source: Annotated[Source, OneOf(SOURCES)] = Files()  #: where the text is

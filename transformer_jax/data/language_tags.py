@@ -10,8 +10,11 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.sources.base import Languages
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 
 
@@ -107,3 +110,27 @@ def _with_prefix(tokenizer: Tokenizer, code: str, side: str) -> Tokenizer:
         known = f"it has {', '.join(tags[:8])}{' ...' * (len(tags) > 8)}" if tags else "it has none"
         raise UserError(f"{side}_language={code}: the model has no tag for it; {known}")
     return tokenizer.with_prefix((tag,))
+
+
+def tags_of(data: DataConfig) -> Tags:
+    """The tags that the source vocabulary needs: of several target languages, and of corpora."""
+    targets = dict.fromkeys(target for _, target in data.directions)
+    others = dict.fromkeys(corpus.tag for corpus in data.parts if corpus.tag)
+    return Tags(tuple(targets) if len(targets) > 1 else (), tuple(others))
+
+
+def in_languages(data: DataConfig, tokenizers: Tokenizers, direction: Languages) -> Tokenizers:
+    """The tokenizers whose prefixes are the tags of a direction, where the run has several."""
+    has_tags = tokenizers.target.prefix or tags_of(data).languages
+    return towards(tokenizers, *direction) if has_tags and len(data.directions) > 1 else tokenizers
+
+
+def text_tags(data: DataConfig, corpus: Corpus, tokenizers: Tokenizers) -> tuple[str, str]:
+    """What to put before each source and target of a corpus; "" where that is the prefix."""
+    needed = in_languages(data, tokenizers, corpus.direction)
+    found = []
+    for side, own in (("source", corpus.tag), ("target", "")):
+        new, old = (getattr(each, side) for each in (needed, tokenizers))
+        explicit = own or new.prefix != old.prefix
+        found.append(own + "".join(new.pieces(new.prefix)) + " " if explicit else "")
+    return found[0], found[1]

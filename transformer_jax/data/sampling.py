@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.tokenizer import SIDES, Side, Tokenizer, Tokenizers
+from transformer_jax.data.tokenizer import SIDES, Side, Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 
 #: l of Kudo 2018: samples are drawn from this many segmentations.

@@ -1,4 +1,4 @@
-"""SentencePiece tokenizers: store, load, encode, decode.
+"""A SentencePiece tokenizer: encodes and decodes.
 
 Normalisation is SentencePiece's "identity": no NFKC, so that `…`, `½`, `„` and decomposed
 accents are not changed. NFKC would rewrite the target side too, and the output could then never
@@ -9,21 +9,17 @@ training text does not have), except U+2581 `▁`, SentencePiece's own sign for 
 
 import functools
 import hashlib
-import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, write_whole
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
-T = TypeVar("T")
 
 
 class Tokenizer:
@@ -47,15 +43,6 @@ class Tokenizer:
                 f"{name} has the special ids pad, bos, eos, unk = {special}, expected {expected}; "
                 "train it with --pad_id=0 --bos_id=1 --eos_id=2 --unk_id=3"
             )
-
-    @staticmethod
-    def from_file(path: str | os.PathLike[str]) -> "Tokenizer":
-        """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
-        try:
-            model = as_path(path).read_bytes()
-        except OSError as error:
-            raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-        return read_tokenizer(model, str(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tokenizer, (self.model, self.name)
@@ -159,70 +146,3 @@ def load_processor(model: bytes, name: str) -> Any:
             "give a .model file written by spm_train, or train a new one"
         ) from error
     return processor
-
-
-def read_tokenizer(model: bytes, name: str = "the tokenizer") -> Tokenizer:
-    """The tokenizer in a `.model` file's bytes: SentencePiece's own, or one with another map.
-
-    Raises:
-        UserError: neither of them.
-    """
-    from transformer_jax.data.mapped_tokenizer import MappedTokenizer  # which builds on this module
-
-    return (MappedTokenizer if model.startswith(b"PK") else Tokenizer)(model, name)
-
-
-@dataclass(frozen=True)
-class Tokenizers:
-    """The tokenizers of both languages; one and the same object when joint."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    @property
-    def joint(self) -> bool:
-        """Whether both languages share one vocabulary."""
-        return self.source is self.target or self.source.model == self.target.model
-
-    def files(self) -> dict[str, bytes]:
-        """Content by file name: joint.model, or source.model and target.model."""
-        return self.by_file(lambda tokenizer: tokenizer.model)
-
-    def sentencepiece_models(self) -> dict[str, bytes]:
-        """By the same names, what SentencePiece itself reads."""
-        return self.by_file(lambda tokenizer: tokenizer.sentencepiece_model)
-
-    def by_file(self, content: Callable[[Tokenizer], T]) -> dict[str, T]:
-        """By the same names, something else of each tokenizer."""
-        if self.joint:
-            return {"joint.model": content(self.source)}
-        return {"source.model": content(self.source), "target.model": content(self.target)}
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `files`, each atomically, and removes those of another start that failed."""
-        path, files = as_path(folder), self.files()
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            for name, model in files.items():
-                write_whole(path / name, model)
-            for name in {"joint.model", "source.model", "target.model"} - files.keys():
-                (path / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"cannot write the tokenizer to {folder}: {error.strerror}; "
-                "free some space or choose another folder"
-            ) from error
-
-
-def load_tokenizers(folder: str | os.PathLike[str]) -> Tokenizers:
-    """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
-    place = as_path(folder)
-    if (place / "joint.model").exists():
-        joint = Tokenizer.from_file(place / "joint.model")
-        return Tokenizers(joint, joint)
-    source, target = place / "source.model", place / "target.model"
-    if not (source.exists() and target.exists()):
-        raise UserError(
-            f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"
-        )
-    return Tokenizers(Tokenizer.from_file(source), Tokenizer.from_file(target))

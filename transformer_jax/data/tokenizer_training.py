@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.language_tags import NO_TAGS, Tags, with_tags
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.language_tags import NO_TAGS, Tags, in_languages, tags_of, with_tags
 from transformer_jax.data.sampling import check_can_sample
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -25,6 +26,22 @@ _LOGGER = logging.getLogger(__name__)
 # threads (not on timing). A fixed number gives the same model on every machine.
 _TRAINING_THREADS = 4
 _USUAL_BYTES = 4192  # SentencePiece leaves out longer lines without a word, unless it is told
+
+
+def tokenizers_of_text(
+    config: TokenizerConfig, data: DataConfig, pairs: Iterable[tuple[str, str]]
+) -> Tokenizers:
+    """The tokenizers of a new run; its default direction decides on their prefixes.
+
+    Args:
+        config: see `train_tokenizers`.
+        data: what the pairs are of.
+        pairs: the training text, without tags.
+
+    Raises:
+        UserError: as `train_tokenizers`, or the text is damaged.
+    """
+    return in_languages(data, train_tokenizers(config, pairs, tags_of(data)), data.languages)
 
 
 def train_tokenizers(
@@ -111,7 +128,7 @@ def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]
                 "give one of them or set tokenizer.joint=False"
             )
         paths = (paths[0] or paths[1],) * 2
-    source, target = (Tokenizer.from_file(path) if path else None for path in paths)
+    source, target = (open_tokenizer(path) if path else None for path in paths)
     if source and target:  # the settings of training have no effect
         _check_settings(config, source)
         _check_settings(config, target)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from transformer_jax.config import to_dict
 from transformer_jax.data.sources.base import Languages
-from transformer_jax.data.text import has_split, read_pairs
+from transformer_jax.data.splits import has_split, read_pairs
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.parallel.processes import is_first

@@ -14,7 +14,7 @@ from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import Config, from_json, override
-from transformer_jax.data.tokenizer import Tokenizers, load_tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from transformer_jax.config import Config, differences
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import Params, abstract_params
 from transformer_jax.models.lora import NoAdapter

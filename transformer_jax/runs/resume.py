@@ -11,8 +11,10 @@ import jax
 from etils import epath
 
 from transformer_jax.config import Config, differences, override, validated
-from transformer_jax.data import text
+from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.base import absolute_name
+from transformer_jax.data.splits import count_pairs
+from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import (
     missing_tags,
     resolved_vocab_size,
@@ -101,7 +103,7 @@ def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None
     config = validated(config)
     given = dataclasses.replace(
         config,
-        data=text.resolve(config.data),
+        data=resolve_data(config.data),
         tokenizer=_absolute(config.tokenizer, "source_model", "target_model"),
         train=_absolute(config.train, "init_from"),
     )
@@ -173,7 +175,7 @@ def _filled_in(config: Config) -> Config:
     Raises:
         UserError: the vocabulary or the mesh cannot be as the config says.
     """
-    tags = text.tags_of(config.data)
+    tags = tags_of(config.data)
     if config.train.init_from and (missing := missing_tags(config.tokenizer, tags)):
         raise UserError(
             f"train.init_from={config.train.init_from}: the vocabulary of that run lacks what the "
@@ -211,7 +213,7 @@ def adapted(config: Config, by_pairs: ByPairs | None) -> Config:
     if by_pairs is None or not by_pairs.keys:
         return config
     most = max(by_pairs.below)
-    count = text.count_pairs(config.data, most)
+    count = count_pairs(config.data, most)
     values = by_pairs.values(count, on_cpu=jax.devices()[0].platform == "cpu")
     if values:
         config = override(config, values)

@@ -16,20 +16,17 @@ from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import Config, TrainConfig, from_json, override, to_json
+from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
-from transformer_jax.data.boxes import Shape
-from transformer_jax.data.corpus import IdCorpus
+from transformer_jax.data.ids import IdCorpus, ids_of_text
+from transformer_jax.data.language_tags import in_languages
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Languages, Pair
-from transformer_jax.data.text import (
-    TrainingText,
-    check_splits,
-    directions_with,
-    in_languages,
-    visit_rates,
-)
-from transformer_jax.data.tokenizer import Tokenizers, read_tokenizer
+from transformer_jax.data.splits import check_splits, directions_with, visit_rates
+from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
+from transformer_jax.data.tokenizer_training import tokenizers_of_text
+from transformer_jax.data.training_text import TrainingText
 from transformer_jax.decoding.config import while_training
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
@@ -176,8 +173,7 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
     config = dataclasses.replace(
         start.config, model=with_dropout_rate(start.config.model, epochs=0)
     )
-    training = config.tokenizer if start.is_new and is_first() else None
-    with TrainingText(config.data, training) as text:
+    with TrainingText(config.data, is_new=start.is_new and is_first()) as text:
         validation = _validation(config, text)
         tokenizers = _tokenizers(start, text, workdir)
         alpha = config.tokenizer.sampling_alpha
@@ -185,7 +181,9 @@ def _prepare(start: Start, workdir: epath.Path, progress: bool) -> _Data:
         if start.is_new and config.train.init_from:
             check_init_from(config, tokenizers)
         trained_part(config.train, api.abstract_params(config.model))
-        corpus = one_host_at_a_time(lambda: text.ids(tokenizers, sampler, progress=progress))
+        corpus = one_host_at_a_time(
+            lambda: ids_of_text(text, tokenizers, sampler, progress=progress)
+        )
     plan = BatchPlan(
         corpus.source.lengths,
         corpus.target.lengths,
@@ -244,8 +242,11 @@ def _tokenizers(start: Start, text: TrainingText, workdir: epath.Path) -> Tokeni
     """The tokenizers, read or learned by the first process."""
 
     def models() -> list[str]:
-        # In a new run, any tokenizer here is of a start that failed.
-        made = text.tokenizers() if start.is_new else Run(workdir, start.config).tokenizers()
+        config = start.config
+        if start.is_new:  # any tokenizer in the folder is of a start that failed
+            made = tokenizers_of_text(config.tokenizer, config.data, text)
+        else:
+            made = Run(workdir, config).tokenizers()
         return [model.hex() for model in made.files().values()]
 
     made = [read_tokenizer(bytes.fromhex(model)) for model in from_first(models)]

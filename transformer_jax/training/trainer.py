@@ -13,7 +13,7 @@ import optax
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig
-from transformer_jax.data.boxes import Shape
+from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.models import api
 from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from etils import epath
 
-from transformer_jax.data.text import has_split, read_pairs
+from transformer_jax.data.splits import has_split, read_pairs
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.attention import attention_weights

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_type_hints
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import Params, merge_adapter
 from transformer_jax.models.config import ModelConfig

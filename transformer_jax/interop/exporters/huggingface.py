@@ -26,7 +26,7 @@ from etils import epath
 
 from transformer_jax.config import Config
 from transformer_jax.data.mapped_tokenizer import Vocabulary
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import (

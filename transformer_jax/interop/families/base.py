@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy

@@ -7,7 +7,8 @@ starts with EOS. The target's language token is given and not predicted.
 import re
 from collections.abc import Mapping
 
-from transformer_jax.data.tokenizer import Tokenizers, load_processor
+from transformer_jax.data.tokenizer import load_processor
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.interop.families.base import Languages, ModelFolder, make_tokenizers
 from transformer_jax.interop.settings import Settings

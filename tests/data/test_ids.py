@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from transformer_jax.data import corpus as corpus_module
+from transformer_jax.data import ids as ids_module
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.corpus import IdCorpus, Sentences, cache_name, load_ids, prepare_ids
+from transformer_jax.data.ids import IdCorpus, Sentences, cache_name, load_ids, prepare_ids
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.tokenizer import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 
@@ -73,7 +73,7 @@ def test_the_fingerprint_does_not_depend_on_where_the_arrays_are(tmp_path, token
         for side in (mapped.source, mapped.target)
     ]
     expected = IdCorpus(*sides).fingerprint
-    monkeypatch.setattr(corpus_module, "_PART", 64)  # bytes hashed at a time, then let go
+    monkeypatch.setattr(ids_module, "_PART", 64)  # bytes hashed at a time, then let go
     again = load_ids(tmp_path / cache_name(tokenizers, "key"))
     assert again.fingerprint == mapped.fingerprint == expected
     assert same(again, mapped)
@@ -95,7 +95,7 @@ def test_key_covers_corpus_and_tokenizer(tokenizers):
 def test_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
     whole = prepare_ids([PAIRS], tokenizers, tmp_path / "1", "k")
     assert not capfd.readouterr().err
-    monkeypatch.setattr(corpus_module, "_CHUNK", 7)
+    monkeypatch.setattr(ids_module, "_CHUNK", 7)
     in_chunks = prepare_ids([PAIRS], tokenizers, tmp_path / "2", "k", progress=True)
     assert same(whole, in_chunks)
     assert "encoding" in capfd.readouterr().err
@@ -126,9 +126,7 @@ def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
     elif damage == "no meta":
         (folder / "meta.json").unlink()
     else:
-        (folder / "meta.json").write_text(
-            json.dumps({"format": corpus_module._FORMAT, "arrays": {}})
-        )
+        (folder / "meta.json").write_text(json.dumps({"format": ids_module._FORMAT, "arrays": {}}))
     assert load_ids(folder) is None
     again = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert all(np.array_equal(again.source[i], e) for i, e in enumerate(expected))
@@ -180,7 +178,7 @@ def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(corpus_module, "_write", full)
+    monkeypatch.setattr(ids_module, "_write", full)
     with pytest.raises(UserError, match="No space left on device; free some space"):
         prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert not list(tmp_path.iterdir())

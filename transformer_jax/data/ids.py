@@ -28,8 +28,13 @@ from typing import IO, Self
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import NBEST, SubwordSampler
-from transformer_jax.data.tokenizer import SIDES, Side, Tokenizer, Tokenizers
+from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.splits import fingerprint
+from transformer_jax.data.tokenizer import SIDES, Side, Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.data.training_text import TrainingText, cannot_write
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
@@ -40,7 +45,6 @@ _PART = 1 << 26  # bytes of an array that are read at a time
 _CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
 _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
 _LEFT_AFTER = 24 * 60 * 60  # seconds without a write, after which no process is writing an entry
-_NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
 
 
 class Sentences:
@@ -145,11 +149,40 @@ def _in_pages(values: np.ndarray) -> Iterator[np.ndarray]:
 
 def release(values: np.memmap, start: int, stop: int) -> None:
     """Drops a range of a mapped file from this process's memory; it is read again when needed."""
-    mapped = values._mmap  # type: ignore[attr-defined]
-    if hasattr(mapped, "madvise"):
+    mapped = values.base
+    if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
         begin = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
         end = min(stop * values.itemsize, len(mapped))
         mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def ids_of_text(
+    text: TrainingText,
+    tokenizers: Tokenizers,
+    sampler: SubwordSampler | None = None,
+    *,
+    progress: bool = False,
+) -> IdCorpus:
+    """The training text as ids, which is read only for what the cache lacks; see `prepare_ids`.
+
+    Raises:
+        UserError: the text is damaged, or the cache cannot be written.
+    """
+    if text.data.filters and text.is_new:
+        text.read()  # so that a new run says what is left out
+    tags = [text_tags(text.data, corpus, tokenizers) for corpus in text.data.parts]
+    key = fingerprint(text.data, "train")
+    if any(map(any, tags)):
+        key = hashlib.sha256(f"{key} {tags}".encode()).hexdigest()
+    return prepare_ids(
+        _tagged(text, tags), tokenizers, text.cache, key, sampler=sampler, progress=progress
+    )
+
+
+def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Iterator[Pair]]:
+    """The pairs of each corpus, with its tags before source and target."""
+    for pairs, (source_tags, target_tags) in zip(text.corpora(), tags, strict=True):
+        yield ((source_tags + source, target_tags + target) for source, target in pairs)
 
 
 def prepare_ids(
@@ -161,13 +194,13 @@ def prepare_ids(
     sampler: SubwordSampler | None = None,
     progress: bool = False,
 ) -> IdCorpus:
-    """The corpus as ids, from the cache, or encoded now and cached.
+    """Corpora as ids, from the cache, or encoded now and cached.
 
     Args:
         corpora: the (source, target) texts of each, iterated only when the cache has no entry.
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
-        key: fingerprint of the text, see `text.fingerprint`.
+        key: fingerprint of the text, see `splits.fingerprint`.
         sampler: with it, also store the text, and lengths with room for samples.
         progress: show a tqdm bar on stderr.
 
@@ -195,16 +228,6 @@ def prepare_ids(
     if made is None:
         raise UserError(f"the id cache {folder} was removed while it was written; run again")
     return made
-
-
-def cannot_write(cache_dir: Path, error: OSError) -> Exception:
-    """What to raise for an error in writing the cache: a UserError where the user can help."""
-    if error.errno not in _NO_WRITE:
-        return error
-    return UserError(
-        f"cannot write the id cache in {cache_dir}: {error.strerror}; "
-        "free some space or set data.cache_dir to another folder"
-    )
 
 
 def cache_name(tokenizers: Tokenizers, key: str, sampling_alpha: float | None = None) -> str:

@@ -11,24 +11,19 @@ from typing import Any
 
 import pytest
 
-from transformer_jax.data import text as text_module
+from transformer_jax.data import training_text as training_text_module
 from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.corpus import cache_name
+from transformer_jax.data.ids import cache_name, ids_of_text
 from transformer_jax.data.sources import files as files_module
 from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.text import (
-    TrainingText,
-    check_splits,
-    fingerprint,
-    has_split,
-    read_pairs,
-    resolve,
-)
-from transformer_jax.data.tokenizer import Tokenizer, Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.data.splits import check_splits, fingerprint, has_split, read_pairs, resolve
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.data.tokenizer_training import tokenizers_of_text, train_tokenizers
+from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 
@@ -177,7 +172,7 @@ def test_files_and_the_grammar_import_no_tensorflow(files: DataConfig) -> None:
         "from transformer_jax.data.config import DataConfig\n"
         "from transformer_jax.data.sources.files import Files\n"
         "from transformer_jax.data.sources.grammar import Grammar\n"
-        "from transformer_jax.data.text import read_pairs\n"
+        "from transformer_jax.data.splits import read_pairs\n"
         f"source = Files(train_source={files.source.train_source}, "
         f"train_target={files.source.train_target})\n"
         "assert len(list(read_pairs(DataConfig(source), 'train'))) == 10\n"
@@ -213,7 +208,6 @@ SMALL = TokenizerConfig(vocab_size=285)
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     """60 pairs, of which 5 are held out. The files are old enough for their digests to be kept."""
-    monkeypatch.setattr(text_module, "_HELD_OUT", {})
     monkeypatch.setattr(files_module, "_DIGESTS", {})
     for language in ("en", "de"):
         path = tmp_path / f"train.{language}.gz"
@@ -242,10 +236,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def first_run(data: DataConfig, limit: int = 3) -> tuple[list[Pair], Tokenizers, list[list[int]]]:
     """What training needs of the text of a new run."""
-    with TrainingText(data, SMALL) as text:
+    with TrainingText(data, is_new=True) as text:
         validation = text.validation(limit)
-        tokenizers = text.tokenizers()
-        corpus = text.ids(tokenizers, None)
+        tokenizers = tokenizers_of_text(SMALL, data, text)
+        corpus = ids_of_text(text, tokenizers)
         return validation, tokenizers, [corpus.source[i].tolist() for i in range(len(corpus))]
 
 
@@ -253,10 +247,8 @@ def first_run(data: DataConfig, limit: int = 3) -> tuple[list[Pair], Tokenizers,
 def test_a_first_run_reads_its_text_once(
     corpus: DataConfig, opened: list[str], in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_module, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(training_text_module, "_IN_MEMORY", in_memory)
     validation, tokenizers, ids = first_run(corpus)
-    # The report after training shows translations of validation sentences.
-    assert list(read_pairs(corpus, "validation"))[:3] == validation
     assert sorted(opened) == ["train.de.gz", "train.en.gz"]
     # The result is that of reading the text three times.
     assert validation == list(read_pairs(corpus, "validation"))[:3]
@@ -273,12 +265,11 @@ def test_a_continued_run_reads_the_text_once_and_encodes_nothing(
 ) -> None:
     validation, tokenizers, _ = first_run(corpus)
     monkeypatch.setattr(files_module, "_DIGESTS", {})  # as in another process
-    monkeypatch.setattr(text_module, "_HELD_OUT", {})
     monkeypatch.setattr(Tokenizer, "encode_batch", None)
     opened.clear()
     with TrainingText(corpus) as text:
         assert text.validation(3) == validation
-        text.ids(tokenizers, None)
+        ids_of_text(text, tokenizers)
     assert sorted(opened) == ["train.de.gz", "train.en.gz"]
 
 
@@ -298,10 +289,5 @@ def test_a_full_disk_is_one_line(corpus: DataConfig, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
-    with TrainingText(corpus, SMALL) as text, pytest.raises(UserError, match="No space left"):
-        text.tokenizers()
-
-
-def test_a_text_without_tokenizer_config_trains_none(corpus: DataConfig) -> None:
-    with TrainingText(corpus) as text, pytest.raises(ValueError, match="tokenizer config"):
-        text.tokenizers()
+    with TrainingText(corpus) as text, pytest.raises(UserError, match="No space left"):
+        list(text)

@@ -1,0 +1,254 @@
+"""What the text of a `DataConfig` consists of: directions, splits, and what is held out.
+
+All functions are pure functions of the config; they read the text, and remember nothing of it.
+"""
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import chain, islice
+
+from transformer_jax.data.config import Corpus, DataConfig
+from transformer_jax.data.filters.registry import FILTERS
+from transformer_jax.data.sources.base import (
+    SPLITS,
+    Languages,
+    Pair,
+    Split,
+    absolute_name,
+)
+from transformer_jax.errors import UserError
+from transformer_jax.variants import kind_of
+
+
+def resolve(data: DataConfig) -> DataConfig:
+    """`data` with all languages set and absolute file names.
+
+    Raises:
+        UserError: a language is neither set nor known to the source.
+    """
+    source_language, target_language = data.languages
+    corpora = data.parts if data.corpora else ()
+    return replace(
+        data,
+        source=data.source.absolute(),
+        corpora=tuple(replace(corpus, source=corpus.source.absolute()) for corpus in corpora),
+        source_language=source_language,
+        target_language=target_language,
+        cache_dir=absolute_name(data.cache_dir) if data.cache_dir else None,
+    )
+
+
+def visit_rates(data: DataConfig, sizes: Sequence[int]) -> list[float]:
+    """How often a pair of each corpus is seen in an epoch, on average.
+
+    It is weight * (pairs / most pairs of a corpus) ^ (1 / temperature - 1), so that the share of
+    a corpus is proportional to weight * pairs ^ (1 / temperature) (Arivazhagan et al. 2019,
+    arXiv:1907.05019).
+
+    Args:
+        data: the weights and the temperature.
+        sizes: pairs of each corpus.
+    """
+    largest = max(*sizes, 1)
+    exponent = 1 / data.temperature - 1
+    return [
+        corpus.weight * (max(size, 1) / largest) ** exponent
+        for corpus, size in zip(data.parts, sizes, strict=True)
+    ]
+
+
+def has_split(data: DataConfig, split: Split, direction: Languages | None = None) -> bool:
+    """Whether `read_pairs` can read the split; a TFDS set may have to be prepared first.
+
+    Args:
+        data: the text, whose languages need not be known.
+        split: which part of it.
+        direction: of which languages; default: of any.
+
+    Raises:
+        UserError: the config names the split, and it cannot be read.
+    """
+    if direction:
+        return bool(_readable(data, split, direction))
+    sources = [corpus.source for corpus in data.corpora if not corpus.tag] or [data.source]
+    found = [source.has(split) for source in sources]  # each may refuse what the config names
+    held_out = split == "validation" and data.validation_from_train is not None
+    return any(found) or held_out
+
+
+def directions_with(data: DataConfig, split: Split) -> list[Languages]:
+    """The trained directions that have the split.
+
+    Raises:
+        UserError: as `has_split`.
+    """
+    return [each for each in data.directions if has_split(data, split, each)]
+
+
+def check_splits(data: DataConfig) -> None:
+    """Checks before training that the splits that the config names can be read.
+
+    Raises:
+        UserError: it can't.
+    """
+    for corpus in data.parts:
+        for split in SPLITS:
+            corpus.source.has(split)
+
+
+def read_pairs(
+    data: DataConfig, split: Split, direction: Languages | None = None
+) -> Iterator[Pair]:
+    """Yields the (source, target) sentences of a split, always in the same order.
+
+    With `validation_from_train`, and where no corpus of the direction has a validation set, the
+    last pairs of its first corpus are the validation set, and "train" is without them. It has
+    the pairs that filters leave out.
+
+    Args:
+        data: the text.
+        split: which part of it.
+        direction: the languages to translate from and into; default: `data.languages`.
+
+    Raises:
+        UserError: there is no such split, or the text is damaged.
+    """
+    direction = direction or data.languages
+    corpora = _existing(data, split, direction)
+    return chain.from_iterable(_read(data, corpus, split) for corpus in corpora)
+
+
+def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Pair]:
+    """The pairs of one corpus."""
+    held_out: deque[Pair] = deque()
+    if split == "train":
+        return without_held_out(data, corpus, held_out)
+    if split == "test" or not _num_held_out(data, corpus):
+        return _in_direction(corpus, split)
+    deque(without_held_out(data, corpus, held_out), maxlen=0)  # reads to the end
+    return iter(held_out)
+
+
+def without_held_out(data: DataConfig, corpus: Corpus, held_out: deque[Pair]) -> Iterator[Pair]:
+    """The pairs of a corpus to train on; at their end, those held out are in `held_out`."""
+    return _all_but_last(_in_direction(corpus, "train"), _num_held_out(data, corpus), held_out)
+
+
+def _in_direction(corpus: Corpus, split: Split) -> Iterator[Pair]:
+    pairs = corpus.source.pairs(
+        split, corpus.direction[::-1] if corpus.reverse else corpus.direction
+    )
+    return ((target, source) for source, target in pairs) if corpus.reverse else pairs
+
+
+def count_pairs(data: DataConfig, most: int) -> int:
+    """The pairs of all training texts, with those that are held out or that filters leave out.
+
+    Args:
+        data: the text.
+        most: reading ends there.
+
+    Raises:
+        UserError: the text is damaged.
+    """
+    pairs = chain.from_iterable(_in_direction(corpus, "train") for corpus in data.parts)
+    return sum(1 for _ in islice(pairs, most))
+
+
+def fingerprint(data: DataConfig, split: Split, direction: Languages | None = None) -> str:
+    """A key of the content of a split, for caches: 64 hexadecimal digits.
+
+    Args:
+        data: the text.
+        split: which part of it.
+        direction: of which languages; default: all of "train", else `data.languages`.
+    """
+    corpora = list(data.parts)
+    if split != "train" or direction:
+        corpora = _existing(data, split, direction or data.languages)
+    keys = [_corpus_fingerprint(data, corpus, split) for corpus in corpora]
+    return keys[0] if len(keys) == 1 else _hash("\n".join(keys))
+
+
+def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
+    count = 0 if split == "test" else _num_held_out(data, corpus)
+    languages = corpus.direction[::-1] if corpus.reverse else corpus.direction
+    key = corpus.source.fingerprint("train" if count else split, languages)
+    if corpus.reverse:
+        key = _hash(f"{key} reversed")
+    if count:
+        key = _hash(f"{key} {split}: without or of the last {count}")
+    if split == "train" and data.filters:
+        filters = [{"kind": kind_of(each, FILTERS)} | asdict(each) for each in data.filters]
+        key = _hash(f"{key} without {json.dumps(filters, sort_keys=True)}")
+    return key
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _num_held_out(data: DataConfig, corpus: Corpus) -> int:
+    """How many pairs at the end of a corpus's training text are a validation set.
+
+    Other corpora of the same text hold them out too, so that they are never trained on.
+    """
+    if not data.validation_from_train:
+        return 0
+    holding = (holding_out(data, direction) for direction in data.directions)
+    same = any(each is not None and each.source == corpus.source for each in holding)
+    return data.validation_from_train if same else 0
+
+
+def holding_out(data: DataConfig, direction: Languages) -> Corpus | None:
+    """The corpus of a direction whose last pairs are its validation set; None: it has another."""
+    corpora = _untagged(data, direction)
+    if not data.validation_from_train or any(each.source.has("validation") for each in corpora):
+        return None
+    return next(iter(corpora), None)
+
+
+def _untagged(data: DataConfig, direction: Languages) -> list[Corpus]:
+    return [each for each in data.parts if each.direction == direction and not each.tag]
+
+
+def _readable(data: DataConfig, split: Split, direction: Languages) -> list[Corpus]:
+    """The corpora whose pairs are the split of a direction."""
+    if split == "train":
+        return [each for each in data.parts if each.direction == direction]
+    if split == "validation" and (holding := holding_out(data, direction)):
+        return [holding]
+    return [each for each in _untagged(data, direction) if each.source.has(split)]
+
+
+def _existing(data: DataConfig, split: Split, direction: Languages) -> list[Corpus]:
+    """As `_readable`; where there are none, the one whose source says why.
+
+    Raises:
+        UserError: no corpus is meant.
+    """
+    corpora = _readable(data, split, direction) or _untagged(data, direction)[:1]
+    if not corpora:
+        known = ", ".join("-".join(each) for each in data.directions)
+        raise UserError(
+            f"no {split} set of {'-'.join(direction)}: the directions of the text are {known}, and "
+            "a corpus with a tag is only trained on"
+        )
+    return corpora
+
+
+def _all_but_last(pairs: Iterator[Pair], count: int, last: deque[Pair]) -> Iterator[Pair]:
+    """Yields all pairs but the last `count`, which are then in `last`."""
+    total = 0
+    for total, pair in enumerate(pairs, start=1):
+        last.append(pair)
+        if total > count:
+            yield last.popleft()
+    if count and total <= count:
+        raise UserError(
+            f"data.validation_from_train={count}: the training text has only {total} pairs, "
+            "so none would be left to train on"
+        )

@@ -1,0 +1,87 @@
+"""The tokenizers of both languages, and their files."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from transformer_jax.data.mapped_tokenizer import MappedTokenizer
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path, write_whole
+
+T = TypeVar("T")
+
+
+def read_tokenizer(model: bytes, name: str = "the tokenizer") -> Tokenizer:
+    """The tokenizer in a `.model` file's bytes: SentencePiece's own, or one with another map.
+
+    Raises:
+        UserError: neither of them.
+    """
+    return (MappedTokenizer if model.startswith(b"PK") else Tokenizer)(model, name)
+
+
+def open_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
+    try:
+        model = as_path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+    return read_tokenizer(model, str(path))
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of both languages; one and the same object when joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        """Whether both languages share one vocabulary."""
+        return self.source is self.target or self.source.model == self.target.model
+
+    def files(self) -> dict[str, bytes]:
+        """Content by file name: joint.model, or source.model and target.model."""
+        return self.by_file(lambda tokenizer: tokenizer.model)
+
+    def sentencepiece_models(self) -> dict[str, bytes]:
+        """By the same names, what SentencePiece itself reads."""
+        return self.by_file(lambda tokenizer: tokenizer.sentencepiece_model)
+
+    def by_file(self, content: Callable[[Tokenizer], T]) -> dict[str, T]:
+        """By the same names, something else of each tokenizer."""
+        if self.joint:
+            return {"joint.model": content(self.source)}
+        return {"source.model": content(self.source), "target.model": content(self.target)}
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `files`, each atomically, and removes those of another start that failed."""
+        path, files = as_path(folder), self.files()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for name, model in files.items():
+                write_whole(path / name, model)
+            for name in {"joint.model", "source.model", "target.model"} - files.keys():
+                (path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot write the tokenizer to {folder}: {error.strerror}; "
+                "free some space or choose another folder"
+            ) from error
+
+
+def load_tokenizers(folder: str | os.PathLike[str]) -> Tokenizers:
+    """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
+    place = as_path(folder)
+    if (place / "joint.model").exists():
+        joint = open_tokenizer(place / "joint.model")
+        return Tokenizers(joint, joint)
+    source, target = place / "source.model", place / "target.model"
+    if not (source.exists() and target.exists()):
+        raise UserError(
+            f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"
+        )
+    return Tokenizers(open_tokenizer(source), open_tokenizer(target))

@@ -1,0 +1,134 @@
+"""The training text of a run, which is read from its sources once."""
+
+import contextlib
+import errno
+import json
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, compress, islice
+from pathlib import Path
+from typing import IO, Self
+
+import numpy as np
+
+from transformer_jax.data.config import Corpus, DataConfig
+from transformer_jax.data.filters.review import Review
+from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.splits import holding_out, read_pairs, without_held_out
+from transformer_jax.errors import UserError
+from transformer_jax.paths import user_cache
+
+_IN_MEMORY = 1 << 26  # bytes of text; more is spooled to a file
+_NO_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
+
+
+class TrainingText:
+    """The training text of a run without the validation pairs, read from its sources once.
+
+    The first iteration holds out the validation pairs and keeps the others: in memory while the
+    text is short, then in a temporary file in the cache folder, which the end of the `with` block
+    removes. Later iterations read the copy.
+
+    Args:
+        data: where the text is.
+        is_new: the text of a new run, which is read in any case: for the tokenizers, and to say
+            what filters leave out. Else it is read for what the cache of ids lacks.
+
+    Attributes:
+        data: see above.
+        cache: the folder of the ids.
+    """
+
+    def __init__(self, data: DataConfig, *, is_new: bool = False) -> None:
+        self.data, self.is_new = data, is_new
+        self.cache = Path(data.cache_dir) if data.cache_dir else user_cache() / "ids"
+        self._copy: IO[str] | None = None
+        self._kept: list[np.ndarray] = []  # of each corpus: which pairs of the copy are used
+        self._held_out: dict[Corpus, list[Pair]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._copy:
+            self._copy.close()
+
+    def __iter__(self) -> Iterator[Pair]:
+        """The pairs of all corpora, without tags.
+
+        Raises:
+            UserError: the text is damaged, or the cache folder cannot be written.
+        """
+        return chain.from_iterable(self.corpora())
+
+    def corpora(self) -> Iterator[Iterator[Pair]]:
+        """The pairs of each corpus, without tags; each is to be read before the next.
+
+        Raises:
+            UserError: as `__iter__`.
+        """
+        copy = self.read()
+        copy.seek(0)
+        for kept in self._kept:
+            lines = compress(islice(copy, len(kept)), kept)
+            yield ((source, target) for source, target in map(json.loads, lines))
+
+    def validation(self, limit: int, direction: Languages | None = None) -> list[Pair]:
+        """The first pairs of a direction's validation set, which is read to find mistakes.
+
+        Args:
+            limit: how many pairs.
+            direction: default: `data.languages`.
+
+        Raises:
+            UserError: there is no validation set, or its text is damaged.
+        """
+        holding = holding_out(self.data, direction or self.data.languages)
+        if self.is_new and holding:
+            self.read()
+            return self._held_out[holding][:limit]
+        pairs = read_pairs(self.data, "validation", direction)
+        first = list(islice(pairs, limit))
+        deque(pairs, maxlen=0)  # reads to the end
+        return first
+
+    def read(self) -> IO[str]:
+        """The copy of the text, which is made on the first call.
+
+        Raises:
+            UserError: as `__iter__`.
+        """
+        if self._copy:
+            return self._copy
+        kept: list[np.ndarray] = []
+        try:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            with contextlib.ExitStack() as on_failure:
+                copy = on_failure.enter_context(
+                    tempfile.SpooledTemporaryFile(
+                        _IN_MEMORY, mode="w+", encoding="utf-8", newline="\n", dir=str(self.cache)
+                    )
+                )
+                for name, corpus in zip(self.data.names, self.data.parts, strict=True):
+                    held_out: deque[Pair] = deque()
+                    review = Review(self.data.filters, corpus.direction)
+                    for pair in review.seen(without_held_out(self.data, corpus, held_out)):
+                        copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
+                    kept.append(review.kept(name))
+                    self._held_out[corpus] = list(held_out)
+                on_failure.pop_all()
+        except OSError as error:
+            raise cannot_write(self.cache, error) from None
+        self._copy, self._kept = copy, kept
+        return copy
+
+
+def cannot_write(cache_dir: Path, error: OSError) -> Exception:
+    """What to raise for an error in writing the cache: a UserError where the user can help."""
+    if error.errno not in _NO_WRITE:
+        return error
+    return UserError(
+        f"cannot write the id cache in {cache_dir}: {error.strerror}; "
+        "free some space or set data.cache_dir to another folder"
+    )
