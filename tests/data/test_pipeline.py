@@ -231,7 +231,7 @@ def test_tensorflow_sees_no_accelerator():
 
 
 def prefetch_threads():
-    return [t for t in threading.enumerate() if t.name == "batch prefetch"]
+    return [t for t in threading.enumerate() if t.name.startswith("batch prefetch")]
 
 
 def wait_until(condition, seconds=10):

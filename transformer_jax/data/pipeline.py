@@ -2,9 +2,7 @@
 
 import itertools
 import logging
-import queue
-import sys
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
@@ -152,33 +150,12 @@ def prefetched(make: Callable[[int], Item], start: int, depth: int) -> Iterator[
     The thread ends when the generator is closed or collected. An exception in `make` is raised
     at the position where it happened.
     """
-    items: queue.SimpleQueue[tuple[Item | None, BaseException | None]] = queue.SimpleQueue()
-    room = threading.Semaphore(max(depth, 1))
-    stopped = threading.Event()
-
-    def work() -> None:
-        for position in itertools.count(start):
-            room.acquire()
-            if stopped.is_set():
-                return
-            try:
-                items.put((make(position), None))
-            except BaseException as error:  # raised again in the reader's thread
-                items.put((None, error))
-                return
-
-    thread = threading.Thread(target=work, name="batch prefetch", daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1, "batch prefetch")
     try:
-        while True:
-            item, error = items.get()
-            if error is not None:
-                raise error
-            assert item is not None
-            room.release()
+        ahead = deque(pool.submit(make, start + i) for i in range(max(depth, 1)))
+        for position in itertools.count(start + len(ahead)):
+            item = ahead.popleft().result()
+            ahead.append(pool.submit(make, position))
             yield item
     finally:
-        if not sys.is_finalizing():  # at the end of the program, the thread just ends
-            stopped.set()
-            room.release()
-            thread.join()
+        pool.shutdown(cancel_futures=True)
