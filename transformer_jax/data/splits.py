@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain, islice
 
 from transformer_jax.data.config import Corpus, DataConfig
@@ -182,7 +182,7 @@ def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
     if count:
         key = _hash(f"{key} {split}: without or of the last {count}")
     if split == "train" and data.filters:
-        filters = [{"kind": kind_of(each, FILTERS)} | asdict(each) for each in data.filters]
+        filters = [{"kind": kind_of(each, FILTERS)} | vars(each) for each in data.filters]
         key = _hash(f"{key} without {json.dumps(filters, sort_keys=True)}")
     return key
 
