@@ -65,10 +65,12 @@ def test_both_engines_yield_the_same_bits(corpus, plan):
 
 
 def test_an_error_of_the_sampler_is_raised_unchanged(corpus, plan):
-    def sampler(corpus, rows, epoch):
+    def sampler(side, texts, rows, epoch):
         raise UserError("the sampler failed")
 
-    stream = batches(corpus, plan, sampler=sampler)
+    texts = {"text": np.zeros(0, np.uint8), "text_offsets": np.zeros(len(corpus) + 1, np.int64)}
+    with_texts = IdCorpus(*(Sentences(s.arrays | texts) for s in (corpus.source, corpus.target)))
+    stream = batches(with_texts, plan, sampler=sampler)
     with pytest.raises(UserError, match="the sampler failed"):
         next(stream)
     with pytest.raises(ValueError, match="use engine='python'"):

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -158,4 +159,5 @@ def prefetched(make: Callable[[int], Item], start: int, depth: int) -> Iterator[
             ahead.append(pool.submit(make, position))
             yield item
     finally:
-        pool.shutdown(cancel_futures=True)
+        if not sys.is_finalizing():  # at the end of the program, the thread just ends
+            pool.shutdown(cancel_futures=True)
