@@ -18,6 +18,7 @@ from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.ids import IdCorpus
 from transformer_jax.data.pipeline import batches
+from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.config import Config, to_json
 
@@ -36,7 +37,7 @@ sentence, beams = tj.encode(toy.MODEL, params, source, mask, max_length=5, beam_
 found = Beam(beam_size=2).search(
     lambda tokens, position, state: tj.decode_step(
         toy.MODEL, params, tokens, position, state, sentence),
-    beams, jnp.array([5]), jnp.array([0]), jax.random.key(0), max_length=5)
+    beams, Limits(jnp.array([5]), jnp.array([0]), jax.random.key(0), max_length=5))
 assert found.tokens.shape == (1, 2, 5), found.tokens.shape
 assert not [n for n, module in sys.modules.items() if module and n.startswith("tensorflow")]
 print("done at step", int(state.step))

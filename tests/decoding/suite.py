@@ -4,12 +4,14 @@ Each takes a method, so that the suite itself can be tried on broken ones.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tests.decoding.toy import ToyDecoder
+from transformer_jax.decoding.base import Limits
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -17,19 +19,15 @@ from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 def decode(method, toy, sentences, limits, *, max_length, num_best=None, ids=None, seed=0):
     """The hypotheses of the toy's sentences, which are numbered as themselves unless `ids` says."""
 
-    @jax.jit
-    def run(state, limits_B, ids_B, key, num_best_B):
-        return method.search(
-            toy.step, state, limits_B, ids_B, key, max_length=max_length, num_best_B=num_best_B
-        )
-
-    return run(
-        toy.state(sentences, method.num_hypotheses),
+    asked = Limits(
         jnp.asarray(limits, jnp.int32),
         jnp.asarray(sentences if ids is None else ids, jnp.int32),
         jax.random.key(seed),
+        max_length,
         None if num_best is None else jnp.asarray(num_best, jnp.int32),
     )
+    state = toy.state(sentences, method.num_hypotheses)
+    return jax.jit(functools.partial(method.search, toy.step))(state, asked)
 
 
 def check_batch_mates_and_padding(method):
@@ -93,14 +91,14 @@ def check_compiles_once(method):
     """One program serves all sentences, limits and seeds; its step is traced for one position."""
     toy, traces, steps = ToyDecoder(seed=7), [], []
 
-    def run(static, state, limits_B, ids_B, key):
+    def run(static, state, limits):
         traces.append(static)
 
         def step(tokens, position, state):
             steps.append(position)
             return toy.step(tokens, position, state)
 
-        return static.search(step, state, limits_B, ids_B, key, max_length=30)
+        return static.search(step, state, limits)
 
     run = jax.jit(run, static_argnums=0)
     for number in range(3):
@@ -108,8 +106,8 @@ def check_compiles_once(method):
         if "seed" in {field.name for field in dataclasses.fields(method)}:
             other = dataclasses.replace(method, seed=number)
         state = toy.state([number], method.num_hypotheses)
-        limits, ids = jnp.asarray([10 * number + 1]), jnp.asarray([number])
-        run(other.static, state, limits, ids, jax.random.key(other.seed))
+        longest, ids = jnp.asarray([10 * number + 1]), jnp.asarray([number])
+        run(other.static, state, Limits(longest, ids, jax.random.key(other.seed), max_length=30))
     assert len(traces) == 1, f"compiled {len(traces)} times"
     assert len(steps) <= 2, "the step is not inside a loop"  # while_loop may trace its body twice
 

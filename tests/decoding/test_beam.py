@@ -5,7 +5,7 @@ import pytest
 
 from tests.decoding.toy import ToyDecoder
 from transformer_jax.decoding import beam
-from transformer_jax.decoding.base import length_penalties
+from transformer_jax.decoding.base import Limits, length_penalties
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -18,14 +18,8 @@ def search(method, toy, sentences, max_lengths, *, max_length=MAX_LENGTH):
 
     @jax.jit
     def run(state, limits):
-        return method.search(
-            toy.step,
-            state,
-            limits,
-            jnp.zeros_like(limits),
-            jax.random.key(0),
-            max_length=max_length,
-        )
+        asked = Limits(limits, jnp.zeros_like(limits), jax.random.key(0), max_length)
+        return method.search(toy.step, state, asked)
 
     state = toy.state(sentences, method.num_hypotheses)
     return run(state, jnp.asarray(max_lengths, jnp.int32))
@@ -86,16 +80,10 @@ def test_the_early_stop_changes_nothing(alpha, num_best, form, monkeypatch):
 
     def run():
         def alone(sentence, limit):
-            state, key = toy.state(sentence[None], 3), jax.random.key(0)
-            return method.search(
-                toy.step,
-                state,
-                limit[None],
-                sentence[None],
-                key,
-                max_length=12,
-                num_best_B=jnp.full(1, num_best),
+            asked = Limits(
+                limit[None], sentence[None], jax.random.key(0), 12, jnp.full(1, num_best)
             )
+            return method.search(toy.step, toy.state(sentence[None], 3), asked)
 
         return jax.jit(jax.vmap(alone))(sentences, limits)
 
@@ -150,11 +138,9 @@ def test_the_early_stop_stops():
         jax.debug.callback(lambda position: calls.append(int(position)), position)
         return toy.step(tokens, position, state)
 
-    limits = jnp.full(4, 200, jnp.int32)
-    method, key = Beam(beam_size=2), jax.random.key(0)
-    jax.block_until_ready(
-        method.search(step, toy.state(range(4), 2), limits, limits, key, max_length=200)
-    )
+    longest = jnp.full(4, 200, jnp.int32)
+    limits = Limits(longest, longest, jax.random.key(0), 200)
+    jax.block_until_ready(Beam(beam_size=2).search(step, toy.state(range(4), 2), limits))
     jax.effects_barrier()
     assert 2 <= len(calls) < 40
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.decoding.test_methods import CASES
 from tests.decoding.toy import ToyDecoder
+from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
@@ -25,8 +26,8 @@ def continued(method, toy, sentences, prefixes, *, limits=None, max_length=MAX_L
     @jax.jit
     def run(state, limits_B, ids_B, prefix_BT):
         step, state = force_prefix(toy.step, state, prefix_BT)
-        key = jax.random.key(0)
-        return method.search(step, state, limits_B, ids_B, key, max_length=max_length)
+        limits = Limits(limits_B, ids_B, jax.random.key(0), max_length)
+        return method.search(step, state, limits)
 
     state = toy.state(sentences, method.num_hypotheses)
     return run(state, jnp.asarray(limits), jnp.asarray(sentences), prefix_BT)
@@ -81,10 +82,7 @@ def test_an_empty_prefix_changes_nothing(name):
     free = method.search(
         toy.step,
         toy.state(range(3), method.num_hypotheses),
-        jnp.full(3, MAX_LENGTH),
-        jnp.arange(3),
-        jax.random.key(0),
-        max_length=MAX_LENGTH,
+        Limits(jnp.full(3, MAX_LENGTH), jnp.arange(3), jax.random.key(0), MAX_LENGTH),
     )
     found = continued(method, toy, range(3), [()] * 3)
     np.testing.assert_array_equal(found.tokens, free.tokens)

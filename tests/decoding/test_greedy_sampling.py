@@ -7,6 +7,7 @@ import pytest
 
 from tests.decoding.toy import ToyDecoder
 from tests.oracles import need
+from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.rollout import first_argmax
 from transformer_jax.decoding.sample import Sample, truncate
@@ -14,8 +15,8 @@ from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 
 @functools.cache
-def compiled(method, toy, max_length):
-    return jax.jit(functools.partial(method.search, toy.step, max_length=max_length))
+def compiled(method, toy):
+    return jax.jit(functools.partial(method.search, toy.step))
 
 
 def draw(toy, sentences, limits, *, num_samples=1, max_length=8, ids=None, seed=0, **options):
@@ -24,12 +25,13 @@ def draw(toy, sentences, limits, *, num_samples=1, max_length=8, ids=None, seed=
 
 
 def search(method, toy, sentences, limits, *, max_length, ids=None, seed=0):
-    return compiled(method, toy, max_length)(
-        toy.state(sentences, method.num_hypotheses),
+    asked = Limits(
         jnp.asarray(limits, jnp.int32),
         jnp.asarray(sentences if ids is None else ids, jnp.int32),
         jax.random.key(seed),
+        max_length,
     )
+    return compiled(method, toy)(toy.state(sentences, method.num_hypotheses), asked)
 
 
 def test_greedy_takes_the_best_piece_until_eos():

@@ -45,42 +45,44 @@ def test_a_method_can_be_written_in_a_flag_and_in_json(kind):
 class DependsOnTheRow(Sample):
     """Draws by the row of the batch, not by the sentence."""
 
-    def search(self, step, state, max_lengths_B, sentence_ids_B, key, **rest):
-        rows_B = jnp.arange(len(sentence_ids_B))
-        return super().search(step, state, max_lengths_B, rows_B, key, **rest)
+    def search(self, step, state, limits):
+        rows_B = jnp.arange(len(limits.sentence_ids_B))
+        return super().search(step, state, replace(limits, sentence_ids_B=rows_B))
 
 
 class DependsOnBatchMates(Greedy):
     """Prefers what all sentences together prefer."""
 
-    def search(self, step, *args, **rest):
+    def search(self, step, state, limits):
         def averaged(tokens_BZ, position, state):
             logits_BZV, state = step(tokens_BZ, position, state)
             return logits_BZV + logits_BZV.mean(axis=0, keepdims=True), state
 
-        return super().search(averaged, *args, **rest)
+        return super().search(averaged, state, limits)
 
 
 class TranslatesPadding(Greedy):
     """Gives rows of padding a translation."""
 
-    def search(self, step, state, max_lengths_B, *args, **rest):
-        return super().search(step, state, jnp.maximum(max_lengths_B, 1), *args, **rest)
+    def search(self, step, state, limits):
+        at_least_one_B = jnp.maximum(limits.max_lengths_B, 1)
+        return super().search(step, state, replace(limits, max_lengths_B=at_least_one_B))
 
 
 class IgnoresTheLimit(Greedy):
     """Uses the length of the result as every sentence's limit."""
 
-    def search(self, step, state, max_lengths_B, *args, max_length, **rest):
-        limits_B = jnp.where(max_lengths_B > 0, max_length, 0)
-        return super().search(step, state, limits_B, *args, max_length=max_length, **rest)
+    def search(self, step, state, limits):
+        longest_B = jnp.where(limits.max_lengths_B > 0, limits.max_length, 0)
+        return super().search(step, state, replace(limits, max_lengths_B=longest_B))
 
 
 class StopsAtTheLimitWithoutEos(Greedy):
     """Replaces the EOS of a hypothesis that reached its limit."""
 
-    def search(self, step, state, max_lengths_B, *args, **rest):
-        found = super().search(step, state, max_lengths_B, *args, **rest)
+    def search(self, step, state, limits):
+        found = super().search(step, state, limits)
+        max_lengths_B = limits.max_lengths_B
         last_B1T = (
             jnp.arange(found.tokens.shape[2])[None, None] == (max_lengths_B - 1)[:, None, None]
         )
@@ -91,37 +93,37 @@ class StopsAtTheLimitWithoutEos(Greedy):
 class ReportsCutProbabilities(Sample):
     """Reports log-probabilities at its temperature."""
 
-    def search(self, step, *args, **rest):
+    def search(self, step, state, limits):
         def hot(tokens_BZ, position, state):
             logits_BZV, state = step(tokens_BZ, position, state)
             return logits_BZV / 2.0, state
 
-        return super().search(hot, *args, **rest)
+        return super().search(hot, state, limits)
 
 
 class IsNotSorted(Beam):
     """Returns the worst hypothesis first."""
 
-    def search(self, *args, **rest):
-        return jax.tree.map(lambda leaf: leaf[:, ::-1], super().search(*args, **rest))
+    def search(self, step, state, limits):
+        return jax.tree.map(lambda leaf: leaf[:, ::-1], super().search(step, state, limits))
 
 
 class IgnoresThePenalty(Beam):
     """Reports the log-probability as the score."""
 
-    def search(self, *args, **rest):
-        found = super().search(*args, **rest)
+    def search(self, step, state, limits):
+        found = super().search(step, state, limits)
         return best_first(found._replace(scores=found.log_probs))
 
 
 class ReordersPartOfTheState(Beam):
     """Gives each hypothesis a part of another one's state."""
 
-    def search(self, step, *args, **rest):
+    def search(self, step, state, limits):
         def mixed(tokens_BZ, position, state):
             return step(tokens_BZ, position, state | {"copy": jnp.roll(state["copy"], 1, axis=1)})
 
-        return super().search(mixed, *args, **rest)
+        return super().search(mixed, state, limits)
 
 
 class CompilesForEverySeed(Sample):
@@ -135,11 +137,11 @@ class CompilesForEverySeed(Sample):
 class UnrollsTheSteps(Greedy):
     """A Python loop over positions."""
 
-    def search(self, step, state, max_lengths_B, *args, max_length, **rest):
+    def search(self, step, state, limits):
         for position in range(3):
-            tokens_BZ = jnp.zeros((len(max_lengths_B), 1), jnp.int32)
+            tokens_BZ = jnp.zeros((len(limits.max_lengths_B), 1), jnp.int32)
             step(tokens_BZ, jnp.asarray(position), state)
-        return super().search(step, state, max_lengths_B, *args, max_length=max_length, **rest)
+        return super().search(step, state, limits)
 
 
 class CannotWiden(Sample):
@@ -159,26 +161,26 @@ class Narrows(Beam):
 class ReturnsOneTooFew(Sample):
     """Drops a hypothesis."""
 
-    def search(self, *args, **rest):
-        return jax.tree.map(lambda leaf: leaf[:, 1:], super().search(*args, **rest))
+    def search(self, step, state, limits):
+        return jax.tree.map(lambda leaf: leaf[:, 1:], super().search(step, state, limits))
 
 
 class IgnoresNumBest(Beam):
     """Returns all hypotheses, however many are asked for."""
 
-    def search(self, *args, num_best_B=None, **rest):
-        return super().search(*args, **rest)
+    def search(self, step, state, limits):
+        return super().search(step, state, replace(limits, num_best_B=None))
 
 
 class StopsTooEarly(Beam):
     """Searches with fewer beams where fewer hypotheses are asked for."""
 
-    def search(self, *args, num_best_B=None, **rest):
-        if num_best_B is None:
-            return super().search(*args, **rest)
+    def search(self, step, state, limits):
+        if limits.num_best_B is None:
+            return super().search(step, state, limits)
         narrow = Beam(beam_size=self.beam_size - 1)
-        state = jax.tree.map(lambda leaf: leaf[:, :-1], args[1])
-        found = narrow.search(args[0], state, *args[2:], **rest)
+        state = jax.tree.map(lambda leaf: leaf[:, :-1], state)
+        found = narrow.search(step, state, replace(limits, num_best_B=None))
         one_more = [(0, 0), (0, 1)]
         return first(
             type(found)(
@@ -186,7 +188,7 @@ class StopsTooEarly(Beam):
                 jnp.pad(found.lengths, one_more),
                 *(jnp.pad(x, one_more, constant_values=-jnp.inf) for x in found[2:]),
             ),
-            num_best_B,
+            limits.num_best_B,
         )
 
 

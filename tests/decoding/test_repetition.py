@@ -10,6 +10,7 @@ import pytest
 from tests.decoding.test_methods import CASES
 from tests.decoding.toy import PIECES, ToyDecoder
 from tests.oracles import need
+from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import Repetition, control_repetition
@@ -49,7 +50,7 @@ def search(method, toy, sentences, repetition, *, max_length, prefix_BT=None):
         if prefix_BT is not None:
             step, state = force_prefix(step, state, prefix_BT)
         limits_B, ids_B = jnp.full(shape[0], max_length), jnp.asarray(sentences)
-        return method.search(step, state, limits_B, ids_B, jax.random.key(0), max_length=max_length)
+        return method.search(step, state, Limits(limits_B, ids_B, jax.random.key(0), max_length))
 
     return run(toy.state(sentences, method.num_hypotheses))
 

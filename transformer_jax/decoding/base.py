@@ -4,8 +4,8 @@ Axes in this package: B sentences, Z hypotheses of a sentence, V vocabulary, T t
 """
 
 import abc
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import jax
@@ -43,6 +43,25 @@ class Hypotheses(NamedTuple):
     log_probs: jax.Array  #: [B, Z] float32, the model's, EOS included
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Limits:
+    """What is asked for, for each of B sentences. Under jit, `max_length` is static."""
+
+    #: int32, each sentence's longest target, EOS included, at most `max_length`. A row with 0 is
+    #: padding and yields nothing.
+    max_lengths_B: jax.Array
+    #: int32, a number for each sentence, such as its line in the input. Random numbers depend on
+    #: it and not on the row.
+    sentence_ids_B: jax.Array
+    key: jax.Array  #: a JAX random key
+    max_length: int = field(metadata={"static": True})  #: T, the length of the result
+    #: int32, from 1 to Z, how many hypotheses of each sentence are asked for. They are the best of
+    #: those that a search for all Z returns; the other places stay empty. A search may end once it
+    #: is sure of these. None: all Z.
+    num_best_B: jax.Array | None = None
+
+
 class Method(abc.ABC):
     """A decoding method: a frozen dataclass whose fields are the method's options.
 
@@ -68,31 +87,13 @@ class Method(abc.ABC):
         """
 
     @abc.abstractmethod
-    def search(
-        self,
-        step: Step,
-        state: State,
-        max_lengths_B: jax.Array,
-        sentence_ids_B: jax.Array,
-        key: jax.Array,
-        *,
-        max_length: int,
-        num_best_B: jax.Array | None = None,
-    ) -> Hypotheses:
+    def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
         """Translates B sentences; a pure function, to be called under jit.
 
         Args:
           step: the model, see `Step`; called with tokens [B, Z].
           state: the decoder's state before position 0.
-          max_lengths_B: int32, each sentence's longest target, EOS included, at most
-            `max_length`. A row with 0 is padding and yields nothing.
-          sentence_ids_B: int32, a number for each sentence, such as its line in the input.
-            Random numbers depend on it and not on the row.
-          key: a JAX random key.
-          max_length: T, the length of the result.
-          num_best_B: int32, from 1 to Z, how many hypotheses of each sentence are asked for. They
-            are the best of those that a search for all Z returns; the other places stay empty.
-            A search may end once it is sure of these. None: all Z.
+          limits: how long, how many, and what random numbers depend on.
 
         Returns:
           Hypotheses [B, Z], best first.
@@ -108,7 +109,7 @@ class Method(abc.ABC):
 
         The seed reaches `search` as `key`, so methods that differ only in it share a program.
         """
-        return dataclasses.replace(self, seed=0) if self.seed else self  # type: ignore[type-var]
+        return replace(self, seed=0) if self.seed else self  # type: ignore[type-var]
 
 
 def selectable(state: State, batch: int, num_hypotheses: int) -> State:

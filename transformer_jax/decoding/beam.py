@@ -42,6 +42,7 @@ from pydantic import FiniteFloat, PositiveInt
 from transformer_jax.decoding.base import (
     Hypotheses,
     LengthPenaltyForm,
+    Limits,
     Method,
     State,
     Step,
@@ -49,8 +50,8 @@ from transformer_jax.decoding.base import (
     select_hypotheses,
     selectable,
 )
-from transformer_jax.decoding.loop import Search, search_loop
 from transformer_jax.decoding.rollout import most_probable, rollout
+from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -90,7 +91,9 @@ class Beam(Method):
     """
 
     beam_size: PositiveInt = 4  #: Z, hypotheses kept for each sentence
-    length_penalty: FiniteFloat = 0.6  #: alpha; larger favours longer translations
+    length_penalty: FiniteFloat = (
+        Method.length_penalty
+    )  #: alpha; larger favours longer translations
     length_penalty_form: LengthPenaltyForm = (
         "gnmt"  #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
     )
@@ -105,33 +108,19 @@ class Beam(Method):
     def with_hypotheses(self, n: int) -> Self:
         return replace(self, beam_size=max(n, self.beam_size))
 
-    def search(
-        self,
-        step: Step,
-        state: State,
-        max_lengths_B: jax.Array,
-        sentence_ids_B: jax.Array,
-        key: jax.Array,
-        *,
-        max_length: int,
-        num_best_B: jax.Array | None = None,
-    ) -> Hypotheses:
+    def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
+        max_length, asked_B = limits.max_length, limits.num_best_B
         penalties = self.penalties(max_length)
         if self.beam_size == 1:
             greedy = rollout(
-                step,
-                most_probable,
-                state,
-                max_lengths_B,
-                max_length=max_length,
-                num_hypotheses=1,
-                penalties=penalties,
+                step, most_probable, state, limits, num_hypotheses=1, penalties=penalties
             )
-            return first(greedy, num_best_B)
-        shape_BZ = (max_lengths_B.shape[0], self.beam_size)
+            return first(greedy, asked_B)
+        shape_BZ = (limits.max_lengths_B.shape[0], self.beam_size)
         penalties_T = jnp.asarray(penalties)
-        max_lengths_B = jnp.minimum(max_lengths_B, max_length)
-        asked_B = jnp.full_like(max_lengths_B, self.beam_size) if num_best_B is None else num_best_B
+        max_lengths_B = jnp.minimum(limits.max_lengths_B, max_length)
+        if asked_B is None:
+            asked_B = jnp.full_like(max_lengths_B, self.beam_size)
 
         nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
         zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
@@ -164,7 +153,7 @@ class Beam(Method):
             scores=finished.scores,
             log_probs=finished.log_probs,
         )
-        return first(found, num_best_B)
+        return first(found, limits.num_best_B)
 
     def _extend(self, step: Step, search: Search, penalties_T: jax.Array) -> Search:
         """One step: every live hypothesis grows by a token or ends."""

@@ -1,13 +1,12 @@
-"""Greedy decoding: the most probable token at each step, until that is EOS."""
+"""Greedy decoding: the most probable token at each step, until that is EOS. A beam of one."""
 
 from dataclasses import dataclass
 from typing import Self
 
-import jax
 from pydantic import FiniteFloat
 
-from transformer_jax.decoding.base import Hypotheses, Method, State, Step, first
-from transformer_jax.decoding.rollout import most_probable, rollout
+from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
+from transformer_jax.decoding.beam import Beam
 from transformer_jax.errors import UserError
 
 
@@ -15,7 +14,7 @@ from transformer_jax.errors import UserError
 class Greedy(Method):
     """One hypothesis a sentence; the fastest method."""
 
-    length_penalty: FiniteFloat = 0.6  #: changes the reported score only
+    length_penalty: FiniteFloat = Method.length_penalty  #: changes the reported score only
 
     @property
     def num_hypotheses(self) -> int:
@@ -28,24 +27,6 @@ class Greedy(Method):
             )
         return self
 
-    def search(
-        self,
-        step: Step,
-        state: State,
-        max_lengths_B: jax.Array,
-        sentence_ids_B: jax.Array,
-        key: jax.Array,
-        *,
-        max_length: int,
-        num_best_B: jax.Array | None = None,
-    ) -> Hypotheses:
-        found = rollout(
-            step,
-            most_probable,
-            state,
-            max_lengths_B,
-            max_length=max_length,
-            num_hypotheses=1,
-            penalties=self.penalties(max_length),
-        )
-        return first(found, num_best_B)
+    def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
+        of_one = Beam(beam_size=1, length_penalty=self.length_penalty)
+        return of_one.search(step, state, limits)

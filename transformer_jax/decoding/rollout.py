@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from transformer_jax.decoding.base import Hypotheses, State, Step
-from transformer_jax.decoding.loop import Search, search_loop
+from transformer_jax.decoding.base import Hypotheses, Limits, State, Step
+from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits PAD and BOS are -inf.
@@ -31,22 +31,22 @@ def rollout(
     step: Step,
     choose: Choose,
     state: State,
-    max_lengths_B: jax.Array,
+    limits: Limits,
     *,
-    max_length: int,
     num_hypotheses: int,
     penalties: np.ndarray,
     keys_BZ: jax.Array | None = None,
 ) -> Hypotheses:
     """Extends each of the [B, num_hypotheses] hypotheses by `choose` until EOS.
 
-    At a sentence's limit (`max_lengths_B`, EOS included) the token is EOS, whatever
-    `choose` returns. Log-probabilities are the model's own, over the whole vocabulary.
+    At a sentence's limit (`limits.max_lengths_B`) the token is EOS, whatever `choose` returns.
+    Log-probabilities are the model's own, over the whole vocabulary.
     The hypotheses are not sorted. `penalties` are those of the method, `keys_BZ` are handed to
     `choose`, and the other arguments are those of `Method.search`.
     """
-    shape_BZ = (max_lengths_B.shape[0], num_hypotheses)
-    max_lengths_B1 = jnp.minimum(max_lengths_B, max_length)[:, None]
+    max_length = limits.max_length
+    shape_BZ = (limits.max_lengths_B.shape[0], num_hypotheses)
+    max_lengths_B1 = jnp.minimum(limits.max_lengths_B, max_length)[:, None]
 
     def growing(search: Search) -> jax.Array:
         return (search.rows.lengths_BZ == 0) & (search.given.max_lengths_B1 > 0)

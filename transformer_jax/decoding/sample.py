@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import FiniteFloat, PositiveInt
 
-from transformer_jax.decoding.base import Hypotheses, Method, State, Step, best_first
+from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step, best_first
 from transformer_jax.decoding.rollout import first_argmax, rollout
 from transformer_jax.ops.top_k import top_k_of_rows
 
@@ -39,7 +39,8 @@ class Sample(Method):
         0.0  #: draw only tokens of at least this probability; the most probable one stays
     )
     seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: the same seed gives the same translations
-    length_penalty: FiniteFloat = 0.6  #: changes the reported score, and so the order, only
+    length_penalty: FiniteFloat = Method.length_penalty
+    #: changes the reported score, and so the order, only
 
     @property
     def num_hypotheses(self) -> int:
@@ -48,18 +49,7 @@ class Sample(Method):
     def with_hypotheses(self, n: int) -> Self:
         return replace(self, num_samples=max(n, self.num_samples))
 
-    def search(
-        self,
-        step: Step,
-        state: State,
-        max_lengths_B: jax.Array,
-        sentence_ids_B: jax.Array,
-        key: jax.Array,
-        *,
-        max_length: int,
-        num_best_B: jax.Array | None = None,
-    ) -> Hypotheses:
-
+    def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
         def choose(logits_BZV: jax.Array, position: jax.Array, keys_BZ: jax.Array) -> jax.Array:
             logits_BZk, tokens_BZk = truncate(
                 logits_BZV / self.temperature,
@@ -77,13 +67,12 @@ class Sample(Method):
                 step,
                 choose,
                 state,
-                max_lengths_B,
-                max_length=max_length,
+                limits,
                 num_hypotheses=self.num_samples,
-                penalties=self.penalties(max_length),
-                keys_BZ=sample_keys(key, sentence_ids_B, self.num_samples),
+                penalties=self.penalties(limits.max_length),
+                keys_BZ=sample_keys(limits.key, limits.sentence_ids_B, self.num_samples),
             ),
-            num_best_B,
+            limits.num_best_B,
         )
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from transformer_jax.decoding.base import Hypotheses, Method, Step
+from transformer_jax.decoding.base import Hypotheses, Limits, Method, Step
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
 from transformer_jax.models import api
@@ -116,11 +116,13 @@ def decode_batch(
             method.search(
                 step,
                 state,
-                sources.max_lengths_B,
-                sources.numbers_B,
-                jax.random.key(seed),
-                max_length=max_length,
-                num_best_B=sources.num_best_B,
+                Limits(
+                    sources.max_lengths_B,
+                    sources.numbers_B,
+                    jax.random.key(seed),
+                    max_length,
+                    sources.num_best_B,
+                ),
             )
         )
 

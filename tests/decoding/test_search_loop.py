@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh
 
-from transformer_jax.decoding.loop import Search, search_loop
+from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.ops.key_value_cache import KeyValueCache, PerSentence
 from transformer_jax.parallel.mesh import activations_on
 
