@@ -26,6 +26,7 @@ from transformer_jax.interop.exporters.base import Exporter, TrainedModel
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.paths import as_path
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.vocabulary import EOS_ID
 
@@ -74,7 +75,7 @@ class Ours:
         found = decode_batch(
             self.params,
             Sources(ids_BS, mask_BS, limits_B, np.arange(batch, dtype=np.int32)),
-            model_config=self.config,
+            model=SingleModel(self.config),
             method=Greedy(),
             max_length=MAX_LENGTH,
         )

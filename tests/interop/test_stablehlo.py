@@ -18,6 +18,7 @@ from transformer_jax.interop.export import write
 from transformer_jax.interop.exporters.stablehlo import StableHLO
 from transformer_jax.mixers.window import Window
 from transformer_jax.paths import as_path
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
 from transformer_jax.vocabulary import EOS_ID
@@ -44,7 +45,7 @@ def searched(model, sources, method):
     found = decode_batch(
         model.params,
         Sources(ids_BS, mask_BS, np.array(limits_B, np.int32), np.zeros(len(sources), np.int32)),
-        model_config=model.config.model,
+        model=SingleModel(model.config.model),
         method=method,
         max_length=suite.MAX_LENGTH,
     )

@@ -10,6 +10,7 @@ import pytest
 import transformer_jax as tj
 from transformer_jax.models import api
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache, map_state
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
 BATCH, BEAMS, HEADS, WIDTH = 2, 3, 4, 5
@@ -106,7 +107,7 @@ def made_in_loops(method, position, *, batch, length, room):
     lowered = decode_batch.lower(
         api.abstract_params(config),
         sources,
-        model_config=config,
+        model=SingleModel(config),
         method=method,
         max_length=room,
     )

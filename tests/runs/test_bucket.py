@@ -237,7 +237,7 @@ def test_train_eval_translate_and_open(store, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{text[0]}\n".encode())))
     assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
     assert capsys.readouterr().out == written.splitlines(keepends=True)[0]
-    assert tj.open_run(RUN).translator("4").model_config.d_model == 16
+    assert tj.open_run(RUN).translator("4").model.config.d_model == 16
     assert not Path("gs:").exists()
 
 

@@ -320,7 +320,7 @@ def tagged(translators):
     )
     linear = StackConfig(num_layers=1, mixers=(Linear(),))
     config = replace(
-        translators["en", "de"].model_config,
+        translators["en", "de"].model.config,
         source_vocab_size=402,
         target_vocab_size=402,
         encoder=linear,

@@ -1,7 +1,7 @@
 """A translator small enough to predict: it copies its source, letter by letter."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import jax
@@ -11,9 +11,8 @@ import pytest
 
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.translation import model_calls
 from transformer_jax.translation.translator import Translator
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz \n"
 VOCAB_SIZE = 4 + len(LETTERS)
@@ -29,44 +28,38 @@ class LetterTokenizer:
         return "".join(LETTERS[i - 4] for i in ids if i >= 4)
 
 
+NOISE = np.random.default_rng(0).normal(size=(VOCAB_SIZE, VOCAB_SIZE)).astype(np.float32)
+
+
 @dataclass(frozen=True)
-class CopyConfig:
-    number: int  # of the fixture's translators: programs of one are not reused by the next
-    max_length: int
-    target_vocab_size: int = VOCAB_SIZE
-
-
 class CopyModel:
     """Prefers the source's next piece by `sharpness`, over noise that depends on the last token."""
 
-    def __init__(self) -> None:
-        noise = np.random.default_rng(0).normal(size=(VOCAB_SIZE, VOCAB_SIZE))
-        self.noise = noise.astype(np.float32)
-        self.shapes: list[tuple] = []  # one entry a trace
+    number: int  # of the fixture's translators: programs of one are not reused by the next
+    max_length: int
+    shapes: list[tuple] = field(compare=False)  # one entry a trace
+    target_vocab_size: int = VOCAB_SIZE
 
     def _logits(self, params, last_tokens, copied):
         onehot = jax.nn.one_hot(copied, VOCAB_SIZE)
-        return jnp.asarray(self.noise)[last_tokens] + params["sharpness"] * onehot
+        return jnp.asarray(NOISE)[last_tokens] + params["sharpness"] * onehot
 
-    def for_decoding(self, config, params, weights):
+    def for_decoding(self, params, weights):
         return params
 
-    def encode(self, config, params, source, mask, *, max_length, beam_size):
-        assert source.shape[1] <= config.max_length
-        assert max_length <= config.max_length
+    def encode(self, params, source, mask, *, max_length, beam_size):
+        assert source.shape[1] <= self.max_length
+        assert max_length <= self.max_length
         self.shapes.append((*source.shape, max_length, beam_size))
         padded = jnp.where(mask, source, EOS_ID)
         state = {"last": jnp.zeros((source.shape[0], beam_size), jnp.int32)}
         return {"source": jnp.pad(padded, ((0, 0), (0, 64)), constant_values=EOS_ID)}, state
 
-    def decode_step(self, config, params, tokens, position, state, sentence):
+    def decode_step(self, params, tokens, position, state, sentence):
         copied = sentence["source"][:, position][:, None]
         return self._logits(params, tokens, copied), {"last": tokens}
 
-    def shift_right(self, target):
-        return jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS_ID)
-
-    def apply(self, config, params, source, source_mask, target_in, target_mask):
+    def apply(self, params, source, source_mask, target_in, target_mask):
         self.shapes.append(target_in.shape)
         padded = jnp.where(source_mask, source, EOS_ID)
         padded = jnp.pad(padded, ((0, 0), (0, 64)), constant_values=EOS_ID)
@@ -78,21 +71,19 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def copy_model(monkeypatch) -> CopyModel:
-    """The model that translators call in this test."""
-    model = CopyModel()
-    monkeypatch.setattr(model_calls, "api", model)
-    return model
+def traced_shapes() -> list[tuple]:
+    """The shapes for which models of this test were traced."""
+    return []
 
 
 @pytest.fixture
-def make_translator(copy_model):
+def make_translator(traced_shapes):
     """make_translator(sharpness, max_length, **decode) -> Translator over the CopyModel."""
 
     def make(sharpness: float = 30.0, max_length: int = 64, **decode) -> Translator:
         tokenizer = LetterTokenizer()
         return Translator(
-            CopyConfig(next(_numbers), max_length),
+            CopyModel(next(_numbers), max_length, traced_shapes),
             {"sharpness": jnp.float32(sharpness)},
             SimpleNamespace(source=tokenizer, target=tokenizer),
             DecodeConfig(**({"batch_size": 4, "method": Beam(beam_size=2)} | decode)),

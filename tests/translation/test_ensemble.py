@@ -18,7 +18,7 @@ from transformer_jax.mixers.mamba import Mamba
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
-from transformer_jax.translation.ensemble import Ensemble
+from transformer_jax.translation.model import Ensemble
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.attention import draw
 from transformer_jax.vocabulary import EOS_ID

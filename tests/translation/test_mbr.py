@@ -92,8 +92,8 @@ def test_one_translation_is_refused(make_translator):
     assert while_training(config).mbr is None
 
 
-def test_without_fastchrf_nothing_is_translated(make_translator, monkeypatch, copy_model):
+def test_without_fastchrf_nothing_is_translated(make_translator, monkeypatch, traced_shapes):
     monkeypatch.setitem(sys.modules, "fastchrf", None)
     with pytest.raises(UserError, match=r"pip install 'transformer-jax\[mbr\]'"):
         make_translator().translate(["abc"], mbr="aggregate")
-    assert not copy_model.shapes
+    assert not traced_shapes

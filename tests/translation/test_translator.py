@@ -185,31 +185,31 @@ def test_one_line_in_one_line_out(make_translator):
     assert make_translator().translate(["ab\ncd"]) == ["ab cd"]
 
 
-def test_few_shapes_are_compiled_and_only_once(make_translator, copy_model):
+def test_few_shapes_are_compiled_and_only_once(make_translator, traced_shapes):
     translator = make_translator(batch_size=8, method=Greedy())
     sources = texts(4, 100, longest=60)
     progress: list[int] = []
     first = translator.decode([*sources, ""], progress=progress.append)
     assert sum(progress) == 101
-    num_shapes = len(copy_model.shapes)
+    num_shapes = len(traced_shapes)
     assert num_shapes <= len({16, 24, 32, 48, 64})
     assert first.compile_seconds > 0
     other = translator.with_params({"sharpness": jnp.float32(29.0)})
     assert other.decode(sources, batch_size=8).compile_seconds == 0
-    assert len(copy_model.shapes) == num_shapes
+    assert len(traced_shapes) == num_shapes
 
 
 @pytest.mark.parametrize(
     "changed", [{"method": Sample(seed=5)}, {"max_source_length": 40}, {"batch_size": 8}]
 )
 def test_settings_that_do_not_change_the_program_do_not_compile_again(
-    make_translator, copy_model, changed
+    make_translator, traced_shapes, changed
 ):
     translator = make_translator(batch_size=8, method=Sample())
     translator.decode(["hello"])
-    num_shapes = len(copy_model.shapes)
+    num_shapes = len(traced_shapes)
     assert translator.decode(["hello"], **changed).compile_seconds == 0
-    assert len(copy_model.shapes) == num_shapes
+    assert len(traced_shapes) == num_shapes
 
 
 def test_padded_lengths():

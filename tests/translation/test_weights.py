@@ -16,6 +16,7 @@ from transformer_jax.models import api
 from transformer_jax.models.lora import Lora
 from transformer_jax.ops.matrices import Int8Matrix
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.attention import attention_maps, effective_attention
@@ -91,8 +92,8 @@ def test_on_a_mesh_and_with_other_params(members, int8):
 @pytest.mark.parametrize("maps", [attention_maps, effective_attention])
 def test_attention_is_seen_in_int8(int8, maps):
     ids = [4, 5, 6, EOS_ID], [5, EOS_ID]
-    got = maps(int8.model_config, int8.params, *ids)
-    want = maps(int8.model_config, dequantized(int8.params), *ids)
+    got = maps(int8.model.config, int8.params, *ids)
+    want = maps(int8.model.config, dequantized(int8.params), *ids)
     assert got.keys() == want.keys()
     for name in got:
         np.testing.assert_allclose(got[name], want[name], atol=1e-4)
@@ -123,7 +124,9 @@ def large_matrices(matmul_dtype, method, weights):
     if weights:
         params = jax.eval_shape(lambda p: api.for_decoding(config, p, weights), params)
     sources = Sources(ids, mask, numbers, numbers)
-    lowered = decode_batch.lower(params, sources, model_config=config, method=method, max_length=9)
+    lowered = decode_batch.lower(
+        params, sources, model=SingleModel(config), method=method, max_length=9
+    )
     shapes = "|".join(f"{n},32|32,{n}|{n},2,16|2,16,{n}" for n in (1999, 2003))
     made = re.findall(rf"= (\w+)\[(?:{shapes})\]\S* ([\w-]+)\(", lowered.compile().as_text())
     # An element of a tuple is an array that is there already.

@@ -10,8 +10,7 @@ weights shows its effective attention (see transformer_jax.viewing.attention) in
 import argparse
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.run_flags import add_run_arguments
-from transformer_jax.errors import UserError
+from transformer_jax.cli.run_flags import add_run_arguments, png_path
 
 
 def add_arguments(parser: Parser) -> None:
@@ -20,7 +19,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("source", help="a source sentence")
     add("target", nargs="?", help="its translation (default: the model's own)")
-    add("--output", default="heat.png", metavar="FILE", help="PNG to write")
+    add("--output", default="heat.png", type=png_path, metavar="FILE", help="PNG to write")
     add("--effective", action="store_true", help="effective attention of every layer")
 
 
@@ -29,8 +28,6 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.runs.folder import open_run
     from transformer_jax.viewing.attention import draw
 
-    if not args.output.endswith(".png"):
-        raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")
     translator = open_run(args.workdir).translator(args.checkpoint)
     print(draw(translator, args.source, args.target, args.output, effective=args.effective))
     return 0

@@ -9,7 +9,7 @@ progress can be drawn too.
 import argparse
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.errors import UserError
+from transformer_jax.cli.run_flags import png_path
 
 
 def add_arguments(parser: Parser) -> None:
@@ -17,7 +17,13 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     several = "a run folder; each one is a curve"
     add("--workdir", required=True, action="append", metavar="DIR", help=several)
-    add("--output", default="bleu.png", metavar="FILE", help="PNG to write (default: bleu.png)")
+    add(
+        "--output",
+        default="bleu.png",
+        type=png_path,
+        metavar="FILE",
+        help="PNG to write (default: bleu.png)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,7 +31,5 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.runs.folder import open_run
     from transformer_jax.viewing.plots import plot_bleu
 
-    if not args.output.endswith(".png"):
-        raise UserError(f"--output={args.output}: the picture is a PNG; end the name in .png")
     print(plot_bleu([open_run(workdir) for workdir in args.workdir], args.output))
     return 0

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from transformer_jax.cli.flags import Parser
 from transformer_jax.config import override
 from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.translation.ensemble import Mean
+from transformer_jax.errors import UserError
+from transformer_jax.translation.model import Mean
 
 if TYPE_CHECKING:
     from transformer_jax.runs.folder import Run
@@ -40,7 +41,10 @@ def chosen_run(args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
     Raises:
         UserError: there is no run, or a wrong key or value.
     """
-    return _chosen(args.workdir, args)
+    from transformer_jax.runs.ensemble import open_ensemble
+
+    run = open_ensemble(args.workdir, mean=args.ensemble_mean)
+    return run, _chosen_decoding(run, args)
 
 
 def chosen_runs(args: argparse.Namespace) -> list[tuple["Run", dict[str, Any]]]:
@@ -48,19 +52,19 @@ def chosen_runs(args: argparse.Namespace) -> list[tuple["Run", dict[str, Any]]]:
 
     A run of several directions is there once for each, unless the flags name a language.
     """
+    from transformer_jax.runs.ensemble import join
     from transformer_jax.runs.folder import open_run
 
-    directions: dict[Any, list[str]] = {}
-    for workdir in args.workdir:
-        data = open_run(workdir).config.data
-        directions.setdefault((data.source_language, data.target_language), []).append(workdir)
-    return [each for workdirs in directions.values() for each in _in_directions(workdirs, args)]
+    directions: dict[Any, list[Run]] = {}
+    for run in map(open_run, args.workdir):
+        data = run.config.data
+        directions.setdefault((data.source_language, data.target_language), []).append(run)
+    together = [join(runs, mean=args.ensemble_mean) for runs in directions.values()]
+    return [each for run in together for each in _in_directions(run, args)]
 
 
-def _in_directions(
-    workdirs: list[str], args: argparse.Namespace
-) -> Iterator[tuple["Run", dict[str, Any]]]:
-    run, overrides = _chosen(workdirs, args)
+def _in_directions(run: "Run", args: argparse.Namespace) -> Iterator[tuple["Run", dict[str, Any]]]:
+    overrides = _chosen_decoding(run, args)
     data = run.config.data
     if not data.corpora or overrides.keys() & {"source_language", "target_language"}:
         yield run, overrides
@@ -71,12 +75,16 @@ def _in_directions(
         yield run, overrides if own else overrides | languages
 
 
-def _chosen(workdirs: list[str], args: argparse.Namespace) -> tuple["Run", dict[str, Any]]:
-    from transformer_jax.runs.ensemble import open_ensemble
-
-    run = open_ensemble(workdirs, mean=args.ensemble_mean)
+def _chosen_decoding(run: "Run", args: argparse.Namespace) -> dict[str, Any]:
     decode = override(run.config.decode, args.flags, prefix="--")
-    return run, {name: getattr(decode, name) for name in {key.split(".")[0] for key in args.flags}}
+    return {name: getattr(decode, name) for name in {key.split(".")[0] for key in args.flags}}
+
+
+def png_path(text: str) -> str:
+    """The value of a flag --output that names a picture."""
+    if not text.endswith(".png"):
+        raise UserError(f"--output={text}: the picture is a PNG; end the name in .png")
+    return text
 
 
 def add_process_arguments(parser: Parser) -> None:

@@ -34,6 +34,7 @@ from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.training.dropout_rate import with_dropout_rate
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 
 
@@ -131,7 +132,7 @@ class Compiler:
                 numbers_B=self._array(jnp.int32, rows),
                 num_best_B=self._array(jnp.int32, rows),
             ),
-            model_config=model,
+            model=SingleModel(model),
             method=config.method.static,
             max_length=min(config.max_target_length(length), model.max_length),
             repetition=config.repetition,

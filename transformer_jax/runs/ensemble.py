@@ -8,8 +8,9 @@ from typing import Any
 from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
-from transformer_jax.runs.folder import Run, Selection, open_run
-from transformer_jax.translation.ensemble import Ensemble, Mean
+from transformer_jax.runs.folder import Run, open_run
+from transformer_jax.runs.saved_model import Selection
+from transformer_jax.translation.model import Ensemble, Mean, Model
 
 
 def open_ensemble(workdirs: Sequence[str | os.PathLike[str]], *, mean: Mean = "log_probs") -> Run:
@@ -20,13 +21,28 @@ def open_ensemble(workdirs: Sequence[str | os.PathLike[str]], *, mean: Mean = "l
 
     Args:
         workdirs: at least one folder; of one folder the run itself is returned.
-        mean: what is averaged; see `transformer_jax.translation.ensemble`.
+        mean: what is averaged; see `transformer_jax.translation.model`.
 
     Raises:
         UserError: as `open_run`; or the vocabularies differ.
     """
-    runs = [open_run(workdir) for workdir in workdirs]
-    return runs[0] if len(runs) == 1 else EnsembleRun(runs, mean)
+    return join([open_run(workdir) for workdir in workdirs], mean=mean)
+
+
+def join(runs: Sequence[Run], *, mean: Mean) -> Run:
+    """As `open_ensemble`, of runs that are open."""
+    first, *others = runs
+    if not others:
+        return first
+    for run in others:
+        for side in ("source", "target"):
+            ours, theirs = (getattr(each.tokenizers(), side) for each in (first, run))
+            if ours.model != theirs.model:
+                raise UserError(
+                    f"{run.path}: its {side} vocabulary is not that of {first.path}; "
+                    "the models of an ensemble must share theirs"
+                )
+    return Run(first.path, first.config, SavedEnsemble(runs, mean))
 
 
 @dataclass(frozen=True)
@@ -36,21 +52,12 @@ class EnsembleSelection(Selection):
     members: tuple[Selection, ...]
 
 
-class EnsembleRun(Run):
-    """See `open_ensemble`. A name such as `best` stands for a checkpoint of each run."""
+class SavedEnsemble:
+    """The checkpoints of several runs. A name such as `best` stands for one of each."""
 
     def __init__(self, runs: Sequence[Run], mean: Mean) -> None:
-        super().__init__(runs[0].path, runs[0].config)
         self.runs = tuple(runs)
-        self.mean = mean
-        for run in runs[1:]:
-            for side in ("source", "target"):
-                first, other = (getattr(r.tokenizers(), side) for r in (self, run))
-                if first.model != other.model:
-                    raise UserError(
-                        f"{run.path}: its {side} vocabulary is not that of {self.path}; "
-                        "the models of an ensemble must share theirs"
-                    )
+        self.model: Model = Ensemble(tuple(run.model for run in runs), mean)
 
     def select(self, which: str) -> EnsembleSelection:
         """As `Run.select`, of each run."""
@@ -64,14 +71,7 @@ class EnsembleRun(Run):
             members=members,
         )
 
-    def params(self, which: str | Selection = "best", mesh: Mesh | None = None) -> Any:
-        """As `Run.params`: a tuple with those of each run, all on the mesh of the first."""
-        chosen = self.select(which) if isinstance(which, str) else which
-        assert isinstance(chosen, EnsembleSelection)
-        mesh = mesh or self._local_mesh()
+    def params(self, chosen: EnsembleSelection, mesh: Mesh) -> Any:
+        """A tuple with those of each run, all on one mesh."""
         pairs = zip(self.runs, chosen.members, strict=True)
         return tuple(run.params(member, mesh) for run, member in pairs)
-
-    @property
-    def _model(self) -> Ensemble:
-        return Ensemble(tuple(run.model for run in self.runs), self.mean)

@@ -11,9 +11,9 @@ from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.interop.export import export
-from transformer_jax.runs.ensemble import EnsembleRun
 from transformer_jax.runs.folder import Run
 from transformer_jax.serving.engine import Sentence, languages_of
+from transformer_jax.translation.model import Ensemble
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translation
 from transformer_jax.viewing.explanation import Explanation
@@ -57,7 +57,7 @@ class CTranslate2Engine:
                 f"engine={format}: of the settings of decoding it takes the method, batch_size and "
                 "the limits on length; leave out the others"
             )
-        if isinstance(run, EnsembleRun):
+        if isinstance(run.together, Ensemble):
             raise UserError(f"engine={format}: it runs one model, not several of one direction")
         self.source, self.target = languages_of(run, decode)
         self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
-from transformer_jax.models.config import ModelConfig
 from transformer_jax.runs.folder import Run
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.run_batches import num_threads
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
 from transformer_jax.translation.translator import Translation, Translator
@@ -70,10 +70,8 @@ class JaxEngine:
         self.threads = num_threads(translator.params)
         self.num_hypotheses = translator.decode_config.method.num_hypotheses
         self.max_pieces = translator.max_source_length - 1
-        size = translator.model_config.target_vocab_size
-        assert size is not None, "the config of a trained model has its vocabulary sizes"
-        self.target_size = size
-        self.explains = isinstance(translator.model_config, ModelConfig)  # not an ensemble
+        self.target_size = translator.model.target_vocab_size
+        self.explains = isinstance(translator.model, SingleModel)
         self._translator = translator
         self._encode = translator.source_encoder()
         # Few sentences need not wait for the rows of a full batch.

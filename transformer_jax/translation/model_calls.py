@@ -16,13 +16,11 @@ from jax.sharding import Mesh
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, Step
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
-from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.api import shift_right
 from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.parallel.mesh import activations_on
-from transformer_jax.translation import ensemble
-from transformer_jax.translation.ensemble import Ensemble
+from transformer_jax.translation.model import Model
 
 
 class Sources(NamedTuple):
@@ -50,11 +48,6 @@ def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if mesh is None else activations_on(mesh)
 
 
-def functions_of(model: ModelConfig | Ensemble) -> Any:
-    """The module with the pure functions of this model."""
-    return ensemble if isinstance(model, Ensemble) else api
-
-
 def _by_sentence(tree: Any) -> Any:
     return map_state(
         lambda leaf: constrain(leaf, "batch"),
@@ -65,14 +58,14 @@ def _by_sentence(tree: Any) -> Any:
 
 @functools.partial(
     jax.jit,
-    static_argnames=("model_config", "method", "max_length", "repetition", "mesh"),
+    static_argnames=("model", "method", "max_length", "repetition", "mesh"),
 )
 def decode_batch(
     params: Any,
     sources: Sources,
     seed: Any = 0,
     *,
-    model_config: ModelConfig | Ensemble,
+    model: Model,
     method: Method,
     max_length: int,
     repetition: Repetition = NO_CONTROL,
@@ -83,11 +76,9 @@ def decode_batch(
     Pass `method.static`, so that another seed (a scalar of uint32) does not compile another
     program.
     """
-    functions = functions_of(model_config)
     with _on(mesh):
         sentence, state = _by_sentence(
-            functions.encode(
-                model_config,
+            model.encode(
                 params,
                 sources.ids_BS,
                 sources.mask_BS,
@@ -99,14 +90,12 @@ def decode_batch(
         sentence = jax.lax.optimization_barrier(sentence)
         state = PerSentence(sentence), state
 
-        def model(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+        def decode_step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> Any:
             known, inner = state
-            logits_BZV, inner = functions.decode_step(
-                model_config, params, tokens_BZ, position, inner, known.values
-            )
+            logits_BZV, inner = model.decode_step(params, tokens_BZ, position, inner, known.values)
             return constrain(logits_BZV, "batch", None, None), (known, _by_sentence(inner))
 
-        step: Step = model
+        step: Step = decode_step
         if repetition:
             shape_BZT = (sources.ids_BS.shape[0], method.num_hypotheses, max_length)
             step, state = control_repetition(step, state, repetition, shape_BZT)
@@ -127,19 +116,14 @@ def decode_batch(
         )
 
 
-@functools.partial(jax.jit, static_argnames=("model_config", "mesh"))
-def score_batch(
-    params: Any, pairs: Pairs, *, model_config: ModelConfig | Ensemble, mesh: Mesh | None = None
-) -> jax.Array:
+@functools.partial(jax.jit, static_argnames=("model", "mesh"))
+def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> jax.Array:
     """log p(target | source, forced pieces) of each row, float32 [B], in nats."""
     source_BS, source_mask_BS, target_BT, target_mask_BT, num_forced_B = pairs
-    functions = functions_of(model_config)
-    target_in_BT = functions.shift_right(target_BT)
+    target_in_BT = shift_right(target_BT)
     with _on(mesh):
         logits_BTV = constrain(
-            functions.apply(
-                model_config, params, source_BS, source_mask_BS, target_in_BT, target_mask_BT
-            ),
+            model.apply(params, source_BS, source_mask_BS, target_in_BT, target_mask_BT),
             "batch",
         )
     nll_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, target_BT)

@@ -8,7 +8,6 @@ what is computed for a sentence.
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,13 +30,12 @@ from transformer_jax.parallel.mesh import (
     param_shardings,
     replicated,
 )
-from transformer_jax.translation.ensemble import Ensemble
 from transformer_jax.translation.mbr import mbr_scores
+from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
     Pairs,
     Sources,
     decode_batch,
-    functions_of,
     score_batch,
 )
 from transformer_jax.translation.run_batches import num_threads, run_batches
@@ -89,7 +87,7 @@ class Translator:
     """Translates and scores text with a trained model.
 
     Args:
-      model_config: its `max_length` bounds both sides. An `Ensemble`: several models.
+      model: a config or an `Ensemble`; its `max_length` bounds both sides.
       params: the model's parameters, or those of each member of an ensemble; None for a translator
         that is only used `with_params`.
       tokenizers: with `.source` and `.target`, see `transformer_jax.data.tokenizer`.
@@ -103,27 +101,25 @@ class Translator:
 
     def __init__(
         self,
-        model_config: ModelConfig | Ensemble,
+        model: ModelConfig | Model,
         params: Any,
         tokenizers: Any,
         decode_config: DecodeConfig | None = None,
         *,
         mesh: Mesh | None = None,
     ) -> None:
-        self.model_config: Any = model_config
+        self.model: Model = SingleModel(model) if isinstance(model, ModelConfig) else model
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
         if params is not None:
-            params = _for_decoding(model_config, params, self.decode_config.weights, mesh)
+            params = _for_decoding(self.model, params, self.decode_config.weights, mesh)
         self.params = params
         self._mesh = mesh
         self._compiled: set[Hashable] = set()
 
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
-        other = Translator(
-            self.model_config, params, self.tokenizers, self.decode_config, mesh=self._mesh
-        )
+        other = Translator(self.model, params, self.tokenizers, self.decode_config, mesh=self._mesh)
         other._compiled = self._compiled
         return other
 
@@ -225,7 +221,7 @@ class Translator:
         def max_length(batch: list[Row]) -> int:
             length = batch[0].length
             longest = config.max_target_length(length, length if forced else 0)
-            return min(longest, self.model_config.max_length)
+            return min(longest, self.model.max_length)
 
         def start(batch: list[Row]) -> Hypotheses:
             source_BS, source_mask_BS = pad(
@@ -247,7 +243,7 @@ class Translator:
                 self.params,
                 self._split(arrays),
                 np.uint32(config.method.seed),
-                model_config=self.model_config,
+                model=self.model,
                 method=config.method.static,
                 max_length=max_length(batch),
                 repetition=config.repetition,
@@ -338,7 +334,7 @@ class Translator:
             log_probs_B = score_batch(
                 self.params,
                 self._split(arrays),
-                model_config=self.model_config,
+                model=self.model,
                 mesh=self._mesh,
             )
             return self._on_all_processes(log_probs_B)
@@ -387,7 +383,7 @@ class Translator:
         if isinstance(target, str):
             tokenizer = tokenizers.target
             return list(tokenizer.encode(target)[0 if with_prefix else len(tokenizer.prefix) :])
-        size = self.model_config.target_vocab_size
+        size = self.model.target_vocab_size
         ids = [int(i) for i in target]
         for i in ids:
             if not EOS_ID < i < size:
@@ -440,7 +436,7 @@ class Translator:
         return self._limit(self.decode_config)
 
     def _limit(self, config: DecodeConfig) -> int:
-        return min(config.max_source_length, self.model_config.max_length)
+        return min(config.max_source_length, self.model.max_length)
 
 
 def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) -> list[int]:
@@ -465,18 +461,13 @@ def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]
     return [sorted(sentence, key=lambda each: -each.score) for sentence in ranked]
 
 
-def _for_decoding(
-    model_config: ModelConfig | Ensemble, params: Any, weights: WeightForm, mesh: Mesh | None
-) -> Any:
+def _for_decoding(model: Model, params: Any, weights: WeightForm, mesh: Mesh | None) -> Any:
     """`params` in the form that decoding holds, laid out on the mesh."""
-    functions = functions_of(model_config)
     shardings = None
     if mesh is not None:
-        axes = functions.logical_axes(model_config)
         # Those that are laid out already stay where they are.
-        params = jax.device_put(params, param_shardings(axes, params, mesh))
-        of_shapes = partial(functions.for_decoding, model_config, weights=weights)
-        shapes = jax.eval_shape(of_shapes, params)
-        shardings = param_shardings(functions.decoding_axes(model_config, weights), shapes, mesh)
-    convert = jax.jit(functions.for_decoding, static_argnums=(0, 2), out_shardings=shardings)
-    return convert(model_config, params, weights)
+        params = jax.device_put(params, param_shardings(model.logical_axes(), params, mesh))
+        shapes = jax.eval_shape(lambda params: model.for_decoding(params, weights), params)
+        shardings = param_shardings(model.decoding_axes(weights), shapes, mesh)
+    convert = jax.jit(type(model).for_decoding, static_argnums=(0, 2), out_shardings=shardings)
+    return convert(model, params, weights)

@@ -22,7 +22,7 @@ weight matrix: an attention whose scores are only a position bias shows exactly 
 `draw` makes heat maps of a sentence pair in one call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.models.api import shift_right
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
-from transformer_jax.translation.ensemble import Ensemble
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.plots import plot_attention
@@ -158,20 +158,13 @@ def draw(
     Raises:
         UserError: a sentence is longer than the model takes, or there are several models.
     """
-    tokenizers, config = translator.tokenizers, translator.model_config
-    if isinstance(config, Ensemble):
-        raise UserError("attention is drawn of one model, and this is an ensemble")
+    tokenizers, config = translator.tokenizers, config_of(translator)
     source_ids = [*tokenizers.source.encode(source), EOS_ID]
     if target is None:
         target_ids = list(translator.n_best([source], 1)[0][0].tokens)
     else:
         target_ids = [*tokenizers.target.encode(target), EOS_ID]
-    for side, ids in (("source", source_ids), ("target", target_ids)):
-        if len(ids) > config.max_length:
-            raise UserError(
-                f"the {side} has {len(ids)} pieces, its end included, but the model takes only "
-                f"{config.max_length} (model.max_length): shorten it"
-            )
+    check_lengths(config, source_ids, target_ids)
     pair = (config, translator.params, source_ids, target_ids)
     if effective:
         maps = {name: e_TM[None] for name, e_TM in effective_attention(*pair).items()}
@@ -180,6 +173,27 @@ def draw(
     return plot_attention(
         maps, tokenizers.source.pieces(source_ids), tokenizers.target.pieces(target_ids), path
     )
+
+
+def config_of(translator: Translator) -> ModelConfig:
+    """The config of the model, whose layers can be looked at.
+
+    Raises:
+        UserError: there are several models.
+    """
+    if not isinstance(translator.model, SingleModel):
+        raise UserError("attention is drawn of one model, and this is an ensemble")
+    return translator.model.config
+
+
+def check_lengths(config: ModelConfig, source: Sequence[int], target: Sequence[int]) -> None:
+    """Raises a `UserError` if a side, its EOS included, is longer than the model takes."""
+    for side, ids in (("source", source), ("target", target)):
+        if len(ids) > config.max_length:
+            raise UserError(
+                f"the {side} has {len(ids)} pieces, its end included, but the model takes only "
+                f"{config.max_length} (model.max_length): shorten it"
+            )
 
 
 def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -196,13 +210,13 @@ def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 @partial(jax.jit, static_argnums=0)
 def _weights(config: ModelConfig, params: Any, *pair: jax.Array) -> dict[str, jax.Array]:
     """The weights that the layers sow, [H, T, M] each."""
-    _, collected = _run(config, params, *pair, mutable=["intermediates"])
+    _, collected = teacher_forced(config, params, *pair, mutable=["intermediates"])
     sown = flatten_dict(collected.get("intermediates", {}))
     places = {name: (*path, "attention_weights") for name, path in _layers(config).items()}
     return {name: sown[place][0][0] for name, place in places.items() if place in sown}
 
 
-def _run(
+def teacher_forced(
     config: ModelConfig,
     params: Any,
     source_1S: jax.Array,
@@ -211,6 +225,7 @@ def _run(
     target_mask_1T: jax.Array,
     **options: Any,
 ) -> Any:
+    """Logits [1, T, V]; with `mutable=["intermediates"]` also what the layers sow."""
     return Transformer(config).apply(
         {"params": params},
         source_1S,
@@ -254,7 +269,7 @@ def _output_of_shifted(
     source_1S, target_1T = jnp.asarray([source]), jnp.asarray([target])
     masks = jnp.ones(source_1S.shape, bool), jnp.ones(target_1T.shape, bool)
     with nn.intercept_methods(intercept):
-        _run(config, params, source_1S, masks[0], target_1T, masks[1])
+        teacher_forced(config, params, source_1S, masks[0], target_1T, masks[1])
     return outputs[0]
 
 

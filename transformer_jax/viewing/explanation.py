@@ -11,13 +11,15 @@ import numpy as np
 
 from transformer_jax.data.padding import pad
 from transformer_jax.data.tokenizer import Tokenizer
-from transformer_jax.errors import UserError
-from transformer_jax.models.api import shift_right
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.transformer import Transformer
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
-from transformer_jax.viewing.attention import effective_attention
+from transformer_jax.viewing.attention import (
+    check_lengths,
+    config_of,
+    effective_attention,
+    teacher_forced,
+)
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 #: Pieces that are looked at for each place.
@@ -49,7 +51,7 @@ def explain(translator: Translator, source: Sequence[int], target: Sequence[int]
     Raises:
         UserError: more pieces than the model takes.
     """
-    config, params, tokenizers = translator.model_config, translator.params, translator.tokenizers
+    config, params, tokenizers = config_of(translator), translator.params, translator.tokenizers
     log_probs_T, _, weights_TS = _run(translator, source, target)
     rows, columns = len(target) + 1, len(source)
     if weights_TS is None:
@@ -102,15 +104,11 @@ def next_pieces(
 
 
 def _run(translator: Translator, source: Sequence[int], target: Sequence[int]) -> Any:
-    config = translator.model_config
+    config = config_of(translator)
     ids = [*source, EOS_ID], [*target, EOS_ID]
-    longest = max(map(len, ids))
-    if longest > config.max_length:
-        raise UserError(
-            f"{longest} pieces, the end included, but the model takes only {config.max_length} "
-            "(model.max_length): shorten the sentence"
-        )
-    length = padded_length(longest, config.max_length)  # one for both: few programs
+    check_lengths(config, *ids)
+    # One length for both: few programs.
+    length = padded_length(max(map(len, ids)), config.max_length)
     arrays = [array for each in ids for array in pad([each], 1, length)]
     return _explain(config, translator.params, *arrays)
 
@@ -125,14 +123,8 @@ def _explain(
     target_mask_1T: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array], jax.Array | None]:
     """Log-probabilities [T], (ids, log-probabilities) of candidates [T, C], weights [T, S]."""
-    logits_1TV, collected = Transformer(config).apply(
-        {"params": params},
-        source_1S,
-        source_mask_1S,
-        shift_right(target_1T),
-        target_mask_1T,
-        mutable=["intermediates"],
-    )
+    pair = source_1S, source_mask_1S, target_1T, target_mask_1T
+    logits_1TV, collected = teacher_forced(config, params, *pair, mutable=["intermediates"])
     log_probs_TV = jax.nn.log_softmax(logits_1TV[0])
     log_probs_T = jnp.take_along_axis(log_probs_TV, target_1T[0][:, None], axis=1)[:, 0]
     never = jnp.array([PAD_ID, BOS_ID, EOS_ID, UNK_ID])

@@ -45,6 +45,7 @@ from transformer_jax.interop.exporters.safetensors import write_weights
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import by_path, from_paths
+from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -186,7 +187,7 @@ def _search(config: Config, method: Method, prefix: Sequence[int]) -> Program:
                 jnp.zeros_like(lengths_B),  # only for methods that sample
                 jnp.broadcast_to(prefix_1T, (*lengths_B.shape, longest)) if prefix else None,
             ),
-            model_config=config.model,
+            model=SingleModel(config.model),
             method=method,
             max_length=longest,
             repetition=decode.repetition,

@@ -1,0 +1,174 @@
+"""What translates: one model, or several together. Decoding does not distinguish the two.
+
+Several models predict the next piece by the mean of what they predict, each from its own encoder
+and its own decoder state:
+
+* `log_probs`: p(y) is proportional to exp(mean over models of log p_i(y)), the geometric mean;
+* `probs`: p(y) = mean over models of p_i(y).
+
+They share their vocabularies; anything else may differ.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.api import Array, State, WeightForm
+from transformer_jax.models.config import ModelConfig
+
+#: What is averaged.
+Mean = Literal["log_probs", "probs"]
+
+
+class Model(Protocol):
+    """The pure functions of a model; hashable, so that it is a static argument of jit.
+
+    Parameters, states and sentences are whatever the model makes of them. See the functions of
+    the same names in `models.api`.
+    """
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens on a side, EOS included."""
+
+    @property
+    def target_vocab_size(self) -> int:
+        """V."""
+
+    def logical_axes(self) -> Any:
+        """For every parameter a `PartitionSpec` of logical axis names."""
+
+    def for_decoding(self, params: Any, weights: WeightForm) -> Any:
+        """Parameters in the form that decoding holds."""
+
+    def decoding_axes(self, weights: WeightForm) -> Any:
+        """As `logical_axes`, of the parameters of `for_decoding`."""
+
+    def apply(
+        self,
+        params: Any,
+        source_BS: Array,
+        source_mask_BS: Array,
+        target_in_BT: Array,
+        target_mask_BT: Array,
+        /,
+    ) -> jax.Array:
+        """Logits [B, T, V]: log-probabilities up to a constant of each position."""
+
+    def encode(
+        self,
+        params: Any,
+        source_BS: Array,
+        source_mask_BS: Array,
+        /,
+        *,
+        max_length: int,
+        beam_size: int,
+    ) -> tuple[State, State]:
+        """(sentence, state): what never changes, and the state before position 0."""
+
+    def decode_step(
+        self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State, /
+    ) -> tuple[jax.Array, State]:
+        """Logits [B, Z, V] of the next token, as in `apply`, and the next state."""
+
+
+@dataclass(frozen=True)
+class SingleModel:
+    """The model of one config."""
+
+    config: ModelConfig
+
+    @property
+    def max_length(self) -> int:
+        return self.config.max_length
+
+    @property
+    def target_vocab_size(self) -> int:
+        size = self.config.target_vocab_size
+        assert size is not None, "the config of a trained model has its vocabulary sizes"
+        return size
+
+    def logical_axes(self) -> Any:
+        return api.logical_axes(self.config)
+
+    def for_decoding(self, params: Any, weights: WeightForm) -> Any:
+        return api.for_decoding(self.config, params, weights)
+
+    def decoding_axes(self, weights: WeightForm) -> Any:
+        return api.decoding_axes(self.config, weights)
+
+    def apply(self, params: Any, *arrays: Array) -> jax.Array:
+        return api.apply(self.config, params, *arrays)
+
+    def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
+        return api.encode(self.config, params, *arrays, max_length=max_length, beam_size=beam_size)
+
+    def decode_step(self, params: Any, *arrays: Any) -> tuple[jax.Array, State]:
+        return api.decode_step(self.config, params, *arrays)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several models; their parameters, states and sentences are tuples, one part a member."""
+
+    members: tuple[ModelConfig, ...]
+    mean: Mean = "log_probs"
+
+    def __post_init__(self) -> None:
+        sizes = {(each.source_vocab_size, each.target_vocab_size) for each in self.members}
+        if len(sizes) != 1:
+            raise UserError(
+                f"the models of an ensemble have vocabularies of {sorted(sizes)} pieces"
+            )
+
+    @property
+    def max_length(self) -> int:
+        return min(member.max_length for member in self.members)
+
+    @property
+    def target_vocab_size(self) -> int:
+        return SingleModel(self.members[0]).target_vocab_size
+
+    def logical_axes(self) -> Any:
+        return tuple(map(api.logical_axes, self.members))
+
+    def for_decoding(self, params: Any, weights: WeightForm) -> Any:
+        return self._map(lambda m, p: api.for_decoding(m, p, weights), params)
+
+    def decoding_axes(self, weights: WeightForm) -> Any:
+        return tuple(api.decoding_axes(member, weights) for member in self.members)
+
+    def apply(self, params: Any, *arrays: Array) -> jax.Array:
+        return self._mean(self._map(lambda m, p: api.apply(m, p, *arrays), params))
+
+    def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
+        encode = functools.partial(api.encode, max_length=max_length, beam_size=beam_size)
+        encoded = self._map(lambda m, p: encode(m, p, *arrays), params)
+        return tuple(zip(*encoded, strict=True))
+
+    def decode_step(
+        self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State
+    ) -> tuple[jax.Array, State]:
+        def step(member: ModelConfig, p: Any, own: State, known: State) -> Any:
+            return api.decode_step(member, p, tokens_BZ, position, own, known)
+
+        logits, states = zip(*self._map(step, params, state, sentence), strict=True)
+        return self._mean(logits), states
+
+    def _map(self, function: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
+        """`function(member, part, ...)` of each member."""
+        return tuple(function(*each) for each in zip(self.members, *parts, strict=True))
+
+    def _mean(self, logits: Sequence[jax.Array]) -> jax.Array:
+        """From logits [..., V] of each member."""
+        log_probs = [jax.nn.log_softmax(each, axis=-1) for each in logits]
+        add = jnp.add if self.mean == "log_probs" else jnp.logaddexp
+        total = functools.reduce(add, log_probs)
+        return total / len(log_probs) if self.mean == "log_probs" else total
