@@ -50,7 +50,7 @@ def main() -> None:
         translator.decode(sources, num_best=1, **overrides)
         decoded = translator.decode(sources, num_best=1, **overrides)
         texts = [found[0].text for found in decoded.translations]
-        scores = corpus_scores(texts, references, lowercase=True)
+        scores = corpus_scores(texts, references, also=["bleu_lc"])
         cells = [f"{score.score:.2f}" for score in scores.values()]
         print(f"| {name} | {' | '.join(cells)} | {decoded.seconds:.1f} |", flush=True)
 

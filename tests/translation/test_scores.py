@@ -10,7 +10,7 @@ REFERENCE = "a b c d f"
 
 
 def test_scores_worked_out_by_hand():
-    scores = corpus_scores([HYPOTHESIS], [REFERENCE], ter=True)
+    scores = corpus_scores([HYPOTHESIS], [REFERENCE], also=["ter"])
     # Precisions 4/5, 3/4, 2/3 and 1/2, and no brevity penalty.
     assert scores["bleu"].score == pytest.approx(100 * (0.8 * 0.75 * 2 / 3 * 0.5) ** 0.25)
     assert scores["ter"].score == pytest.approx(100 / 5)
@@ -37,13 +37,13 @@ def test_scores_are_cased_and_over_the_corpus():
 def test_lower_cased_bleu_is_beside_the_cased_one():
     hypotheses, references = ["das IST ein satz .", "Noch Ein satz"], ["Das ist ein Satz .", "Noch"]
     cased = corpus_scores(hypotheses, references)
-    scores = corpus_scores(hypotheses, references, lowercase=True)
+    scores = corpus_scores(hypotheses, references, also=["bleu_lc"])
     assert list(scores) == ["bleu", "bleu_lc", "chrf"]
     assert {key: scores[key] for key in cased} == cased
     lower = [[text.lower() for text in texts] for texts in (hypotheses, references)]
     assert scores["bleu_lc"].score == corpus_scores(*lower)["bleu"].score > scores["bleu"].score
     assert scores["bleu_lc"].name == "BLEU-lc" and "case:lc" in scores["bleu_lc"].signature
-    both = compare(hypotheses, references, references, lowercase=True, num_samples=20)
+    both = compare(hypotheses, references, references, also=["bleu_lc"], num_samples=20)
     assert both["bleu_lc"].score == scores["bleu_lc"].score != both["bleu"].score
     assert both["bleu"] == compare(hypotheses, references, references, num_samples=20)["bleu"]
 

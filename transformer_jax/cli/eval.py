@@ -45,8 +45,9 @@ def add_arguments(parser: Parser) -> None:
     add("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
     add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
-    add("--ter", action="store_true", help="also report TER")
-    add("--lowercase", action="store_true", help="also report BLEU in lower case")
+    more: Any = {"action": "append_const", "dest": "metrics", "default": []}
+    add("--ter", const="ter", help="also report TER", **more)
+    add("--lowercase", const="bleu_lc", help="also report BLEU in lower case", **more)
     add("--json", action="store_true", help="print one JSON object on standard output, alone")
     add_process_arguments(parser)
 
@@ -74,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
                 name=Path(args.source).name if from_files else None,
                 checkpoint=args.checkpoint,
                 baseline=baseline,
-                ter=args.ter,
-                lowercase=args.lowercase,
+                metrics=args.metrics,
                 progress=True,
                 **overrides,
             )

@@ -43,7 +43,7 @@ ACTIVATIONS: dict[Activation, Callable[[jax.Array], jax.Array]] = {
 class FeedForward(nn.Module):
     """Two projections with an activation between them, or three with a gate."""
 
-    config: "Mlp | Glu"
+    config: "Mlp"
     d_model: int
     d_ff: int
     dtypes: dict
@@ -87,7 +87,7 @@ class Mlp(FeedForwardConfig):
 
 
 @dataclass(frozen=True)
-class Glu(FeedForwardConfig):
+class Glu(Mlp):
     """A hidden layer multiplied by a gate; its three matrices have 3/2 the parameters of `Mlp`.
 
     The paper's names: GLU (sigmoid), ReGLU (relu), GEGLU (gelu), SwiGLU (silu).
@@ -97,7 +97,3 @@ class Glu(FeedForwardConfig):
 
     activation: Activation = "silu"  #: of the gate
     use_bias: bool = False  #: of all three layers
-    dropout_rate: DropoutRate = 0.0  #: of the hidden features
-
-    def build(self, d_model: int, d_ff: int, dtypes: dict) -> nn.Module:
-        return FeedForward(self, d_model, d_ff, dtypes)

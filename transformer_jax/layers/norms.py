@@ -88,22 +88,13 @@ class LayerNorm(NormConfig):
 
     use_bias: bool = True  #: a learned number added to each feature
 
-    def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
-        return Norm(
-            features, self.epsilon, use_bias=self.use_bias, dtype=dtype, param_dtype=param_dtype
-        )
+    def build(self, features: int, **dtypes: Any) -> nn.Module:
+        return Norm(features, self.epsilon, use_bias=self.use_bias, **dtypes)
 
 
 @dataclass(frozen=True)
 class RMSNorm(NormConfig):
     """RMSNorm, as in T5: no mean and no bias."""
 
-    def build(self, features: int, *, dtype: Any, param_dtype: Any) -> nn.Module:
-        return Norm(
-            features,
-            self.epsilon,
-            center=False,
-            use_bias=False,
-            dtype=dtype,
-            param_dtype=param_dtype,
-        )
+    def build(self, features: int, **dtypes: Any) -> nn.Module:
+        return Norm(features, self.epsilon, center=False, use_bias=False, **dtypes)

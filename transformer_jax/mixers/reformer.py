@@ -129,8 +129,7 @@ class LshAttention(Mixer):
             mask_BL,
             self.config.chunk,
             causal=self.context.causal,
-            dropout_rate=self.config.dropout_rate,
-            dropout_key=self.weight_dropout.key(),
+            drop=self.weight_dropout,
         )
         return self.out.join(y_BLHK.astype(v_BLHK.dtype))
 

@@ -20,12 +20,13 @@ blocks and the cost are the same. A query attends to itself only where its bucke
 key for it. Padding sorts last, into a bucket of its own.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.ops.attention import MASKED
-from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.sequences import chunked, pad_to_multiple
 
 #: The score of a token with itself: below all others and above masked ones. It replaces the
@@ -83,8 +84,7 @@ def lsh_attention(
     chunk: int,
     *,
     causal: bool,
-    dropout_rate: float = 0.0,
-    dropout_key: jax.Array | None = None,
+    drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
 ) -> jax.Array:
     """Attends within the buckets of all rounds: O(L log L) time, O(L C) scores per round.
 
@@ -94,7 +94,7 @@ def lsh_attention(
         chunk: C, the length of a chunk of sorted tokens; if causal, also the number of past
             keys that a query reads.
         causal: whether a query reads only keys before it.
-        dropout_rate: of the attention weights of each round.
+        drop: dropout of the attention weights, [B, H, J, N, C, 2 C] of N chunks.
 
     Returns:
         [B, L, H, V] float32.
@@ -122,7 +122,7 @@ def lsh_attention(
     is_same_bucket = bucket_BHJNC[..., :, None] == keys_bucket_BHJNM[..., None, :]
     scores_BHJNCM = _masked(scores_BHJNCM, is_same_bucket, chunk, causal)
     z_BHJNC = jax.nn.logsumexp(scores_BHJNCM, axis=-1)
-    weights_BHJNCM = dropout(jnp.exp(scores_BHJNCM - z_BHJNC[..., None]), dropout_rate, dropout_key)
+    weights_BHJNCM = drop(jnp.exp(scores_BHJNCM - z_BHJNC[..., None]))
     y_BHJNCV = jnp.einsum(
         "bhjncm,bhjnmv->bhjncv",
         weights_BHJNCM.astype(v.dtype),

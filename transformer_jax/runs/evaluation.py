@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -83,8 +83,7 @@ def evaluate(
     checkpoint: str = "best",
     name: str | None = None,
     baseline: Sequence[str] | None = None,
-    ter: bool = False,
-    lowercase: bool = False,
+    metrics: Collection[str] = (),
     progress: bool = False,
     **overrides: Any,
 ) -> Report | None:
@@ -102,8 +101,7 @@ def evaluate(
         checkpoint: as `which` of `Run.params`.
         name: the name of the set; default: the split, or `pairs`.
         baseline: other translations of the sources, to compare by paired bootstrap.
-        ter: also compute TER.
-        lowercase: also compute BLEU in lower case.
+        metrics: what to compute besides BLEU and chrF++: `ter`, and `bleu_lc`, BLEU in lower case.
         progress: draw a progress bar.
         **overrides: fields of `DecodeConfig`, in place of the run's own.
 
@@ -128,7 +126,7 @@ def evaluate(
         raise UserError(
             f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
         )
-    options: Any = {"target_language": target_language, "ter": ter, "lowercase": lowercase}
+    options: Any = {"target_language": target_language, "also": metrics}
     make_metrics(**options)
     run.scores()
     mesh = decoding_mesh(run.config.mesh, jax.devices())

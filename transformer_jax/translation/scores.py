@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +42,10 @@ _OWN_TOKENIZER = ("zh", "ja", "ko")
 _NAMES = {"bleu_lc": "BLEU-lc"}
 
 
-def make_metrics(
-    *, target_language: str = "", ter: bool = False, lowercase: bool = False
-) -> dict[str, Any]:
-    """Sacrebleu's metrics by key: bleu, chrf (chrF++, that is word order 2) and, on request, ter.
+def make_metrics(*, target_language: str = "", also: Collection[str] = ()) -> dict[str, Any]:
+    """Sacrebleu's metrics by key: bleu, chrf (chrF++, that is word order 2) and those of `also`.
 
-    With `lowercase` there is also bleu_lc, BLEU of both sides in lower case.
+    These can be ter, and bleu_lc: BLEU of both sides in lower case.
 
     BLEU is cased and on detokenised text, tokenised as sacrebleu does by default for the
     target language ("13a", but by characters in Chinese, by MeCab in Japanese and Korean). What
@@ -55,15 +53,17 @@ def make_metrics(
     stand for it or three.
 
     Raises:
-      UserError: the language's tokenizer is not installed.
+      UserError: there is no such metric, or the language's tokenizer is not installed.
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
+    if unknown := set(also) - {"ter", "bleu_lc"}:
+        raise UserError(f"metrics={','.join(sorted(unknown))}: use some of ter, bleu_lc")
     language = base_language(target_language)
     language = language if language in _OWN_TOKENIZER else ""
     try:
         metrics = {"bleu": BLEU(trg_lang=language)}
-        if lowercase:
+        if "bleu_lc" in also:
             metrics["bleu_lc"] = BLEU(trg_lang=language, lowercase=True)
     except (ImportError, RuntimeError) as error:
         raise UserError(
@@ -71,7 +71,7 @@ def make_metrics(
             f"{language}, or pip install 'sacrebleu[{language}]'"
         ) from error
     metrics["chrf"] = CHRF(word_order=2)
-    if ter:
+    if "ter" in also:
         metrics["ter"] = TER()
     return metrics
 
@@ -81,8 +81,7 @@ def corpus_scores(
     references: Sequence[str],
     *,
     target_language: str = "",
-    ter: bool = False,
-    lowercase: bool = False,
+    also: Collection[str] = (),
 ) -> dict[str, Score]:
     """Scores of translations against one reference each, by key (see `make_metrics`).
 
@@ -91,7 +90,7 @@ def corpus_scores(
     """
     _check_lengths(hypotheses, references, "translations")
     scores = {}
-    metrics = make_metrics(target_language=target_language, ter=ter, lowercase=lowercase)
+    metrics = make_metrics(target_language=target_language, also=also)
     for key, metric in metrics.items():
         result = metric.corpus_score(list(hypotheses), [list(references)])
         name = _NAMES.get(key, result.name)
@@ -105,8 +104,7 @@ def compare(
     references: Sequence[str],
     *,
     target_language: str = "",
-    ter: bool = False,
-    lowercase: bool = False,
+    also: Collection[str] = (),
     num_samples: int = 1000,
 ) -> dict[str, Comparison]:
     """Paired bootstrap of the translations against a baseline's, by sacrebleu's own code.
@@ -118,7 +116,7 @@ def compare(
 
     _check_lengths(hypotheses, references, "translations")
     _check_lengths(baseline, references, "baseline translations")
-    metrics = make_metrics(target_language=target_language, ter=ter, lowercase=lowercase)
+    metrics = make_metrics(target_language=target_language, also=also)
     comparisons = {}
     # One by one: sacrebleu keys its results by the metrics' own names, and two are called BLEU.
     for key, metric in metrics.items():
