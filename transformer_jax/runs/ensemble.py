@@ -34,10 +34,11 @@ def join(runs: Sequence[Run], *, mean: Mean) -> Run:
     first, *others = runs
     if not others:
         return first
+    ours = first.tokenizers()
     for run in others:
+        theirs = run.tokenizers()
         for side in ("source", "target"):
-            ours, theirs = (getattr(each.tokenizers(), side) for each in (first, run))
-            if ours.model != theirs.model:
+            if getattr(ours, side).model != getattr(theirs, side).model:
                 raise UserError(
                     f"{run.path}: its {side} vocabulary is not that of {first.path}; "
                     "the models of an ensemble must share theirs"

@@ -16,6 +16,7 @@ class Row(NamedTuple):
     target: list[int]  #: to be scored; when translating, the prefix
     length: int  #: what it is padded to
     num_forced: int = 0  #: pieces at the start of `target` that are not scored
+    num_best: int = 1  #: translations that are asked for
 
 
 def padded_length(length: int, limit: int) -> int:

@@ -20,24 +20,11 @@ from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import WeightForm
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import (
-    batch_sharding,
-    decoding_rows,
-    lay_out,
-    num_processes,
-    param_shardings,
-    replicated,
-)
+from transformer_jax.translation.loaded_model import LoadedModel
 from transformer_jax.translation.mbr import mbr_scores
 from transformer_jax.translation.model import Model, SingleModel
-from transformer_jax.translation.model_calls import (
-    Pairs,
-    Sources,
-    decode_batch,
-    score_batch,
-)
+from transformer_jax.translation.model_calls import Pairs, Sources
 from transformer_jax.translation.run_batches import num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.vocabulary import EOS_ID
@@ -111,15 +98,18 @@ class Translator:
         self.model: Model = SingleModel(model) if isinstance(model, ModelConfig) else model
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
-        if params is not None:
-            params = _for_decoding(self.model, params, self.decode_config.weights, mesh)
-        self.params = params
-        self._mesh = mesh
+        self._loaded = LoadedModel(self.model, params, self.decode_config.weights, mesh)
         self._compiled: set[Hashable] = set()
+
+    @property
+    def params(self) -> Any:
+        """The parameters in the form that decoding holds, on the devices."""
+        return self._loaded.params
 
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
-        other = Translator(self.model, params, self.tokenizers, self.decode_config, mesh=self._mesh)
+        mesh = self._loaded.mesh
+        other = Translator(self.model, params, self.tokenizers, self.decode_config, mesh=mesh)
         other._compiled = self._compiled
         return other
 
@@ -185,89 +175,47 @@ class Translator:
             long for the model.
         """
         began = time.perf_counter()
-        config = override(self.decode_config, overrides, prefix="decode.")
-        if config.weights != self.decode_config.weights:
-            raise UserError(
-                f"decode.weights={config.weights}: this translator holds its parameters as "
-                f"{self.decode_config.weights}; open another one with this setting"
-            )
-        limit = self._limit(config)
-        if config.mbr:
-            if config.method.num_hypotheses == 1:
-                raise UserError(
-                    f"decode.mbr={config.mbr} compares several translations of a sentence, and the "
-                    "method finds one: try method='sample(num_samples=64, epsilon=0.02)'"
-                )
-            mbr_scores([], config.mbr)  # fails now if it cannot be computed
+        config = self._config_of_call(overrides)
         asked = _numbers_asked(num_best, config.method.num_hypotheses, len(sources))
         prefixes = self._prefixes(target_prefix, config, len(sources))
-        forced = any(prefixes)
-        encode = self.source_encoder(config)
-        rows, num_cut = [], 0
-        for index, (text, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            ids = encode(text) if isinstance(text, str) else list(text)
-            if ids:
-                num_cut += len(ids) >= limit
-                source = [*ids[: limit - 1], EOS_ID]
-                length = padded_length(max(len(source), len(prefix) + 1), limit)
-                rows.append(Row(index, source, prefix, length))
+        rows, num_cut = self._source_rows(sources, prefixes, asked, config)
         empty = Translation("", 0.0, 0.0, ())
         translations: list[list[Translation]] = [[empty] for _ in sources]
         if progress and len(rows) < len(sources):
             progress(len(sources) - len(rows))
-
-        num_rows = self._rows(config.batch_size)
+        forced = any(prefixes)
+        num_rows = self._loaded.num_rows(config.batch_size)
 
         def max_length(batch: list[Row]) -> int:
             length = batch[0].length
             longest = config.max_target_length(length, length if forced else 0)
             return min(longest, self.model.max_length)
 
-        def start(batch: list[Row]) -> Hypotheses:
-            source_BS, source_mask_BS = pad(
-                [row.source for row in batch], num_rows, batch[0].length
-            )
-            limits_B, numbers_B = np.zeros((2, num_rows), np.int32)
-            limits_B[: len(batch)] = [
-                config.max_target_length(len(row.source), len(row.target)) for row in batch
-            ]
-            numbers_B[: len(batch)] = [first_id + row.number for row in batch]
-            num_best_B = np.full(num_rows, config.method.num_hypotheses, np.int32)
-            if not config.mbr:  # which compares all of them
-                num_best_B[: len(batch)] = [asked[row.number] for row in batch]
-            arrays = Sources(source_BS, source_mask_BS, limits_B, numbers_B, num_best_B=num_best_B)
-            if forced:
-                prefix_BT, _ = pad([row.target for row in batch], num_rows, max_length(batch))
-                arrays = arrays._replace(prefix_BT=prefix_BT)
-            hypotheses = decode_batch(
-                self.params,
-                self._split(arrays),
-                np.uint32(config.method.seed),
-                model=self.model,
-                method=config.method.static,
-                max_length=max_length(batch),
-                repetition=config.repetition,
-                mesh=self._mesh,
-            )
-            return self._on_all_processes(hypotheses)
-
-        def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
-            on_host = jax.tree.map(np.asarray, hypotheses)
-            found = [self._texts(on_host, place) for place in range(len(batch))]
-            if config.mbr:
-                found = _by_mbr(found, config.mbr)
-            for row, each in zip(batch, found, strict=True):
-                translations[row.number] = each[: asked[row.number]]
-            if progress:
-                progress(len(batch))
-
         def program(batch: list[Row]) -> Any:
             options = config.method.static, config.repetition, forced
             return options, num_rows, batch[0].length, max_length(batch)
 
-        in_batches = list(batches(rows, lambda length: num_rows))
+        def start(batch: list[Row]) -> Hypotheses:
+            longest = max_length(batch)
+            arrays = _sources(batch, num_rows, config, first_id)
+            if forced:
+                prefix_BT, _ = pad([row.target for row in batch], num_rows, longest)
+                arrays = arrays._replace(prefix_BT=prefix_BT)
+            return self._loaded.decode(arrays, config.method, longest, config.repetition)
+
+        def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
+            for row, found in zip(batch, self._texts(batch, hypotheses, config.mbr), strict=True):
+                translations[row.number] = found[: row.num_best]
+            if progress:
+                progress(len(batch))
+
         compile_seconds = run_batches(
-            in_batches, start, finish, program, self._compiled, num_threads(self.params)
+            list(batches(rows, lambda length: num_rows)),
+            start,
+            finish,
+            program,
+            self._compiled,
+            num_threads(self.params),
         )
         return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
 
@@ -302,25 +250,18 @@ class Translator:
             raise UserError(
                 f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
             )
-        limit = self._limit(self.decode_config)
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
+        rows, num_cut = self._pair_rows(sources, targets, prefixes)
         forced = any(prefixes)
-        tokenizers = self._tokenizers_for(self.decode_config)
-        rows, num_cut = [], 0
-        for index, (text, target_given, prefix) in enumerate(
-            zip(sources, targets, prefixes, strict=True)
-        ):
-            source_ids = tokenizers.source.encode(text)
-            target_ids = prefix + self._target_ids(tokenizers, target_given, with_prefix=False)
-            num_cut += max(len(source_ids), len(target_ids)) >= limit
-            source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
-            length = padded_length(max(len(source), len(target)), limit)
-            rows.append(Row(index, source, target, length, len(prefix)))
         log_probs = np.zeros(len(sources), np.float32)
         num_tokens = np.zeros(len(sources), np.int32)
 
         def num_rows(length: int) -> int:
-            return self._rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
+            most = min(self.decode_config.batch_size, _SCORING_SLOTS // length)
+            return self._loaded.num_rows(most)
+
+        def program(batch: list[Row]) -> Any:
+            return "score", batch[0].length, forced
 
         def start(batch: list[Row]) -> jax.Array:
             shape = num_rows(batch[0].length), batch[0].length
@@ -328,28 +269,75 @@ class Translator:
             target = pad([row.target for row in batch], *shape)
             arrays = Pairs(*source, *target)
             if forced:
-                num_forced_B = np.zeros(shape[0], np.int32)
-                num_forced_B[: len(batch)] = [row.num_forced for row in batch]
+                num_forced_B = _filled([row.num_forced for row in batch], shape[0])
                 arrays = arrays._replace(num_forced_B=num_forced_B)
-            log_probs_B = score_batch(
-                self.params,
-                self._split(arrays),
-                model=self.model,
-                mesh=self._mesh,
-            )
-            return self._on_all_processes(log_probs_B)
+            return self._loaded.score(arrays)
 
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
             num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
 
-        def program(batch: list[Row]) -> Any:
-            return "score", batch[0].length, forced
-
         in_batches = list(batches(rows, num_rows))
         run_batches(in_batches, start, finish, program, self._compiled, num_threads(self.params))
         return Scored(log_probs, num_tokens, num_cut)
+
+    def _config_of_call(self, overrides: dict[str, Any]) -> DecodeConfig:
+        """The checked config of a call of `decode`."""
+        config = override(self.decode_config, overrides, prefix="decode.")
+        if config.weights != self.decode_config.weights:
+            raise UserError(
+                f"decode.weights={config.weights}: this translator holds its parameters as "
+                f"{self.decode_config.weights}; open another one with this setting"
+            )
+        if config.mbr:
+            if config.method.num_hypotheses == 1:
+                raise UserError(
+                    f"decode.mbr={config.mbr} compares several translations of a sentence, and the "
+                    "method finds one: try method='sample(num_samples=64, epsilon=0.02)'"
+                )
+            mbr_scores([], config.mbr)  # fails now if it cannot be computed
+        return config
+
+    def _source_rows(
+        self,
+        sources: Sequence[str | Sequence[int]],
+        prefixes: list[list[int]],
+        asked: list[int],
+        config: DecodeConfig,
+    ) -> tuple[list[Row], int]:
+        """A row for each sentence that is not empty, and how many had to be cut."""
+        limit, encode = self._limit(config), self.source_encoder(config)
+        rows, num_cut = [], 0
+        triples = zip(sources, prefixes, asked, strict=True)
+        for number, (text, prefix, num_best) in enumerate(triples):
+            ids = encode(text) if isinstance(text, str) else list(text)
+            if ids:
+                num_cut += len(ids) >= limit
+                source = [*ids[: limit - 1], EOS_ID]
+                length = padded_length(max(len(source), len(prefix) + 1), limit)
+                rows.append(Row(number, source, prefix, length, num_best=num_best))
+        return rows, num_cut
+
+    def _pair_rows(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str | Sequence[int]],
+        prefixes: list[list[int]],
+    ) -> tuple[list[Row], int]:
+        """A row for each pair, and how many had to be cut."""
+        limit = self._limit(self.decode_config)
+        tokenizers = self._tokenizers_for(self.decode_config)
+        rows, num_cut = [], 0
+        triples = zip(sources, targets, prefixes, strict=True)
+        for number, (text, given, prefix) in enumerate(triples):
+            source_ids = tokenizers.source.encode(text)
+            target_ids = prefix + self._target_ids(tokenizers, given, with_prefix=False)
+            num_cut += max(len(source_ids), len(target_ids)) >= limit
+            source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
+            length = padded_length(max(len(source), len(target)), limit)
+            rows.append(Row(number, source, target, length, len(prefix)))
+        return rows, num_cut
 
     def _prefixes(
         self, given: Prefixes | None, config: DecodeConfig, count: int
@@ -392,23 +380,15 @@ class Translator:
                 )
         return ids
 
-    def _rows(self, wanted: int) -> int:
-        return max(1, wanted) if self._mesh is None else decoding_rows(wanted, self._mesh)
+    def _texts(
+        self, batch: list[Row], hypotheses: Hypotheses, mbr: str | None
+    ) -> list[list[Translation]]:
+        """The translations of each sentence of a batch, best first."""
+        on_host = jax.tree.map(np.asarray, hypotheses)
+        found = [self._texts_of(on_host, place) for place in range(len(batch))]
+        return _by_mbr(found, mbr) if mbr else found
 
-    def _split(self, arrays: Any) -> Any:
-        """A tree of arrays, with their rows shared among the devices."""
-        if self._mesh is None or self._mesh.size == 1:  # a call itself copies them in less time
-            return arrays
-        sharding = batch_sharding(self._mesh)
-        return jax.tree.map(lambda array: lay_out(array, sharding), arrays)
-
-    def _on_all_processes(self, results: Any) -> Any:
-        """The results, laid out so that every process can read all of them."""
-        if self._mesh is None or num_processes(self._mesh) == 1:
-            return results
-        return jax.device_put(results, replicated(self._mesh))
-
-    def _texts(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
+    def _texts_of(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
         translations = []
         for tokens, length, score, log_prob in zip(
             *(leaf[place] for leaf in hypotheses), strict=True
@@ -451,6 +431,24 @@ def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) 
     return [min(number, most) for number in asked]
 
 
+def _sources(batch: list[Row], num_rows: int, config: DecodeConfig, first_id: int) -> Sources:
+    """The arrays of a batch that is translated, without prefixes."""
+    most = config.method.num_hypotheses
+    best = [most if config.mbr else row.num_best for row in batch]  # mbr compares all of them
+    limits = [config.max_target_length(len(row.source), len(row.target)) for row in batch]
+    return Sources(
+        *pad([row.source for row in batch], num_rows, batch[0].length),
+        _filled(limits, num_rows),
+        _filled([first_id + row.number for row in batch], num_rows),
+        num_best_B=_filled(best, num_rows, most),
+    )
+
+
+def _filled(numbers: list[int], num_rows: int, fill: int = 0) -> np.ndarray:
+    """int32 [num_rows]: the numbers, then `fill`."""
+    return np.array([*numbers, *[fill] * (num_rows - len(numbers))], np.int32)
+
+
 def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]]:
     """The translations of each sentence, scored and sorted by minimum Bayes risk."""
     all_scores = mbr_scores([[each.text for each in sentence] for sentence in found], kind)
@@ -459,15 +457,3 @@ def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]
         for sentence, scores in zip(found, all_scores, strict=True)
     ]
     return [sorted(sentence, key=lambda each: -each.score) for sentence in ranked]
-
-
-def _for_decoding(model: Model, params: Any, weights: WeightForm, mesh: Mesh | None) -> Any:
-    """`params` in the form that decoding holds, laid out on the mesh."""
-    shardings = None
-    if mesh is not None:
-        # Those that are laid out already stay where they are.
-        params = jax.device_put(params, param_shardings(model.logical_axes(), params, mesh))
-        shapes = jax.eval_shape(lambda params: model.for_decoding(params, weights), params)
-        shardings = param_shardings(model.decoding_axes(weights), shapes, mesh)
-    convert = jax.jit(type(model).for_decoding, static_argnums=(0, 2), out_shardings=shardings)
-    return convert(model, params, weights)
