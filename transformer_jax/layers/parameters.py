@@ -24,7 +24,10 @@ class TableBox(MatrixBox):
 
 
 class Layer(nn.Module):
-    """A module with a `param_dtype` and parameters that can be split over a mesh."""
+    """A module whose parameters can be split over a mesh.
+
+    A subclass has the dtype of its parameters as `param_dtype`: a field, or a property.
+    """
 
     def weight(
         self,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
-from flax import linen as nn
+
+from transformer_jax.layers.parameters import Layer
 
 #: The hooks, and what each does to whom, for error messages.
 HOOKS = {
@@ -58,7 +59,7 @@ class PositionConfig:
         return d_model
 
 
-class Position(nn.Module):
+class Position(Layer):
     """A position scheme. A subclass overrides the hooks it uses, and no others.
 
     One instance serves all layers of a stack, so its parameters are shared by them.
@@ -71,6 +72,11 @@ class Position(nn.Module):
 
     config: Any
     context: PositionContext
+
+    @property
+    def param_dtype(self) -> str:
+        """Of its parameters."""
+        return self.context.param_dtype
 
     @classmethod
     def hooks(cls) -> frozenset[str]:

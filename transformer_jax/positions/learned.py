@@ -31,13 +31,10 @@ class LearnedPosition(Position):
     def setup(self) -> None:
         # Like the word embeddings: deviation D^-0.5, scaled by sqrt(D) where it is used, so
         # that the optimizer's steps have the same effect on both.
-        self.table = self.param(
-            "table",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(stddev=self.context.d_model**-0.5), ("positions", "embed")
-            ),
-            (self.context.max_length, self.context.d_model),
-            self.context.param_dtype,
+        c = self.context
+        initial = nn.initializers.normal(stddev=c.d_model**-0.5)
+        self.table = self.weight(
+            "table", initial, (c.max_length, c.d_model), ("positions", "embed")
         )
 
     def check_length(self, length: int) -> None:

@@ -31,14 +31,9 @@ class ScalarPosition(Position):
     """Adds position / max_length times a learned direction to the word embeddings."""
 
     def setup(self) -> None:
-        self.direction = self.param(
-            "direction",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(stddev=self.context.d_model**-0.5), ("embed",)
-            ),
-            (self.context.d_model,),
-            self.context.param_dtype,
-        )
+        width = self.context.d_model
+        initial = nn.initializers.normal(stddev=width**-0.5)
+        self.direction = self.weight("direction", initial, (width,), ("embed",))
 
     def check_length(self, length: int) -> None:
         if length > self.context.max_length:

@@ -79,12 +79,8 @@ class RelativeBias(Position):
     def setup(self) -> None:
         variance = 1.0 / self.config.multiplier**2
         initial = nn.initializers.variance_scaling(variance, "fan_avg", "uniform")
-        self.table = self.param(
-            "table",
-            nn.with_logical_partitioning(initial, ("buckets", "heads")),
-            (self.config.num_buckets, self.context.num_heads),
-            self.context.param_dtype,
-        )
+        shape = (self.config.num_buckets, self.context.num_heads)
+        self.table = self.weight("table", initial, shape, ("buckets", "heads"))
 
     def bias(self, q_positions: jax.Array, k_positions: jax.Array) -> jax.Array:
         """[H, T, M] float32."""
