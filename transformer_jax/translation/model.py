@@ -50,28 +50,19 @@ class Model(Protocol):
     def decoding_axes(self, weights: WeightForm) -> Any:
         """As `logical_axes`, of the parameters of `for_decoding`."""
 
-    def apply(
-        self,
-        params: Any,
-        source_BS: Array,
-        source_mask_BS: Array,
-        target_in_BT: Array,
-        target_mask_BT: Array,
-        /,
-    ) -> jax.Array:
-        """Logits [B, T, V]: log-probabilities up to a constant of each position."""
+    def apply(self, params: Any, *arrays: Array) -> jax.Array:
+        """Logits [B, T, V]: log-probabilities up to a constant of each position.
+
+        The arrays are source_BS, source_mask_BS, target_in_BT and target_mask_BT.
+        """
 
     def encode(
-        self,
-        params: Any,
-        source_BS: Array,
-        source_mask_BS: Array,
-        /,
-        *,
-        max_length: int,
-        beam_size: int,
+        self, params: Any, *arrays: Array, max_length: int, beam_size: int
     ) -> tuple[State, State]:
-        """(sentence, state): what never changes, and the state before position 0."""
+        """(sentence, state): what never changes, and the state before position 0.
+
+        The arrays are source_BS and source_mask_BS.
+        """
 
     def decode_step(
         self, params: Any, tokens_BZ: Array, position: Array, state: State, sentence: State, /
