@@ -85,8 +85,8 @@ RUNS = {
     "started_from_files": """from_files data.source.train_source=train.en model.d_model=32
         data.source.train_target=train.de model.d_ff=64 tokenizer.vocab_size=400
         train.steps=2 train.log_every=1 data.cache_dir=cache""",
-    "undisturbed": "quickstart FILES SMALL tokenizer.sampling_alpha=0.2 train.ema_decay=0.9"
-    " train.steps=400 train.checkpoint_every=25",
+    "undisturbed": """quickstart FILES SMALL train.steps=400 train.ema_decay=0.9
+        train.checkpoint_every=25""",
 }
 RUNS["killed"] = RUNS["undisturbed"]
 #: A recipe of several directions, one of them with a tag.
