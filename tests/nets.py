@@ -313,11 +313,12 @@ def main() -> int:
         for name in args.nets or NETS:
             path, found = record / f"{name}.json", None
             try:
-                new = json.loads(json.dumps(NETS[name]()))
+                text = json.dumps(NETS[name](), indent=1, ensure_ascii=False) + "\n"
                 if args.action == "record":
-                    path.write_text(json.dumps(new, indent=1, ensure_ascii=False) + "\n")
+                    path.write_text(text)
                 else:
-                    found = first_difference(json.loads(path.read_text()), new)
+                    path.with_suffix(".new.json").write_text(text)  # for `diff`
+                    found = first_difference(json.loads(path.read_text()), json.loads(text))
             except Exception as error:  # one net that fails does not hide the others
                 found = f"{type(error).__name__}: {error}"
             status |= found is not None
