@@ -19,6 +19,7 @@ from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.training.duration import Speed
 from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.run import run as train
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -94,6 +95,13 @@ def test_the_same_command_again_has_nothing_to_do(place, trained):
     before = (trained / "metrics.jsonl").read_text()
     assert main(train_command(place, trained)) == 0
     assert (trained / "metrics.jsonl").read_text() == before
+
+
+def test_a_call_from_python_draws_no_progress_bar(trained, capfd):
+    train(open_run(trained).config, trained)
+    assert "%|" not in capfd.readouterr().err
+    train(open_run(trained).config, trained, progress=True)
+    assert "%|" in capfd.readouterr().err
 
 
 def test_the_log_has_what_the_user_was_told(trained):

@@ -35,10 +35,11 @@ BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=
 init = jax.jit(api.init, static_argnums=0)
 
 
-def test_the_gradient_is_that_of_plain_autodiff():
+@pytest.mark.parametrize("config", [ONE_LAYER, CONFIG])
+def test_the_gradient_is_that_of_plain_autodiff(config):
     # Without a key the model is differentiated as it is written. With a key, and a dropout rate
     # of 0, the backward pass reconstructs the activations.
-    config = replace(ONE_LAYER, dropout_rate=0.0)
+    config = replace(config, dropout_rate=0.0)
     params = init(config, jax.random.key(0))
 
     @jax.jit

@@ -40,6 +40,7 @@ hybrid = StackConfig(5, (Window(window=2), Full()), position=T5())
 MODELS = {
     "pattern and rest": replace(CONFIG, encoder=hybrid, decoder=hybrid),
     "pattern once": replace(CONFIG, encoder=replace(hybrid, num_layers=3)),
+    "longer pattern": replace(CONFIG, encoder=replace(hybrid, num_layers=1)),
     "post": replace(CONFIG, norm_placement="post"),
     "lora": replace(CONFIG, adapter=Lora(rank=2)),
     "remat": replace(CONFIG, remat=True),

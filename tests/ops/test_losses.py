@@ -144,6 +144,7 @@ def test_rounded_logits_change_little(arrays, bias, product_sums, monkeypatch):
     value, grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
     assert value != want
     np.testing.assert_allclose(value, want, rtol=2e-3)
+    np.testing.assert_allclose(loss(hidden, kernel), value, rtol=1e-6)  # without a gradient
     for got, wanted in zip(grads, want_grads, strict=True):
         difference = np.asarray(got - wanted, np.float32)
         assert np.linalg.norm(difference) < 0.02 * np.linalg.norm(np.asarray(wanted, np.float32))
