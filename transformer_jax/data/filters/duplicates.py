@@ -1,9 +1,7 @@
 """Pairs that occur before in the same corpus, exactly or nearly."""
 
-import functools
 import hashlib
 import re
-import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +11,14 @@ import numpy as np
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
 
+_NO_LETTERS = re.compile(r"[\W\d_]+")
 
-@functools.cache
-def _no_letters() -> re.Pattern[str]:
-    """Runs of what is neither a letter nor a mark: without marks, other words would be equal."""
-    marks = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c)[0] == "M"]
-    return re.compile(rf"(?:[^\w{''.join(marks)}]|[\d_])+")
+
+def _marks(found: re.Match[str]) -> str:
+    """The marks among what is no letter: without them, different words would be equal."""
+    if found[0].isascii():
+        return ""
+    return "".join(c for c in found[0] if unicodedata.category(c)[0] == "M")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class NearDuplicates(Duplicates):
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         letters = [
-            (_no_letters().sub("", source).casefold(), _no_letters().sub("", target).casefold())
+            (_NO_LETTERS.sub(_marks, source).casefold(), _NO_LETTERS.sub(_marks, target).casefold())
             for source, target in pairs
         ]
         return super().marks(letters, languages)
