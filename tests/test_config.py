@@ -12,6 +12,7 @@ from transformer_jax.config import (
     override,
     to_json,
 )
+from transformer_jax.config_keys import walk
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
@@ -193,6 +194,17 @@ def test_differences_name_keys_and_both_values():
     assert differences(config, other) == [
         f"train.schedule: {RsqrtSchedule()} -> {CosineSchedule(learning_rate=0.5)}"
     ]
+
+
+def test_a_walk_goes_into_the_variants_that_all_configs_have():
+    config = Config()
+    other = override(config, {"train.schedule": "cosine(learning_rate=0.5)"})
+    values = {path: both for path, _, both in walk(config, other)}
+    assert values["train.schedule"] == (RsqrtSchedule(), CosineSchedule(learning_rate=0.5))
+    assert values["train.optimizer.b1"] == (0.9, 0.9)
+    assert not {"train", "train.schedule.warmup_steps"} & values.keys()
+    outside = {path for path, *_ in walk(config.train, prefix="train.", variants=False)}
+    assert {"train.steps", "train.optimizer"} <= outside and "train.optimizer.b1" not in outside
 
 
 @pytest.mark.parametrize(

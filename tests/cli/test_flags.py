@@ -118,6 +118,14 @@ def test_an_unknown_argument_names_the_nearest(word, message):
     assert message in str(error.value)
 
 
+def test_an_option_of_one_in_a_list_is_no_flag():
+    made = Parser(prog="program")
+    made.add_config(Config, prefix="config.")
+    with pytest.raises(UserError, match="unknown argument --window=3") as error:
+        made.parse(["--window=3"])
+    assert "mixers.window" not in str(error.value)
+
+
 def test_only_some_keys_without_defaults():
     made = Parser(prog="program")
     made.add_config(Whole, title="decoding", only=["on"])

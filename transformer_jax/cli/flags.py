@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
                 metavar=_KINDS.get(type(mark)) or _metavar(key.schema),
                 help="; ".join(filter(None, notes)).replace("%", "%%"),
             )
-            for variant in mark.family.values() if mark else ():
+            for variant in mark.family.values() if type(mark) is OneOf else ():
                 self._options += tuple(f"--{path}.{option}" for option in keys_of(variant))
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
