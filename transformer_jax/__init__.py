@@ -6,8 +6,9 @@
     translator.translate(["A dog runs."])
 
 The model is a set of pure functions of (config, params, arrays): `init`, `apply`, `loss`,
-`encode`, `decode_step`. `fit` trains over any iterator of batches. Each name is imported on its
-first use, so importing this package reads no file, starts no device and imports no TensorFlow.
+`encode`, `decode_step`. `train` trains what a config says in a run folder; `fit` trains on any
+iterator of batches. Each name is imported on its first use, so importing this package reads no
+file, starts no device and imports no TensorFlow.
 """
 
 import logging
@@ -77,6 +78,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.runs.evaluation import Report, evaluate
     from transformer_jax.runs.folder import Run, open_run
     from transformer_jax.training.loop import fit
+    from transformer_jax.training.train import train
     from transformer_jax.translation.translator import Translator
 
 __all__ = sorted(set(__dir__()) - set(globals()))  # type: ignore[name-defined]  # noqa: F821

@@ -13,7 +13,7 @@ from transformer_jax.cli.main import main, parse
 from transformer_jax.config import override
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.folder import open_run
-from transformer_jax.training import run as training
+from transformer_jax.training.train import train
 
 RECIPE = """
 import transformer_jax as tj
@@ -70,9 +70,9 @@ def spoken(monkeypatch, text, *command):
 def test_a_run_that_was_stopped_ends_with_the_same_parameters(place, trained, tmp_path):
     config = load_recipe(place / "recipe.py")
     stops = itertools.count(1)
-    training.run(config, tmp_path / "run", should_stop=lambda: next(stops) == 3)
+    train(config, tmp_path / "run", should_stop=lambda: next(stops) == 3)
     assert open_run(tmp_path / "run").checkpoints() == [3]
-    training.run(config, tmp_path / "run")
+    train(config, tmp_path / "run")
     one, other = (open_run(folder).params("latest") for folder in (trained, tmp_path / "run"))
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
@@ -84,7 +84,7 @@ def test_other_weights_are_another_run(trained, place):
         for corpus in config.data.corpora
     )
     with pytest.raises(Exception, match="the training data changed since this run was saved"):
-        training.run(override(config, {"data.corpora": corpora}), trained)
+        train(override(config, {"data.corpora": corpora}), trained)
 
 
 def test_metrics_have_the_share_of_each_corpus_and_the_score_of_each_direction(trained):

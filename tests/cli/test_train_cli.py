@@ -1,25 +1,28 @@
 """From two text files to a scored translation, by the commands a user types."""
 
-import contextvars
+import dataclasses
 import json
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
 import pytest
 
+import transformer_jax as tj
 from tests.train_command import train_command
 from transformer_jax.cli.main import main
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.errors import UserError
+from transformer_jax.parallel.processes import from_first
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
-from transformer_jax.training.duration import Speed
+from transformer_jax.runs.open_values import Speed
+from transformer_jax.training.loop import Session
 from transformer_jax.training.reporter import Reporter
-from transformer_jax.training.run import run as train
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -98,10 +101,20 @@ def test_the_same_command_again_has_nothing_to_do(place, trained):
 
 
 def test_a_call_from_python_draws_no_progress_bar(trained, capfd):
-    train(open_run(trained).config, trained)
+    tj.train(open_run(trained).config, trained)
     assert "%|" not in capfd.readouterr().err
-    train(open_run(trained).config, trained, progress=True)
+    tj.train(open_run(trained).config, trained, progress=True)
     assert "%|" in capfd.readouterr().err
+
+
+def test_a_program_trains_what_the_command_trains(place, trained, tmp_path):
+    sources = tj.Files(train_source=(f"{place}/train.en",), train_target=(f"{place}/train.de",))
+    recipe = tj.load_recipe(place / "recipe.py")
+    data = dataclasses.replace(recipe.data, source=sources)
+    run = tj.train(dataclasses.replace(recipe, data=data), tmp_path / "run")
+    assert run.checkpoints() == [4, 8] and run.config.model.source_vocab_size == 400
+    same = (each.params("8") for each in (run, open_run(trained)))
+    jax.tree.map(np.testing.assert_array_equal, *same)
 
 
 def test_the_log_has_what_the_user_was_told(trained):
@@ -125,9 +138,11 @@ def test_a_run_that_ends_within_its_warm_up_is_told_so(place, trained, tmp_path,
 
 
 def test_a_second_run_in_the_folder_is_refused(place, trained, capsys):
-    with only_run(as_path(trained)):
-        # Without this test's context: what another process would see.
-        status = contextvars.Context().run(main, train_command(place, trained))
+    held = only_run(as_path(trained))
+    with ThreadPoolExecutor(1) as another:  # a thread that holds it may enter again
+        another.submit(held.__enter__).result()
+        status = main(train_command(place, trained))
+        another.submit(held.__exit__, None, None, None).result()
     assert status == 2
     assert f"process {os.getpid()} on " in capsys.readouterr().err.splitlines()[-1]
 
@@ -229,11 +244,11 @@ def test_a_language_without_its_tokenizer_is_refused_first(place, tmp_path, caps
 def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_path, monkeypatch):
     started = []
 
-    def fail(model, *args, **kwargs):
-        started.append(model)
+    def fail(session):
+        started.append(session._trainer.model)
         raise UserError("no memory")
 
-    monkeypatch.setattr("transformer_jax.training.run.fit", fail)
+    monkeypatch.setattr("transformer_jax.training.loop.Session.train", fail)
     run = tmp_path / "run"
     other = ["--config.tokenizer.vocab_size=420", "--config.tokenizer.joint=false"]
     for more in ([], other, []):
@@ -287,7 +302,7 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
         status = main(train_command(place, tmp_path / "run", schedule, *steps, *more))
         return status, capsys.readouterr().err
 
-    monkeypatch.setattr("transformer_jax.training.run.measured", slow)
+    monkeypatch.setattr("transformer_jax.training.speed.measure_speed", slow)
     stop = "--config.train.checkpoint_every=32"
     status, messages = train("--config.train.minutes=1e6", stop)
     assert status == 0 and "32 steps of " in messages
@@ -314,12 +329,13 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
 def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
     place, tmp_path, monkeypatch, capsys
 ):
-    """Few epochs at first; when more of them fit, the steps are compiled again."""
-    epochs = []
+    """Once, before the steps are compiled with it; a first look at one batch tells how many."""
+    epochs, rates = [], []
 
     def fast(trainer, batches, evaluate):
         per_epoch = sum(count for _, count in batches)
         epochs.append(36 / per_epoch)
+        rates.append(trainer.model.dropout_rate)
         return Speed(step=1e6 * 60 * 0.85 / 36.5, evaluation=0)
 
     def train(name, *more):
@@ -330,13 +346,14 @@ def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
         losses = {each["step"]: each["loss"] for each in run.metrics() if "loss" in each}
         return status, run.config, losses, capsys.readouterr().err
 
-    monkeypatch.setattr("transformer_jax.training.run.measured", fast)
+    monkeypatch.setattr("transformer_jax.training.speed.measure_speed", fast)
     measured = ("--config.train.minutes=1e6", "--config.model.dropout_rate=auto")
     status, config, losses, messages = train("measured", "--config.train.steps=40", *measured)
     assert status == 0 and config.train.steps == 36
     rate = 0.2 if epochs[0] < 28 else 0.3
     assert epochs[0] > 15 and config.model.dropout_rate == rate
     assert f"model.dropout_rate={rate} for {epochs[0]:.1f} epochs" in messages
+    assert rates == [0.1, rate]
 
     peak = f"--config.train.schedule.learning_rate={config.train.schedule.learning_rate!r}"
     given = ("--config.train.steps=36", "--config.train.schedule.warmup_steps=3", peak)
@@ -351,16 +368,14 @@ def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
 
 
 def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(place, tmp_path, monkeypatch):
-    from transformer_jax.training import run as training
+    train, trainers = Session.train, []
 
-    fit, trainers = training.fit, []
-
-    def fit_when_compiled(*args, **kwargs):
-        trainers.append(kwargs["trainer"])
+    def train_when_compiled(session):
+        trainers.append(session._trainer)
         trainers[0].ahead.wait()
-        return fit(*args, **kwargs)
+        return train(session)
 
-    monkeypatch.setattr(training, "fit", fit_when_compiled)
+    monkeypatch.setattr(Session, "train", train_when_compiled)
     # Rows are filled up to a multiple of 3.
     flags = ["--config.batch.num_buckets=3", "--config.train.accumulate=3"]
     assert main(train_command(place, tmp_path / "run", *flags, "--config.train.steps=24")) == 0
@@ -369,26 +384,25 @@ def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(place, tmp_path
 
 
 def test_all_processes_train_the_steps_of_the_first(place, tmp_path, monkeypatch):
-    from transformer_jax.training import run as training
+    module = "transformer_jax.training.speed"
+    agreed = from_first
 
-    agreed = training.from_first
+    def of_the_first(make, *codec):  # this process measured another speed
+        found = agreed(make, *codec)
+        return [1619.0, 0.0, 0.0] if isinstance(found, list) else found
 
-    def of_the_first(make):  # this process measured another speed
-        found = agreed(make)
-        return [7, 2] if make.__name__ == "settle" else found
-
-    monkeypatch.setattr(training, "measured", lambda *_: Speed(step=1.0, evaluation=0))
-    monkeypatch.setattr(training, "from_first", of_the_first)
-    command = train_command(place, tmp_path / "run", "--config.train.minutes=1000")
-    assert main(command) == 0
+    monkeypatch.setattr(f"{module}.measure_speed", lambda *_: Speed(step=1.0, evaluation=0))
+    monkeypatch.setattr(f"{module}.from_first", of_the_first)
+    flags = ("--config.train.minutes=1000", "--config.train.steps=50")
+    assert main(train_command(place, tmp_path / "run", *flags)) == 0
     config = open_run(tmp_path / "run").config
-    assert (config.train.steps, config.train.schedule.warmup_steps) == (7, 2)
-    assert open_run(tmp_path / "run").metrics()[-1]["step"] == 7
+    assert (config.train.steps, config.train.schedule.warmup_steps) == (31, 3)
+    assert open_run(tmp_path / "run").metrics()[-1]["step"] == 31
 
 
 def test_too_few_minutes_leave_no_run_behind(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        "transformer_jax.training.run.measured", lambda *_: Speed(step=100, evaluation=0)
+        "transformer_jax.training.speed.measure_speed", lambda *_: Speed(step=100, evaluation=0)
     )
     command = train_command(place, tmp_path / "run", "--config.train.minutes=0.1")
     assert main(command) == 2

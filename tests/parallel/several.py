@@ -24,9 +24,11 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh, process_share, replicated
+    from transformer_jax.paths import as_path
     from transformer_jax.runs.folder import open_run
-    from transformer_jax.training.loop import fit
+    from transformer_jax.training.loop import Feed, Session
     from transformer_jax.training.record import Origin
+    from transformer_jax.training.trainer import Trainer
     from transformer_jax.translation.translator import Translator
 
     mesh = MeshConfig(fsdp=-1, data=1) if "fsdp" in options else MeshConfig()
@@ -66,15 +68,14 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
 
     train = replace(toy.TRAIN, steps=int(steps), ema_decay=0.9, log_every=1)
     try:
-        state = fit(
-            toy.MODEL,
-            train,
-            batches,
-            workdir=folder,
-            mesh=devices,
+        origin = Origin(files={"tokenizer/joint.model": learned[:100].encode()})
+        session = Session(
+            Trainer(toy.MODEL, train, devices),
+            Feed(batches, origin),
+            workdir=as_path(folder),
             evaluate=evaluate,
-            origin=Origin(files={"tokenizer/joint.model": learned[:100].encode()}),
         )
+        state = session.train()
     except Exception as error:
         print(type(error).__name__, str(error).splitlines()[0], file=sys.stderr)
         end_at_once(1)

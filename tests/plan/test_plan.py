@@ -12,7 +12,7 @@ import pytest
 from tests.devices import environment
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig, override
-from transformer_jax.data.config import BatchConfig, TokenizerConfig
+from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
@@ -23,7 +23,7 @@ from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.plan.devices import GIB, Device, Target
 from transformer_jax.plan.gpu import gpu_node
 from transformer_jax.plan.planner import largest_rows, make_plan
-from transformer_jax.plan.programs import Compiler, bytes_per_device, refusal, resolved
+from transformer_jax.plan.programs import Compiler, bytes_per_device, refusal
 from transformer_jax.plan.step_time import StepTime
 from transformer_jax.plan.text import as_text
 from transformer_jax.plan.topologies import described, this_machine
@@ -93,8 +93,21 @@ def test_a_given_tokenizer_determines_the_vocabulary_size(tmp_path):
     path = tmp_path / "given.model"
     path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
     config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(source_model=str(path)))
-    model = resolved(config, jax.devices()[0]).model
+    model = Compiler(config, Target(jax.devices()[:1])).config.model
     assert (model.source_vocab_size, model.target_vocab_size) == (270, 270)
+
+
+def test_a_plan_counts_the_language_tags_in_the_vocabulary(tmp_path):
+    path = tmp_path / "given.model"
+    path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), ["ab cd ef gh"] * 50).model)
+    corpora = tuple(Corpus(languages=("en", code)) for code in ("de", "fr", "nl"))
+    config = dataclasses.replace(
+        CONFIG,
+        tokenizer=TokenizerConfig(source_model=str(path)),
+        data=DataConfig(corpora=corpora),
+    )
+    model = Compiler(config, Target(jax.devices()[:1])).config.model
+    assert (model.source_vocab_size, model.target_vocab_size) == (273, 273)
 
 
 def test_the_text_for_an_unknown_device(made):

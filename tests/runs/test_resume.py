@@ -20,14 +20,14 @@ from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedul
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
-from transformer_jax.runs.resume import resolve
-from transformer_jax.training.duration import Speed, settled
+from transformer_jax.runs.open_values import Speed, resolve_steps
+from transformer_jax.runs.start import resolve_start
 
 TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
 
 
 def resolved(config: Config, folder: Path | str) -> Config:
-    return resolve(config, as_path(folder)).config
+    return resolve_start(config, as_path(folder)).config
 
 
 def run_in(folder: Path, config: Config) -> Config:
@@ -44,7 +44,7 @@ def run_in(folder: Path, config: Config) -> Config:
 def test_the_same_config_continues_in_silence(tmp_path, logged):
     model = ModelConfig(matmul_dtype="auto")
     old = run_in(tmp_path, Config(data=TEXT, model=model))
-    start = resolve(Config(data=TEXT, model=model), as_path(tmp_path))
+    start = resolve_start(Config(data=TEXT, model=model), as_path(tmp_path))
     assert start.config == old and not start.is_new
     assert logged() == []
 
@@ -68,20 +68,20 @@ def test_what_decides_the_parameters_is_refused(tmp_path):
 def test_a_run_without_a_checkpoint_can_be_restarted_with_another_config(tmp_path, trained, logged):
     folder = as_path(tmp_path)
     config = Config(data=TEXT)
-    assert resolve(config, folder).is_new
+    assert resolve_start(config, folder).is_new
     run_in(tmp_path, config)
     (tmp_path / "last_checkpoint.json").unlink()
     (tmp_path / "checkpoints").mkdir()  # as the loop makes it before its first step
-    assert not resolve(config, folder).is_new
+    assert not resolve_start(config, folder).is_new
     assert logged() == []
     other = override(config, {"model.d_model": "64"})
-    start = resolve(other, folder)
+    start = resolve_start(other, folder)
     assert start.is_new and start.has_folder
     assert start.config.model.d_model == 64 and start.config.model.source_vocab_size == 8000
     assert logged() == [f"nothing was trained in {tmp_path} yet: starting anew"]
     (tmp_path / trained).mkdir()
     with pytest.raises(UserError, match="d_model: 512 -> 64"):
-        resolve(other, folder)
+        resolve_start(other, folder)
 
 
 def test_what_does_not_decide_them_may_change(tmp_path, logged):
@@ -116,7 +116,7 @@ def test_a_shorter_warm_up_has_the_peak_of_the_given_one(tmp_path):
     """`train.minutes` lowers `warmup_steps`, on which the default peak depends."""
     given = Config(data=TEXT, train=TrainConfig(minutes=10))
     new = resolved(given, tmp_path)
-    fitting = settled(new.train, Speed(0.24, 0.0), 30.0)
+    fitting = resolve_steps(new, Speed(0.24, 0.0), 30.0).train
     assert fitting.schedule.warmup_steps == 201
     peaks = [
         train.schedule.build(512, train.steps)(train.schedule.warmup_steps - 1)
@@ -156,9 +156,9 @@ def test_languages_are_settled_once(tmp_path):
 
 def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
     auto = Config(data=TEXT, model=ModelConfig(matmul_dtype="auto"))
-    monkeypatch.setattr("transformer_jax.runs.resume.fast_matmul_dtype", lambda: "bfloat16")
+    monkeypatch.setattr("transformer_jax.runs.open_values.fast_matmul_dtype", lambda _: "bfloat16")
     assert run_in(tmp_path, auto).model.matmul_dtype == "bfloat16"
-    monkeypatch.setattr("transformer_jax.runs.resume.fast_matmul_dtype", lambda: "float32")
+    monkeypatch.setattr("transformer_jax.runs.open_values.fast_matmul_dtype", lambda _: "float32")
     assert resolved(auto, tmp_path).model.matmul_dtype == "bfloat16"
     with pytest.raises(UserError, match="matmul_dtype=auto"):
         check_model_config(auto.model)
@@ -216,7 +216,7 @@ def test_a_vocabulary_without_the_tags_of_the_corpora_is_refused(tmp_path):
         train=TrainConfig(init_from="runs/first"),
     )
     with pytest.raises(UserError, match="vocabulary of that run lacks .* need: <2de>, <2en>"):
-        resolve(config, as_path(tmp_path / "run"))
+        resolve_start(config, as_path(tmp_path / "run"))
 
 
 BY_PAIRS = ByPairs(
@@ -234,7 +234,7 @@ def pairs_in(folder: Path, count: int) -> Config:
 
 def test_a_new_run_has_the_settings_for_the_size_of_its_text(tmp_path, logged):
     def chosen(count, by_pairs=BY_PAIRS):
-        start = resolve(pairs_in(tmp_path, count), as_path(tmp_path / "new"), by_pairs)
+        start = resolve_start(pairs_in(tmp_path, count), as_path(tmp_path / "new"), by_pairs)
         config = start.config
         assert config.model.source_vocab_size == config.tokenizer.vocab_size
         return config.train.steps, config.tokenizer.vocab_size, config.model.dropout_rate
@@ -253,15 +253,32 @@ def test_a_new_run_has_the_settings_for_the_size_of_its_text(tmp_path, logged):
     assert chosen(2, BY_PAIRS.without(["train.steps"])) == (100_000, 300, 0.3)
 
 
+def test_a_setting_that_has_no_effect_is_not_told(tmp_path, logged):
+    """Nothing is held out where there is a validation set."""
+    by_pairs = ByPairs(("train.steps", "data.validation_from_train"), {9: (10, 1)})
+    config = pairs_in(tmp_path, 4)
+    for sets, told in (((), True), ((f"{tmp_path}/a.en",), False)):
+        source = dataclasses.replace(
+            config.data.source, validation_source=sets, validation_target=sets
+        )
+        data = dataclasses.replace(config.data, source=source)
+        logged()
+        resolve_start(dataclasses.replace(config, data=data), as_path(tmp_path / "run"), by_pairs)
+        assert ("validation_from_train=1" in logged()[0]) == told
+
+
 def test_a_run_keeps_the_settings_of_its_first_start(tmp_path, logged):
-    config = resolve(pairs_in(tmp_path, 2), as_path(tmp_path / "run"), BY_PAIRS).config
+    config = resolve_start(pairs_in(tmp_path, 2), as_path(tmp_path / "run"), BY_PAIRS).config
     run_in(tmp_path / "run", config)
     (tmp_path / "a.de").unlink()  # the text is not read again
     again = ByPairs(BY_PAIRS.keys, {3: (11, 301, 0.4)})  # nor is a changed table
     logged()
-    assert resolve(pairs_in(tmp_path, 0), as_path(tmp_path / "run"), again).config.train.steps == 10
+    assert (
+        resolve_start(pairs_in(tmp_path, 0), as_path(tmp_path / "run"), again).config.train.steps
+        == 10
+    )
     assert logged() == []
     longer = override(pairs_in(tmp_path, 0), {"model.dropout_rate": 0.5})
     given = again.without(["model.dropout_rate"])
     with pytest.raises(UserError, match=r"another config \(model.dropout_rate: 0.3 -> 0.5\)"):
-        resolve(longer, as_path(tmp_path / "run"), given)
+        resolve_start(longer, as_path(tmp_path / "run"), given)

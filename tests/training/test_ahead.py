@@ -13,8 +13,9 @@ import pytest
 
 from tests.training import toy
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.paths import as_path
 from transformer_jax.training.ahead import Ahead
-from transformer_jax.training.loop import fit
+from transformer_jax.training.loop import Feed, Session, fit
 from transformer_jax.training.trainer import Trainer
 
 SHAPES = [(toy.ROWS, toy.LENGTH, toy.LENGTH), (toy.ROWS, toy.LENGTH, toy.LENGTH + 2)]
@@ -32,6 +33,10 @@ def batches_from(position):
 
 def new_trainer():
     return Trainer(toy.MODEL, toy.TRAIN, make_mesh(MeshConfig()))
+
+
+def fit_with(trainer, **options):
+    return Session(trainer, Feed(batches_from), **options).train()
 
 
 def threads():
@@ -52,7 +57,7 @@ def test_an_accelerators_step_is_one_program_and_learns_the_same(undisturbed):
     trainer._in_halves = False
     with trainer.compiling_ahead(SHAPES):
         trainer.ahead.wait()
-        state = fit(toy.MODEL, toy.TRAIN, batches_from, trainer=trainer)
+        state = fit_with(trainer)
     sizes = [program._cache_size() for program in trainer._step]
     assert sizes == [0, 0, 0]  # nothing was compiled twice
     assert set(trainer.ahead._programs) == set(SHAPES)  # no update by itself
@@ -76,12 +81,9 @@ def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed,
         with trainer.compiling_ahead(SHAPES):
             if waits:
                 trainer.ahead.wait()
-            state = fit(
-                toy.MODEL,
-                toy.TRAIN,
-                batches_from,
-                workdir=tmp_path,
-                trainer=trainer,
+            state = fit_with(
+                trainer,
+                workdir=as_path(tmp_path),
                 should_stop=lambda calls=calls, last=stop_after: next(calls) >= last,
             )
         assert not threads()
@@ -95,7 +97,7 @@ def test_a_shape_that_was_not_announced_is_compiled_when_it_comes(undisturbed):
     trainer = new_trainer()
     with trainer.compiling_ahead(SHAPES[1:]):
         trainer.ahead.wait()
-        assert_same(fit(toy.MODEL, toy.TRAIN, batches_from, trainer=trainer), undisturbed)
+        assert_same(fit_with(trainer), undisturbed)
     assert trainer._step.gradient._cache_size() == 1
 
 
@@ -115,13 +117,7 @@ def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(monkey
         trainer.compiling_ahead(SHAPES),
     ):
         trainer.ahead.wait()
-        fit(
-            toy.MODEL,
-            toy.TRAIN,
-            batches_from,
-            trainer=trainer,
-            should_stop=lambda: next(steps) < 0,
-        )
+        fit_with(trainer, should_stop=lambda: next(steps) < 0)
     assert next(steps) == 1
     assert not threads()
 

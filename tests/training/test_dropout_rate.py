@@ -5,22 +5,18 @@ from dataclasses import replace
 import pytest
 
 from tests.training import toy
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.training.dropout_rate import with_dropout_rate
+from transformer_jax.runs.open_values import resolve_dropout
 
 
 @pytest.mark.parametrize(
     ("epochs", "rate"), [(0, 0.1), (14.9, 0.1), (15, 0.2), (27.9, 0.2), (28, 0.3), (1e9, 0.3)]
 )
 def test_the_rate_follows_from_the_epochs(epochs, rate):
-    model = replace(toy.MODEL, dropout_rate="auto")
-    assert with_dropout_rate(model, epochs) == replace(toy.MODEL, dropout_rate=rate)
-
-
-def test_a_given_rate_stays():
-    model = replace(toy.MODEL, dropout_rate=0.0)
-    assert with_dropout_rate(model, 100) is model
+    config = Config(model=replace(toy.MODEL, dropout_rate="auto"))
+    assert resolve_dropout(config, epochs).model == replace(toy.MODEL, dropout_rate=rate)
 
 
 def test_a_model_needs_a_number():

@@ -10,13 +10,14 @@ import pytest
 
 from tests.training import toy
 from tests.training.toy import TRAIN
-from transformer_jax.config import TrainConfig
+from transformer_jax.config import Config, TrainConfig
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES, CosineSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.runs.open_values import Speed, describe_steps, resolve_steps
 from transformer_jax.training import reporter
-from transformer_jax.training.duration import Speed, about, measured, settled
-from transformer_jax.training.loop import feeder, fit
+from transformer_jax.training.loop import Feed, Session, fit
+from transformer_jax.training.speed import measure_speed
 from transformer_jax.training.trainer import Trainer
 
 HOUR = TrainConfig(
@@ -25,6 +26,10 @@ HOUR = TrainConfig(
     schedule=CosineSchedule(learning_rate=1e-3, warmup_steps=400),
     evaluate_every=300,
 )
+
+
+def settled(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConfig:
+    return resolve_steps(Config(train=train), speed, elapsed).train
 
 
 def seconds_of(steps: int, speed: Speed, train: TrainConfig) -> float:
@@ -49,7 +54,7 @@ def test_the_most_steps_are_settled_that_fit_into_the_minutes(speed, elapsed):
 def test_there_are_never_more_steps_than_the_config_has():
     found = settled(HOUR, Speed(0.01, 1), 60)
     assert found == HOUR
-    assert "enough for all 10,000 steps of 0.01 s: about 2 min" in about(
+    assert "enough for all 10,000 steps of 0.01 s: about 2 min" in describe_steps(
         HOUR, found, Speed(0.01, 1)
     )
     few = replace(HOUR, steps=5, minutes=1, schedule=CosineSchedule(1e-3, warmup_steps=2))
@@ -58,7 +63,7 @@ def test_there_are_never_more_steps_than_the_config_has():
 
 def test_the_user_is_told_what_was_settled():
     speed = Speed(0.65, 0)
-    assert about(HOUR, settled(HOUR, speed, 0), speed) == (
+    assert describe_steps(HOUR, settled(HOUR, speed, 0), speed) == (
         "60 minutes on this machine: 4,707 steps of 0.65 s, of which 400 warm up "
         "(without train.minutes: 10,000 steps, about 108 min)"
     )
@@ -87,12 +92,16 @@ def test_shapes_count_as_often_as_they_occur_and_compilation_does_not():
         return state, {}
 
     ahead = SimpleNamespace(wait=lambda: passes(0, "ahead"))
-    trainer = SimpleNamespace(init=lambda: SimpleNamespace(eval_params=7), step=step, ahead=ahead)
+    trainer = SimpleNamespace(
+        init=lambda: SimpleNamespace(eval_params=7), step=step, place=dict, ahead=ahead
+    )
     batches = [({"seconds": 0.1}, 30), ({"seconds": 2.0}, 10)]
-    speed = measured(trainer, batches, lambda params, step: passes(params, "e"), lambda: now[0])
+    speed = measure_speed(
+        trainer, batches, lambda params, step: passes(params, "e"), lambda: now[0]
+    )
     np.testing.assert_allclose(speed.step, (30 * 0.1 + 10 * 2.0) / 40)
     np.testing.assert_allclose(speed.evaluation, 7)
-    assert measured(trainer, batches, None, lambda: now[0]).evaluation == 0
+    assert measure_speed(trainer, batches, None, lambda: now[0]).evaluation == 0
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
@@ -102,9 +111,9 @@ def test_compiled_steps_serve_a_training_of_another_length(kind):
     shorter = replace(train, steps=6, schedule=SCHEDULES[kind](learning_rate=3e-3, warmup_steps=2))
     mesh = make_mesh(MeshConfig())
     trainer = Trainer(toy.MODEL, train, mesh)
-    trainer.step(trainer.init(), feeder(mesh, train.accumulate)(toy.batch(0)))
-    reused = trainer.lasting(shorter)
-    got = fit(toy.MODEL, shorter, toy.batches_from, trainer=trainer)
+    trainer.step(trainer.init(), trainer.place(toy.batch(0)))
+    reused = trainer.with_length(shorter)
+    got = Session(reused, Feed(toy.batches_from)).train()
     jax.tree.map(np.testing.assert_array_equal, got, fit(toy.MODEL, shorter, toy.batches_from))
     assert trainer._step.gradient._cache_size() == trainer._step.update._cache_size() == 1
     assert [reused.schedule(n) for n in range(6)] == [
@@ -149,3 +158,17 @@ def test_the_time_to_come_is_told_once_after_some_compiled_steps(
         estimate.end_step(1000 + 19 - step)
         assert estimate.is_told == (step == 19)
     assert logged() == ([message] if message else [])
+
+
+def test_slow_first_steps_do_not_count(monkeypatch, logged):
+    now = [0.0]
+    monkeypatch.setattr(reporter.time, "perf_counter", lambda: now[0])
+    estimate = reporter._Estimate()
+    for remaining in range(1000, 900, -1):
+        estimate.begin_step(True)
+        now[0] += 5.0 if now[0] < 30 else 1.0
+        if estimate.is_timing:
+            estimate.end_step(remaining)
+    assert [line.split(" on this")[0] for line in logged()] == [
+        "985 steps to go will take about 16 min"
+    ]

@@ -38,8 +38,8 @@ for name in MESHES:
     on = max(len(leaf.sharding.device_set) for leaf in jax.tree.leaves(given))
     for path, leaf in by_path(given).items():
         np.testing.assert_array_equal(leaf, before[path])
-    state = fit(adapted, train, toy.batches_from, mesh=mesh(name), initial=lambda: given,
-                workdir=folder / name)
+    tuning = replace(train, init_from=str(folder / "base"))
+    state = fit(adapted, tuning, toy.batches_from, mesh=mesh(name), workdir=folder / name)
     after = by_path(state.params)
     for path in before:
         np.testing.assert_array_equal(after[path], before[path])

@@ -11,10 +11,9 @@ from tests.training import toy
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.lora import Lora
-from transformer_jax.models.paths import by_path
+from transformer_jax.models.paths import by_path, trained_paths
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, AdamW
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.loop import fit
 from transformer_jax.training.step import gradients
 from transformer_jax.training.trainer import Trainer
@@ -66,8 +65,12 @@ def test_the_gradient_and_its_norm_are_those_of_the_trained_part(case):
     model, train, is_trained = case
     params = api.init(model, jax.random.key(1))
     everything = replace(train, frozen=())
-    got, _ = gradients(model, train, params, toy.batch(0), rng=None)
-    want, _ = gradients(model, everything, params, toy.batch(0), rng=None)
+    got, want = (
+        gradients(model, each, trained_paths(each.frozen, params), params, toy.batch(0), rng=None)[
+            0
+        ]
+        for each in (train, everything)
+    )
     want = {path: leaf for path, leaf in by_path(want).items() if is_trained(path)}
     assert by_path(got).keys() == want.keys()
     for path, leaf in by_path(got).items():
@@ -110,7 +113,7 @@ def test_what_cannot_be_frozen_is_refused():
 
     def refusal(*frozen):
         with pytest.raises(UserError) as refused:
-            trained_part(replace(toy.TRAIN, frozen=frozen), params)
+            trained_paths(frozen, params)
         return str(refused.value)
 
     assert refusal("encodr/*").startswith(

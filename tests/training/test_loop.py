@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -20,13 +19,16 @@ import pytest
 from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import checkpoint_steps
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import MetricsLog, read_metrics
-from transformer_jax.training.loop import fit
+from transformer_jax.training import reporter
+from transformer_jax.training.loop import Feed, Session, fit
 from transformer_jax.training.record import Origin
 from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.trainer import Trainer
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
 
@@ -205,29 +207,24 @@ def test_loading_a_run_prints_nothing(undisturbed, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_time_left_leaves_compilation_out():
-    """The bar's rate after the first step of a shape, and the speed in the record."""
-    report = Reporter(replace(TRAIN, log_every=1), lambda _: 0.1, None, 0, progress=True, began=0.0)
-    clock = report._bar.last_print_t
-    with report.compiling(toy.batch(0), beside=False):
-        time.sleep(0.2)
-    assert report._bar.last_print_t == pytest.approx(clock + 0.2, abs=0.1)
-    clock = report._bar.last_print_t
-    with report.compiling(toy.batch(1), beside=True):  # compiled before
-        time.sleep(0.2)
-    assert report._bar.last_print_t == clock
+def test_the_time_left_counts_the_steps_alone(tmp_path, monkeypatch, capsys):
+    """Without the first step, compilations and evaluations; in the record and in the bar."""
+    now = [0.0]
+    monkeypatch.setattr(reporter.time, "perf_counter", lambda: now[0])
+    metrics = dict.fromkeys(("loss_sum", "nll_sum", "tokens", "grad_norm"), jnp.ones(()))
+    metrics |= {"finite": True, "skipped": 0, "skipped_in_a_row": 0}
+    train = replace(TRAIN, log_every=4)
+    report = Reporter(train, lambda _: 0.1, as_path(tmp_path), 0, progress=True, began=0.0)
+    wide = toy.batch(0) | {"target": np.zeros((toy.ROWS, toy.LENGTH + 2))}
+    for step, batch in enumerate([toy.batch(0), toy.batch(1), wide, wide], start=1):
+        with report.compiling(batch, beside=False):
+            now[0] += 500.0 if step in (1, 3) else 2.0
+        report.log(step, metrics)
+        with report.pause():
+            now[0] += 100.0
     report.close()
-
-
-def test_the_time_left_leaves_out_what_comes_before_the_second_step():
-    report = Reporter(replace(TRAIN, log_every=9), lambda _: 0.1, None, 0, progress=True, began=0.0)
-    time.sleep(0.5)  # as the start of the input pipeline takes
-    report.log(1, {"skipped_in_a_row": jnp.zeros(())})
-    assert report._bar.format_dict["elapsed"] < 0.5
-    with report.pause():
-        time.sleep(0.5)
-    assert report._bar.format_dict["elapsed"] < 0.5
-    report.close()
+    assert read_metrics(as_path(tmp_path))[-1]["steps_per_second"] == 0.75  # 3 steps in 4 s
+    assert "11 s left, loss 1.000, 1 tokens/s" in capsys.readouterr().err
 
 
 def test_metrics_are_json_lines_with_finite_numbers(undisturbed):
@@ -271,13 +268,16 @@ def test_rows_that_do_not_divide_are_refused():
 
 
 def test_a_run_is_not_continued_on_other_data(tmp_path):
-    short = replace(TRAIN, steps=4)
-    run(tmp_path, short, origin=Origin({"training data": "one"}))
-    with pytest.raises(UserError, match="training data changed"):
-        run(tmp_path, TRAIN, origin=Origin({"training data": "another"}))
+    def train(steps, **identity):
+        trainer = Trainer(toy.MODEL, replace(TRAIN, steps=steps), make_mesh(MeshConfig()))
+        feed = Feed(toy.batches_from, Origin(identity))
+        return Session(trainer, feed, workdir=as_path(tmp_path)).train()
+
+    train(4, data="one")
+    with pytest.raises(UserError, match="the data changed"):
+        train(12, data="another")
     # What the checkpoint does not know cannot differ.
-    more = {"training data": "one", "training text": "two"}
-    assert run(tmp_path, TRAIN, origin=Origin(more)).step == 12
+    assert train(12, data="one", text="two").step == 12
 
 
 def test_batches_that_end_early_lose_nothing(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from tests.training import toy
 from transformer_jax.models import api
+from transformer_jax.models.paths import trained_paths
 from transformer_jax.optimizers.optimizers import OPTIMIZERS
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.training.step import gradients
@@ -36,7 +37,7 @@ def assert_close(got, want, atol=1e-6):
 
 @partial(jax.jit, static_argnums=0)
 def gradients_of(train, params, batch):
-    return gradients(toy.MODEL, train, params, batch, rng=None)
+    return gradients(toy.MODEL, train, trained_paths(train.frozen, params), params, batch, rng=None)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 4])

@@ -23,6 +23,7 @@ fit.
 
 import argparse
 import logging
+from typing import TYPE_CHECKING
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import STOPPED
@@ -30,7 +31,10 @@ from transformer_jax.cli.run_flags import add_process_arguments, start_processes
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
-from transformer_jax.recipes import ByPairs, Recipe, open_recipe
+from transformer_jax.recipes import Recipe, open_recipe
+
+if TYPE_CHECKING:
+    from transformer_jax.runs.folder import Run
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +48,13 @@ def add_arguments(parser: Parser) -> None:
     add("--config", required=True, metavar="RECIPE", help="a recipe, by name or as a file")
     add("--workdir", metavar="DIR", help="the run folder")
     add("--no_progress", action="store_true", help="no progress bars")
-    add("--plan", action="store_true", help="only print the memory and time of training")
+    add(
+        "--plan",
+        dest="run",
+        action="store_const",
+        const=plan,
+        help="only print the memory and time of training",
+    )
     add("--plan_topology", metavar="NAME", help="of a TPU slice (v5e:4x4) or of GPUs (h100:8)")
     add("--plan_length", type=int, metavar="L", help="of sentences of L pieces (batch.max_length)")
     add("--plan_no_search", action="store_true", help="do not search for the largest batch")
@@ -53,10 +63,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Loads the recipe, applies the flags, and trains or prints a plan."""
+    """Loads the recipe, applies the flags, and trains."""
     config, by_pairs = _recipe(args)
-    if args.plan:
-        return _print_plan(config, by_pairs, args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
         if getattr(args, flag):
             raise UserError(f"--{flag} needs --plan: give both, or neither")
@@ -66,10 +74,10 @@ def run(args: argparse.Namespace) -> int:
     start_processes(args)
     from transformer_jax.cli.signals import StopOnSignals
     from transformer_jax.parallel.processes import gather, is_first
-    from transformer_jax.training import run as training
+    from transformer_jax.training.train import train
 
     stop = StopOnSignals()
-    training.run(
+    trained = train(
         config,
         args.workdir,
         by_pairs=by_pairs,
@@ -80,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         _LOGGER.info("stopped and saved; the same command continues the run")
         return STOPPED
     if is_first():
-        _report(args.workdir)
+        _report(trained)
     gather([])  # all processes end together
     return 0
 
@@ -101,32 +109,33 @@ def _recipe(args: argparse.Namespace) -> Recipe:
     return Recipe(override(config, args.flags), by_pairs and by_pairs.without(given))
 
 
-def _print_plan(config: Config, by_pairs: ByPairs | None, args: argparse.Namespace) -> int:
+def plan(args: argparse.Namespace) -> int:
+    """With --plan: loads the recipe, applies the flags, and prints what its training takes."""
     from transformer_jax.plan.planner import make_plan
     from transformer_jax.plan.text import as_text
     from transformer_jax.plan.topologies import described, this_machine
-    from transformer_jax.runs.resume import adapted
 
     if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
+    config, by_pairs = _recipe(args)
     target = described(args.plan_topology) if args.plan_topology else this_machine()
-    plan = make_plan(
-        adapted(config, by_pairs),
+    made = make_plan(
+        config,
         target,
+        by_pairs=by_pairs,
         length=args.plan_length,
         largest_batch=not args.plan_no_search,
     )
-    print(as_text(plan))
-    return 0 if plan.fits else DOES_NOT_FIT
+    print(as_text(made))
+    return 0 if made.fits else DOES_NOT_FIT
 
 
-def _report(workdir: str) -> None:
-    from transformer_jax.runs.folder import open_run
+def _report(trained: "Run") -> None:
     from transformer_jax.runs.log import RunLog
     from transformer_jax.viewing.samples import report
 
     with RunLog() as log:
-        log.open(as_path(workdir))
-        for text in report(open_run(workdir)):
+        log.open(trained.path)
+        for text in report(trained):
             _LOGGER.info(text)
-        _LOGGER.info("trained; score it with: transformer-jax eval --workdir=%s", workdir)
+        _LOGGER.info("trained; score it with: transformer-jax eval --workdir=%s", trained.path)

@@ -114,6 +114,8 @@ def _with_prefix(tokenizer: Tokenizer, code: str, side: str) -> Tokenizer:
 
 def tags_of(data: DataConfig) -> Tags:
     """The tags that the source vocabulary needs: of several target languages, and of corpora."""
+    if not data.corpora:  # one direction, whose languages need not be known
+        return NO_TAGS
     targets = dict.fromkeys(target for _, target in data.directions)
     others = dict.fromkeys(corpus.tag for corpus in data.parts if corpus.tag)
     return Tags(tuple(targets) if len(targets) > 1 else (), tuple(others))

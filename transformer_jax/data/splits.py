@@ -79,6 +79,11 @@ def has_split(data: DataConfig, split: Split, direction: Languages | None = None
     return any(found) or held_out
 
 
+def holds_out(data: DataConfig) -> bool:
+    """Whether `validation_from_train` makes the validation set of a direction."""
+    return any(holding_out(data, direction) for direction in data.directions)
+
+
 def directions_with(data: DataConfig, split: Split) -> list[Languages]:
     """The trained directions that have the split.
 

@@ -3,7 +3,7 @@
 import difflib
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from flax import traverse_util
@@ -42,6 +42,30 @@ def matching(patterns: Sequence[str], paths: Iterable[str], key: str) -> list[st
                 f"{key}: {pattern!r} matches no parameter; the nearest are {', '.join(nearest)}"
             )
     return [path for path in known if any(fnmatch.fnmatchcase(path, one) for one in patterns)]
+
+
+def trained_paths(frozen: Sequence[str] | None, params: Mapping[str, Any]) -> frozenset[str]:
+    """The paths of the parameters that training changes.
+
+    Args:
+        frozen: `train.frozen`, patterns of those that keep their values.
+        params: arrays, or what stands for them.
+
+    Raises:
+        UserError: a pattern matches nothing, or nothing is left to train.
+    """
+    paths = by_path(params).keys()
+    if frozen is None:
+        return frozenset(path for path in paths if path.startswith("lora/")) or frozenset(paths)
+    trained = paths - set(matching(frozen, paths, "train.frozen"))
+    if not trained:
+        raise UserError(f"train.frozen={','.join(frozen)}: nothing is left to train")
+    return frozenset(trained)
+
+
+def subset(params: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Nested dicts of the leaves of `params` at some paths."""
+    return from_paths({path: leaf for path, leaf in by_path(params).items() if path in paths})
 
 
 def overlaid(params: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:

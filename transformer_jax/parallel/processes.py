@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -22,6 +22,7 @@ _PIECE_BYTES = 1 << 20  # messages are cut into pieces that fit gRPC's limit
 
 #: None, a bool, a number, a string, or a list or dict of these.
 Json = Any
+T = TypeVar("T")
 _counter = itertools.count()
 
 
@@ -75,8 +76,17 @@ def start(
     _hide_preemption_service_from_orbax()
 
 
-def from_first(make: Callable[[], Json]) -> Json:
-    """The JSON value that `make` returns in the first process, for all of them.
+def from_first(
+    make: Callable[[], T],
+    encode: Callable[[T], Json] = lambda value: value,
+    decode: Callable[[Json], T] = lambda value: value,
+) -> T:
+    """The value that `make` returns in the first process, for all of them.
+
+    Args:
+        make: called in the first process alone.
+        encode: makes a JSON value of it, which is sent.
+        decode: what the others make of that.
 
     Raises:
         UserError: `make` raised one in the first process, or an OSError: all processes raise it.
@@ -84,22 +94,21 @@ def from_first(make: Callable[[], Json]) -> Json:
     if jax.process_count() == 1:
         return make()
     key = _next_key()
-    if is_first():
-        answer: dict[str, Json]
-        try:
-            answer = {"value": make()}
-        except UserError as error:
-            answer = {"error": str(error)}
-        except OSError as error:
-            answer = {"error": f"{error.filename or 'input and output'}: {error.strerror}"}
-        _set(key, json.dumps(answer).encode())
+    if not is_first():
+        answer = json.loads(_get(key))
         if "error" in answer:
             raise UserError(answer["error"])
-        return answer["value"]
-    answer = json.loads(_get(key))
-    if "error" in answer:
-        raise UserError(answer["error"])
-    return answer["value"]
+        return decode(answer["value"])
+    try:
+        value = make()
+    except (UserError, OSError) as error:
+        message = str(error)
+        if isinstance(error, OSError):
+            message = f"{error.filename or 'input and output'}: {error.strerror}"
+        _set(key, json.dumps({"error": message}).encode())
+        raise UserError(message) from None
+    _set(key, json.dumps({"value": encode(value)}).encode())
+    return value
 
 
 def one_host_at_a_time(make: Callable[[], Any]) -> Any:

@@ -12,6 +12,7 @@ from transformer_jax.plan.flops import train_step_flops
 from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.step_time import StepTime, estimate
+from transformer_jax.recipes import ByPairs
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,19 @@ class Plan:
 
 
 def make_plan(
-    config: Config, target: Target, *, length: int | None = None, largest_batch: bool = True
+    config: Config,
+    target: Target,
+    *,
+    by_pairs: ByPairs | None = None,
+    length: int | None = None,
+    largest_batch: bool = True,
 ) -> Plan:
     """Compiles the recipe's training step and decoding for the target, and reads the results.
 
     Args:
         config: the recipe.
         target: the devices.
+        by_pairs: what a new run fills in by the size of its text.
         length: tokens of every sentence of the batch; default: `batch.max_length`, which takes
             the most memory.
         largest_batch: also search for the largest batch that fits, which takes a few more
@@ -90,7 +97,7 @@ def make_plan(
     Raises:
         UserError: the mesh does not fit the devices, or the batch is too small for the mesh.
     """
-    compiler = Compiler(config, target)
+    compiler = Compiler(config, target, by_pairs)
     config = compiler.config
     length = length or config.batch.max_length
     step = compiler.train_step(_rows(compiler, length), length)

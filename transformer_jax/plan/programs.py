@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from transformer_jax.config import Config
-from transformer_jax.data.tokenizer_training import vocabulary_sizes
 from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
@@ -30,8 +29,8 @@ from transformer_jax.parallel.mesh import (
     shapes_on,
 )
 from transformer_jax.plan.devices import Target
-from transformer_jax.runs.fast_dtype import fast_matmul_dtype
-from transformer_jax.training.dropout_rate import with_dropout_rate
+from transformer_jax.recipes import ByPairs
+from transformer_jax.runs.start import begin_new
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
@@ -58,37 +57,28 @@ class Program:
     limit: int | None = None
 
 
-def resolved(config: Config, device: jax.Device) -> Config:
-    """The config with the values that training fills in: vocabulary, matmul dtype, dropout."""
-    source_size, target_size = vocabulary_sizes(config.tokenizer)
-    model = dataclasses.replace(
-        config.model,
-        source_vocab_size=config.model.source_vocab_size or source_size,
-        target_vocab_size=config.model.target_vocab_size or target_size,
-    )
-    model = with_dropout_rate(model, epochs=0)
-    if model.matmul_dtype == "auto":
-        model = dataclasses.replace(model, matmul_dtype=fast_matmul_dtype(device))
-    return dataclasses.replace(config, model=model)
-
-
 class Compiler:
     """Compiles a recipe's programs for a target.
 
+    Args:
+        config: the recipe.
+        target: the devices.
+        by_pairs: what a new run fills in by the size of its text.
+
     Attributes:
-        config: the recipe, resolved.
+        config: the recipe as a new run on the target begins with it: nothing is left open.
         target: the devices.
         mesh: over these devices.
         state: the training state, as shapes with shardings.
         row_multiple: B of a training batch is a multiple of this.
     """
 
-    def __init__(self, config: Config, target: Target) -> None:
-        self.config = resolved(config, target.devices[0])
+    def __init__(self, config: Config, target: Target, by_pairs: ByPairs | None = None) -> None:
+        self.config = config = begin_new(config, by_pairs, target.devices).config
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate
-        trainer = Trainer(self.config.model, self.config.train, self.mesh)
+        trainer = Trainer(config.model, config.train, self.mesh)
         self.state, self._lower = trainer.abstract, trainer.lower
 
     def state_on(self, mesh: Mesh) -> TrainState:

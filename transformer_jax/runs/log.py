@@ -142,3 +142,11 @@ class _LogFile(logging.FileHandler):
             super().close()
         with contextlib.suppress(OSError):
             self._files.close()
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it: `45 s`, `12 min`, `3 h 10 min`."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -10,29 +10,26 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
+from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.parallel.mesh import (
-    MeshConfig,
-    batch_devices,
-    batch_sharding,
-    make_mesh,
-    process_share,
-)
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
-from transformer_jax.training.record import NO_EVALUATIONS, Origin, Record, meta, restore
-from transformer_jax.training.reporter import AboutBatches, Reporter
+from transformer_jax.runs.pretrained import initial_params
+from transformer_jax.runs.start import check_identity
+from transformer_jax.training.record import NO_EVALUATIONS, Origin, meta, restore
+from transformer_jax.training.reporter import BatchMetrics, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 
@@ -52,13 +49,8 @@ def fit(
     workdir: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
     evaluate: Evaluate | None = None,
-    about_batches: AboutBatches = lambda positions: {},
-    origin: Origin | None = None,
-    initial: Callable[[], Params] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
-    trainer: Trainer | None = None,
-    prepared: float = 0.0,
 ) -> TrainState:
     """Trains until `train.steps`, early stopping, or `should_stop`.
 
@@ -67,7 +59,8 @@ def fit(
 
     Args:
         model: the model.
-        train: the training.
+        train: the training. With `init_from` a new run begins with the parameters of that run's
+            best checkpoint, which are evaluated as step 0.
         batches: gives the batches from a position on. Each is a dict of `source`,
             `source_mask`, `target`, `target_mask` (see `models.api.loss`); its number of rows
             must be a multiple of the mesh's data devices times `train.accumulate`.
@@ -75,17 +68,9 @@ def fit(
             everything in memory.
         mesh: the devices, from `make_mesh`; default: all of them along `data`.
         evaluate: called with (params, step) every `train.evaluate_every` steps.
-        about_batches: gives metrics of the batches at some positions, which are logged.
-        origin: what determines the run besides its config, such as hashes of the text. It is
-            stored in each checkpoint, and a run is continued only if the hashes are the same.
-        initial: gives a new run the parameters to begin with, on the mesh; they are evaluated as
-            step 0, and their memory is used again. None: random ones.
         should_stop: asked once after each step; True saves and returns. Several processes must
             be given the same answers.
         progress: draw a progress bar on standard error.
-        trainer: one of this model, mesh and training, except for its steps and warm-up, whose
-            compiled step is used again; default: a new one.
-        prepared: seconds that the run took before, for the minutes in the metrics.
 
     Returns:
         The last state.
@@ -96,123 +81,178 @@ def fit(
             in `train.max_bad_steps` steps in a row, or the batches ended before `train.steps`
             (what was trained is saved).
     """
-    began = time.perf_counter()
     train = validated(train, "train.")
     if train.minutes is not None:
         raise UserError(
             f"train.minutes={train.minutes:g}: `transformer-jax train` settles train.steps by it; "
             "here set train.steps"
         )
-    origin = origin or Origin()
     path = None if workdir is None else as_path(workdir)
-    ended = None  # the position at which the batches ended
-    with contextlib.ExitStack() as stack:
-        if path is not None and is_first():
-            stack.enter_context(only_run(path))
-        mesh = mesh or make_mesh(MeshConfig())
-        trainer = trainer.lasting(train) if trainer else Trainer(model, train, mesh)
-        to_device = feeder(mesh, train.accumulate)
-        start, saved, record = 0, None, NO_EVALUATIONS
-        checkpoints = None
-        if path is not None:
-            checkpoints = Checkpoints(path, train.keep_checkpoints, origin.files)
-            stack.enter_context(checkpoints)
-            start, saved, record = restore(checkpoints, trainer.abstract, origin)
-        state = saved or trainer.init(initial() if initial else None)
-        report = Reporter(
-            train,
-            trainer.schedule,
-            path if is_first() else None,
-            start,
-            about_batches=about_batches,
-            progress=progress and is_first(),
-            began=began,
-            prepared=prepared,
-        )
-        stack.callback(report.close)
-        iterator = batches(start)
-        if hasattr(iterator, "close"):
-            stack.callback(iterator.close)
+    session = Session(
+        Trainer(model, train, mesh or make_mesh(MeshConfig())),
+        Feed(batches),
+        workdir=path,
+        evaluate=evaluate,
+        should_stop=should_stop,
+        progress=progress,
+    )
+    with only_run(path) if path is not None and is_first() else contextlib.nullcontext():
+        return session.train()
 
-        def save(step: int, *, best: bool = False) -> None:
-            if checkpoints:
-                with report.pause():
-                    report.sync()
-                    about = meta(step, origin, record)
-                    checkpoints.save(step, state.to_items(), about, best=best)
 
-        if evaluate and initial and start == 0:
-            with report.pause():
-                scores = evaluate(state.eval_params, 0)
-            report.write(0, {f"validation.{k}": v for k, v in scores.items()})
-        for step in range(start + 1, train.steps + 1):
-            if _stopped_early(train, record):
+@dataclass(frozen=True)
+class Feed:
+    """The batches of a training, and what is known of them."""
+
+    batches: BatchesFrom
+    #: what determines a run besides its config, such as hashes of the text; it is stored in each
+    #: checkpoint, and a run is continued only if the hashes are the same
+    origin: Origin = Origin()
+    #: metrics of the batches at some positions, which are logged
+    metrics: BatchMetrics = lambda positions: {}
+
+
+class Session:
+    """One start of a training: `train` restores what the folder holds, and goes on from there.
+
+    The folder is its caller's: see `only_run`.
+
+    Args:
+        trainer: the model, how to train it and the mesh.
+        feed: the batches.
+        workdir: the folder of checkpoints and metrics, or None.
+        evaluate: see `fit`, as for what follows.
+        prepared: seconds that the run took before, for the minutes in the metrics.
+
+    Raises:
+        UserError: the run in the folder was trained on other data.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        feed: Feed,
+        *,
+        workdir: epath.Path | None = None,
+        evaluate: Evaluate | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        progress: bool = False,
+        prepared: float = 0.0,
+    ) -> None:
+        if workdir is not None:
+            check_identity(feed.origin.identity, workdir)
+        self._trainer, self._config = trainer, trainer.train
+        self._feed, self._workdir = feed, workdir
+        self._evaluate, self._should_stop = evaluate, should_stop
+        self._progress, self._prepared = progress, prepared
+        self._state: TrainState
+        self._record = NO_EVALUATIONS
+        self._checkpoints: Checkpoints | None = None
+        self._report: Reporter
+
+    def train(self) -> TrainState:
+        """Trains until the end, and returns the last state.
+
+        Raises:
+            UserError: as `fit`.
+        """
+        began = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            done = self._restore(stack)
+            self._report = Reporter(
+                self._config,
+                self._trainer.schedule,
+                self._workdir if is_first() else None,
+                done,
+                batch_metrics=self._feed.metrics,
+                progress=self._progress and is_first(),
+                began=began,
+                prepared=self._prepared,
+            )
+            stack.callback(self._report.close)
+            iterator = self._feed.batches(done)
+            if hasattr(iterator, "close"):
+                stack.callback(iterator.close)
+            ended = self._take_steps(iterator, done)
+            if self._stopped_early():
+                _LOGGER.info(
+                    "stopped early: no better validation BLEU in %d evaluations since step %d "
+                    "(%.2f)",
+                    self._record.evaluations_since_best,
+                    self._record.best_step,
+                    self._record.best_bleu,
+                )
+        if ended is not None:
+            fewer = f", or set train.steps={ended}" if ended else ""
+            raise UserError(
+                f"the batches ended at position {ended}, before train.steps={self._config.steps}: "
+                f"give more (epoch after epoch){fewer}"
+            )
+        return self._state
+
+    def _restore(self, stack: contextlib.ExitStack) -> int:
+        """Takes the newest state of the folder, or a new one; returns the steps done."""
+        done, saved = 0, None
+        if self._workdir is not None:
+            self._checkpoints = Checkpoints(
+                self._workdir, self._config.keep_checkpoints, self._feed.origin.files
+            )
+            stack.enter_context(self._checkpoints)
+            done, saved, self._record = restore(self._checkpoints, self._trainer.abstract)
+        self._state = saved or self._trainer.init(self._given_params())
+        return done
+
+    def _given_params(self) -> Params | None:
+        init_from = self._config.init_from
+        return initial_params(init_from, self._trainer.mesh) if init_from else None
+
+    def _take_steps(self, batches: Iterator[dict[str, np.ndarray]], done: int) -> int | None:
+        """Trains on the batches; returns the position at which they ended, None if none lacked."""
+        if self._config.init_from and done == 0:
+            self._score(0)
+        for step in range(done + 1, self._config.steps + 1):
+            if self._stopped_early():
                 break
-            batch = next(iterator, None)
+            batch = next(batches, None)
             if batch is None:
-                ended = step - 1
-                if ended > start:
-                    save(ended)
-                break
-            with report.compiling(batch, beside=trainer.ahead.is_busy()):
-                state, metrics = trainer.step(state, to_device(batch))
-            report.log(step, metrics)
-            if checkpoints:
-                checkpoints.note_sealed()
-            best_before = record.best_step
-            if evaluate and (step % train.evaluate_every == 0 or step == train.steps):
-                with report.pause():
-                    scores = evaluate(state.eval_params, step)
-                report.write(step, {f"validation.{k}": v for k, v in scores.items()})
-                if "bleu" in scores:
-                    record = record.with_bleu(scores["bleu"], step)
-            is_best = record.best_step != best_before
-            stopping = should_stop() or _stopped_early(train, record)
-            due = step % train.checkpoint_every == 0 or step == train.steps
-            if due or is_best or stopping:
-                save(step, best=is_best)
+                if step - 1 > done:
+                    self._save(step - 1)
+                return step - 1
+            with self._report.compiling(batch, beside=self._trainer.ahead.is_busy()):
+                self._state, metrics = self._trainer.step(self._state, self._trainer.place(batch))
+            self._report.log(step, metrics)
+            if self._checkpoints:
+                self._checkpoints.note_sealed()
+            is_best = self._is_due(self._config.evaluate_every, step) and self._score(step)
+            stopping = self._should_stop() or self._stopped_early()
+            if self._is_due(self._config.checkpoint_every, step) or is_best or stopping:
+                self._save(step, best=is_best)
             if stopping:
                 break
-        if _stopped_early(train, record):
-            _LOGGER.info(
-                "stopped early: no better validation BLEU in %d evaluations since step %d (%.2f)",
-                record.evaluations_since_best,
-                record.best_step,
-                record.best_bleu,
-            )
-    if ended is not None:
-        fewer = f", or set train.steps={ended}" if ended else ""
-        raise UserError(
-            f"the batches ended at position {ended}, before train.steps={train.steps}: "
-            f"give more (epoch after epoch){fewer}"
-        )
-    return state
+        return None
 
+    def _is_due(self, every: int, step: int) -> bool:
+        return step % every == 0 or step == self._config.steps
 
-def feeder(mesh: Mesh, accumulate: int) -> Callable[[dict[str, np.ndarray]], dict[str, jax.Array]]:
-    """Puts this process's rows on its devices, as its part of the global batch."""
-    sharding = batch_sharding(mesh)
-    _, shares = process_share(mesh)
-    multiple = batch_devices(mesh) * accumulate
+    def _score(self, step: int) -> bool:
+        """Evaluates, and returns whether these parameters are the best so far."""
+        if self._evaluate is None:
+            return False
+        with self._report.pause():
+            scores = self._evaluate(self._state.eval_params, step)
+        self._report.write(step, {f"validation.{key}": value for key, value in scores.items()})
+        if step == 0 or "bleu" not in scores:
+            return False
+        self._record = self._record.with_bleu(scores["bleu"], step)
+        return self._record.best_step == step
 
-    def to_device(batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-        rows = len(batch["target"]) * shares
-        if rows % multiple:
-            raise ValueError(
-                f"a batch of {rows} rows does not divide into {multiple} parts "
-                "(devices along data x fsdp, times train.accumulate)"
-            )
-        keys = ("source", "source_mask", "target", "target_mask")
-        return {
-            key: jax.make_array_from_process_local_data(
-                sharding, batch[key], (rows, *batch[key].shape[1:])
-            )
-            for key in keys
-        }
+    def _save(self, step: int, *, best: bool = False) -> None:
+        if self._checkpoints:
+            with self._report.pause():
+                self._report.sync()
+                about = meta(step, self._feed.origin, self._record)
+                self._checkpoints.save(step, self._state.to_items(), about, best=best)
 
-    return to_device
-
-
-def _stopped_early(train: TrainConfig, record: Record) -> bool:
-    patience = train.early_stopping
-    return patience is not None and record.evaluations_since_best >= patience
+    def _stopped_early(self) -> bool:
+        patience = self._config.early_stopping
+        return patience is not None and self._record.evaluations_since_best >= patience

@@ -10,7 +10,6 @@ from pydantic import StrictFloat, StrictInt
 from transformer_jax.config import from_dict
 from transformer_jax.errors import UserError
 from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder
-from transformer_jax.runs.resume import check_identity
 from transformer_jax.training.state import TrainState
 
 _LOGGER = logging.getLogger(__name__)
@@ -60,18 +59,16 @@ def meta(step: int, origin: Origin, record: Record) -> dict[str, Any]:
 
 
 def restore(
-    checkpoints: Checkpoints, abstract: TrainState, origin: Origin
+    checkpoints: Checkpoints, abstract: TrainState
 ) -> tuple[int, TrainState | None, Record]:
     """(steps done, state, record) of the run so far; without state for a new run.
 
     Raises:
-        UserError: the newest checkpoint is of another model, of other data, or its meta is not
-            what `meta` makes.
+        UserError: the newest checkpoint is of another model, or its meta is not what `meta` makes.
     """
     step = checkpoints.newest
     if step is None:
         return 0, None, NO_EVALUATIONS
-    check_identity(origin.identity, checkpoints.workdir)
     items, saved = checkpoints.restore(abstract.to_items())
     try:
         found = from_dict(_Meta, saved)

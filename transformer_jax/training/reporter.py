@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,16 +15,17 @@ from etils import epath
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
+from transformer_jax.runs.log import in_words
 from transformer_jax.runs.metrics import MetricsLog
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Steps that an estimate of the time is made from.
-_TIMED_STEPS = 10
+#: Steps that an estimate of the time is made from, and seconds of training before them.
+_TIMED_STEPS, _SETTLING_SECONDS = 10, 30.0
 
 
 #: Metrics of the batches at positions of the data, such as the share of each corpus.
-AboutBatches = Callable[[range], Mapping[str, float]]
+BatchMetrics = Callable[[range], Mapping[str, float]]
 
 
 class Reporter:
@@ -34,7 +36,7 @@ class Reporter:
         schedule: the learning rate.
         workdir: where metrics are written; None: nowhere.
         start: the number of steps done before.
-        about_batches: metrics of the data; default: none.
+        batch_metrics: metrics of the data; default: none.
         progress: draw a progress bar.
         began: `time.perf_counter()` when the loop was called.
         prepared: seconds that the run took before.
@@ -47,7 +49,7 @@ class Reporter:
         workdir: epath.Path | None,
         start: int,
         *,
-        about_batches: AboutBatches = lambda positions: {},
+        batch_metrics: BatchMetrics = lambda positions: {},
         progress: bool,
         began: float,
         prepared: float = 0.0,
@@ -57,7 +59,7 @@ class Reporter:
         self._train = train
         self._schedule = schedule
         self._log = None if workdir is None else MetricsLog(workdir, start)
-        self._about_batches = about_batches
+        self._batch_metrics = batch_metrics
         before = self._log.minutes_before if self._log else 0.0
         self._zero = began - prepared - 60 * before  # the clock when training would have begun
         self._began: float | None = began
@@ -67,15 +69,16 @@ class Reporter:
         self._untimed_steps = 0
         self._shapes: set[tuple[int, ...]] = set()
         self._estimate = _Estimate()
+        # A new run with `train.minutes` was told when its steps were settled.
+        self._estimate.is_told = train.minutes is not None and start == 0
         self._bar = tqdm(
             total=train.steps,
             initial=start,
-            unit="step",
             disable=not progress,
             file=sys.stderr,
             dynamic_ncols=True,
             mininterval=1.0,
-            smoothing=0.05,
+            bar_format="{percentage:3.0f}%|{bar}| step {n_fmt}/{total_fmt}{postfix}",
         )
 
     def log(self, step: int, metrics: dict[str, jax.Array]) -> None:
@@ -93,13 +96,12 @@ class Reporter:
             self._began = None
             self._interval_start, self._paused = time.perf_counter(), 0.0
             self._untimed_steps = 1
-            self._bar.unpause()  # its clock starts after the first step
-        if not self._estimate.is_told:
+        if self._estimate.is_timing:
             jax.block_until_ready(metrics)
             self._estimate.end_step(self._train.steps - step)
+        self._bar.update()
         if step % self._train.log_every == 0 or step == self._train.steps:
             self._flush(step)
-        self._bar.update()
 
     def _flush(self, step: int) -> None:
         values = self._read()
@@ -121,7 +123,7 @@ class Reporter:
             speed = record["target_tokens_per_second"] = _sum(timed, "tokens") / seconds
             record["steps_per_second"] = len(timed) / seconds
         record["skipped_steps"] = skipped
-        record |= self._about_batches(positions)
+        record |= self._batch_metrics(positions)
         self.write(step, record)
         if len(used) < len(values):
             _LOGGER.warning(
@@ -133,7 +135,10 @@ class Reporter:
                 skipped,
             )
         elif timed:
-            self._bar.set_postfix_str(f"loss {record['loss']:.3f}, {speed:,.0f} tokens/s")
+            left = in_words((self._train.steps - step) * seconds / len(timed))
+            self._bar.set_postfix_str(
+                f"{left} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
+            )
 
     def _read(self) -> list[dict[str, Any]]:
         """The pending values on the host; raises if too many bad steps are in a row."""
@@ -181,7 +186,7 @@ class Reporter:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Leaves what happens inside out of the speed and of the progress bar's time left.
+        """Leaves what happens inside out of the speed and of the time left.
 
         For evaluation, saving and compilation. Checks for bad steps first.
 
@@ -192,12 +197,7 @@ class Reporter:
             self._read()
         before = time.perf_counter()
         yield
-        seconds = time.perf_counter() - before
-        self._paused += seconds
-        if not self._bar.disable:
-            # tqdm measures its smoothed rate from the one, its mean rate from the other.
-            self._bar.last_print_t += seconds
-            self._bar.start_t += seconds
+        self._paused += time.perf_counter() - before
 
     def close(self) -> None:
         """Ends the bar and closes the files."""
@@ -207,15 +207,27 @@ class Reporter:
 
 
 class _Estimate:
-    """Tells once, after some steps during which nothing is compiled, how long the others take."""
+    """Tells once, when some steps were timed alone, how long the others take.
+
+    Not the first ones: beside them programs are compiled and libraries are imported.
+    """
 
     def __init__(self) -> None:
         self.is_told = False
+        self._first: float | None = None
         self._began: float | None = None
         self._seconds: list[float] = []
 
+    @property
+    def is_timing(self) -> bool:
+        """Whether the step that was begun is timed."""
+        return self._began is not None and not self.is_told
+
     def begin_step(self, nothing_is_compiled: bool) -> None:
-        self._began = time.perf_counter() if nothing_is_compiled else None
+        now = time.perf_counter()
+        self._first = now if self._first is None else self._first
+        settled = now - self._first >= _SETTLING_SECONDS
+        self._began = now if nothing_is_compiled and settled else None
 
     def end_step(self, remaining: int) -> None:
         if self._began is not None:
@@ -223,7 +235,7 @@ class _Estimate:
         if len(self._seconds) < _TIMED_STEPS:
             return
         self.is_told = True
-        seconds = remaining * sum(self._seconds) / len(self._seconds)
+        seconds = remaining * statistics.median(self._seconds)
         if seconds >= 60:
             shorter = "; a new run with --config.train.minutes=60 takes an hour"
             _LOGGER.info(
@@ -232,14 +244,6 @@ class _Estimate:
                 in_words(seconds),
                 shorter if seconds > 90 * 60 else "",
             )
-
-
-def in_words(seconds: float) -> str:
-    """A duration as people say it: `45 s`, `12 min`, `3 h 10 min`."""
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _sum(values: list[dict[str, Any]], key: str) -> float:

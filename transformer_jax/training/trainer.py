@@ -1,7 +1,9 @@
 """The training of a model on a mesh: its state and its step."""
 
 import copy
-from collections.abc import Iterable
+import functools
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -14,20 +16,22 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.batch_shapes import Shape
+from transformer_jax.data.batches import Share
 from transformer_jax.models import api
 from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.paths import overlaid
+from transformer_jax.models.paths import by_path, overlaid, subset, trained_paths
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
+    batch_devices,
     batch_sharding,
     kept_sharding,
     param_shardings,
+    process_share,
     replicated,
     shapes_on,
 )
 from transformer_jax.training.ahead import Ahead, Program
-from transformer_jax.training.frozen import trained_part
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
     Batch,
@@ -37,6 +41,8 @@ from transformer_jax.training.step import (
     make_train_step,
 )
 
+_LOGGER = logging.getLogger(__name__)
+
 _UPDATE = "update"
 
 
@@ -44,36 +50,87 @@ class Trainer:
     """What the configs of a model and of its training determine on a mesh.
 
     Attributes:
-        schedule: step -> learning rate.
+        model, train, mesh: as given; `train` with the length of `with_length`.
+        trained: the paths of the trained parameters.
         abstract: shapes, dtypes and shardings of the state; a checkpoint is restored into it.
         ahead: the programs that are compiled before they are needed.
     """
 
     def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
-        self._model, self._train, self._mesh = model, train, mesh
-        self._set_horizon(train)
+        self.model, self.train, self.mesh = model, train, mesh
+        self.trained = trained_paths(train.frozen, api.abstract_params(model))
         self._optimizer = self._optimizer_of(self._horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
         self._shardings = self._state_shardings(shapes, mesh)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
-        self._step = make_train_step(model, train, self._optimizer_of, mesh, self._shardings)
+        self._step = make_train_step(
+            model, train, self._optimizer_of, mesh, self._shardings, self.trained
+        )
         self._in_halves = mesh.devices.flat[0].platform == "cpu"
         self.ahead = Ahead()
 
-    def _set_horizon(self, train: TrainConfig) -> None:
-        steps, warmup = train.steps, train.schedule.warmup_steps
-        self._horizon = Horizon(np.float32(steps), np.float32(warmup))
-        self.schedule = train.schedule.build(self._model.d_model, steps)
-
     def _optimizer_of(self, horizon: Horizon) -> optax.GradientTransformation:
-        schedule = self._train.schedule.build(self._model.d_model, *horizon)
-        return make_optimizer(self._train.optimizer, schedule, self._train.clip_norm)
+        schedule = self.train.schedule.build(self.model.d_model, *horizon)
+        return make_optimizer(self.train.optimizer, schedule, self.train.clip_norm)
 
-    def lasting(self, train: TrainConfig) -> "Trainer":
-        """This trainer, with its compiled step, but with the steps and the warm-up of `train`."""
+    @property
+    def schedule(self) -> optax.Schedule:
+        """step -> learning rate."""
+        return self.train.schedule.build(self.model.d_model, self.train.steps)
+
+    @property
+    def _horizon(self) -> Horizon:
+        return Horizon(np.float32(self.train.steps), np.float32(self.train.schedule.warmup_steps))
+
+    @functools.cached_property
+    def share(self) -> Share:
+        """The rows of each batch that this process makes."""
+        multiple = batch_devices(self.mesh) * self.train.accumulate
+        return Share(*process_share(self.mesh), multiple)
+
+    def with_length(self, train: TrainConfig) -> "Trainer":
+        """This trainer, with its compiled step, for a training that differs in length alone.
+
+        Args:
+            train: as the own one, but for the steps and the warm-up.
+        """
         other = copy.copy(self)
-        other._set_horizon(train)
+        other.train = train
         return other
+
+    def describe(self) -> None:
+        """Logs the size of the model, and where it is trained."""
+        sizes = {path: leaf.size for path, leaf in by_path(self.abstract.params).items()}
+        total, trained = sum(sizes.values()), sum(sizes[path] for path in self.trained)
+        device = self.mesh.devices.flat[0]
+        _LOGGER.info(
+            f"{total:,} parameters{f' ({trained:,} trained)' if trained < total else ''} on "
+            f"{self.mesh.size} {device.platform} device(s)"
+        )
+        steps, warmup = self.train.steps, self.train.schedule.warmup_steps
+        if steps <= warmup:
+            _LOGGER.warning(
+                f"train.steps={steps} ends within the warm-up of train.schedule."
+                f"warmup_steps={warmup}: the learning rate does not reach its peak; lower "
+                "warmup_steps"
+            )
+
+    def place(self, batch: Mapping[str, np.ndarray]) -> Batch:
+        """Puts this process's rows on its devices, as its part of the global batch."""
+        sharding = batch_sharding(self.mesh)
+        rows = len(batch["target"]) * self.share.num_hosts
+        if rows % self.share.row_multiple:
+            raise ValueError(
+                f"a batch of {rows} rows does not divide into {self.share.row_multiple} parts "
+                "(devices along data x fsdp, times train.accumulate)"
+            )
+        keys = ("source", "source_mask", "target", "target_mask")
+        return {
+            key: jax.make_array_from_process_local_data(
+                sharding, batch[key], (rows, *batch[key].shape[1:])
+            )
+            for key in keys
+        }
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step; see `make_train_step`."""
@@ -102,14 +159,14 @@ class Trainer:
             (shape, partial(self._step.gradient.lower, state.params, state.step, batch))
             for shape, batch in batches
         ]
-        gradient = gradients_like(trained_part(self._train, state.params))
+        gradient = gradients_like(subset(state.params, self.trained))
         update = _UPDATE, partial(self._step.update.lower, state, gradient, self._horizon)
         return self.ahead.compiling([*gradients[:1], update], gradients[1:])
 
     def _batch(self, shape: Shape) -> dict[str, jax.ShapeDtypeStruct]:
         """A global batch, as shapes with shardings."""
         rows, *lengths = shape
-        sharding, batch = batch_sharding(self._mesh), {}
+        sharding, batch = batch_sharding(self.mesh), {}
         for side, length in zip(("source", "target"), lengths, strict=True):
             for name, dtype in ((side, jnp.int32), (f"{side}_mask", jnp.bool_)):
                 batch[name] = jax.ShapeDtypeStruct((rows, length), dtype, sharding=sharding)
@@ -130,28 +187,28 @@ class Trainer:
         return make(given or {})
 
     def _new_state(self, given: Params) -> TrainState:
-        params = api.init(self._model, jax.random.key(self._train.seed))
+        params = api.init(self.model, jax.random.key(self.train.seed))
         replaced = {name: params[name] for name in given}
         params |= jax.tree.map(lambda new, old: old.astype(new.dtype), replaced, given)
-        trained = trained_part(self._train, params)
+        trained = subset(params, self.trained)
         # In bfloat16 the small steps of averages would be rounded away.
         averages = jax.tree.map(lambda x: jnp.array(x, jnp.float32), trained)
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             params=params,
             opt_state=self._optimizer.init(averages),
-            ema={} if self._train.ema_decay is None else averages,
+            ema={} if self.train.ema_decay is None else averages,
             skipped=jnp.zeros((), jnp.int32),
             skipped_in_a_row=jnp.zeros((), jnp.int32),
         )
 
     def _state_shardings(self, shapes: TrainState, mesh: Mesh) -> TrainState:
         """A sharding for each array of the state."""
-        params = param_shardings(api.logical_axes(self._model), shapes.params, mesh)
-        trained_shapes = trained_part(self._train, shapes.params)
+        params = param_shardings(api.logical_axes(self.model), shapes.params, mesh)
+        trained_shapes = subset(shapes.params, self.trained)
         trained = jax.tree.map(
             lambda s, x: kept_sharding(s, x.shape),
-            trained_part(self._train, params),
+            subset(params, self.trained),
             trained_shapes,
         )
         everywhere = replicated(mesh)

@@ -1,50 +1,30 @@
-"""What a config leaves open, and whether it may continue the run in a folder."""
+"""How a run starts: new, or continued, or refused."""
 
 import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import jax
 from etils import epath
 
-from transformer_jax.config import Config, differences, override, validated
-from transformer_jax.data.language_tags import tags_of
+from transformer_jax.config import Config, differences, from_json, override, to_json, validated
+from transformer_jax.data import splits
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.splits import count_pairs
-from transformer_jax.data.splits import resolve as resolve_data
-from transformer_jax.data.tokenizer_training import (
-    missing_tags,
-    resolved_vocab_size,
-    vocabulary_sizes,
-)
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
-from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
-from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_whole, open_run
+from transformer_jax.runs.open_values import AT_MOST, KEYS, PEAK, apply_by_pairs, fill_in, is_open
 from transformer_jax.variants import kind_of
 
 P = TypeVar("P")
 _LOGGER = logging.getLogger(__name__)
 
-#: Fields that the first start of a run fills in, and that keep their value afterwards.
-_FILLED_IN = (
-    "model.source_vocab_size",
-    "model.target_vocab_size",
-    "model.matmul_dtype",
-    "model.dropout_rate",
-    "batch.row_multiple",
-    "tokenizer.vocab_size",
-)
-#: Fields that are upper limits with `train.minutes`, which the first start settles.
-_AT_MOST = ("train.steps", "train.schedule.warmup_steps")
-_PEAK = "train.schedule.learning_rate"
 #: Fields, and groups of fields, that do not affect the parameters at a step. The text does, but it
 #: is compared by its content, whatever the names of the files.
 _MAY_CHANGE = (
@@ -66,19 +46,55 @@ _MAY_CHANGE = (
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """With which config a run starts, and whether from the beginning."""
+    """With which config a run starts, and whether from the beginning.
+
+    Nothing in the config is open. But what the two last fields name is an upper limit, or a first
+    value, until the text was read and the speed was measured.
+    """
 
     config: Config
     is_new: bool
     has_folder: bool  #: whether there was a config.json
+    measures_steps: bool = False  #: whether `train.minutes` is to settle how many steps there are
+    by_epochs: bool = False  #: whether the epochs are to settle `model.dropout_rate=auto`
 
-    @property
-    def measures_steps(self) -> bool:
-        """Whether `train.minutes` is still to settle how many steps there are."""
-        return self.is_new and self.config.train.minutes is not None
+    def encode(self) -> dict[str, Any]:
+        """As JSON, for other processes."""
+        return vars(self) | {"config": to_json(self.config)}
+
+    @classmethod
+    def decode(cls, values: dict[str, Any]) -> Self:
+        """What `encode` made."""
+        return cls(**values | {"config": from_json(values["config"], "config")})
 
 
-def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
+def begin_new(
+    config: Config,
+    by_pairs: ByPairs | None = None,
+    devices: list[jax.Device] | None = None,
+    *,
+    has_folder: bool = False,
+) -> Start:
+    """The start of a new run, for a training and for a plan.
+
+    Args:
+        config: as the recipe and the command line give it.
+        by_pairs: what is filled in by the size of the text.
+        devices: that the run is for; default: all.
+        has_folder: whether the folder holds a `config.json`.
+
+    Raises:
+        UserError: what the config says cannot be; or the text, which is read to count its pairs,
+            is damaged.
+    """
+    devices = devices or jax.devices()
+    config = apply_by_pairs(config, by_pairs, devices)
+    by_epochs = is_open(config, "model.dropout_rate")
+    config = fill_in(config, devices)
+    return Start(config, True, has_folder, config.train.minutes is not None, by_epochs)
+
+
+def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
     """Decides whether `config` begins a run in `workdir` or continues the one there.
 
     File names become absolute, so that the run folder can be used from any directory. The order
@@ -103,12 +119,12 @@ def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None
     config = validated(config)
     given = dataclasses.replace(
         config,
-        data=resolve_data(config.data),
+        data=splits.resolve(config.data),
         tokenizer=_absolute(config.tokenizer, "source_model", "target_model"),
         train=_absolute(config.train, "init_from"),
     )
     if not has_config:
-        return Start(_filled_in(adapted(given, by_pairs)), is_new=True, has_folder=False)
+        return begin_new(given, by_pairs)
     old = open_run(workdir).config
     config = _taken_from(old, given, by_pairs.keys if by_pairs else ())
     changed = differences(old, config)
@@ -120,7 +136,7 @@ def resolve(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None
     # In a bucket no lock tells a start that failed from a run in progress.
     if not in_bucket(workdir) and not has_trained(workdir):
         _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
-        return Start(_filled_in(adapted(given, by_pairs)), is_new=True, has_folder=True)
+        return begin_new(given, by_pairs, has_folder=True)
     hint = ""
     if any(change.startswith("train.steps:") for change in refused):
         kind = kind_of(config.train.schedule, SCHEDULES)
@@ -169,70 +185,6 @@ def _may_change(key: str, config: Config) -> bool:
     return any(key == free or (free.endswith(".") and key.startswith(free)) for free in _MAY_CHANGE)
 
 
-def _filled_in(config: Config) -> Config:
-    """A new run's config, with nothing left open.
-
-    Raises:
-        UserError: the vocabulary or the mesh cannot be as the config says.
-    """
-    tags = tags_of(config.data)
-    if config.train.init_from and (missing := missing_tags(config.tokenizer, tags)):
-        raise UserError(
-            f"train.init_from={config.train.init_from}: the vocabulary of that run lacks what the "
-            f"corpora need: {', '.join(missing)}"
-        )
-    sizes = dict(zip(("source", "target"), vocabulary_sizes(config.tokenizer, tags), strict=True))
-    for side, size in sizes.items():
-        given = getattr(config.model, f"{side}_vocab_size")
-        if given not in (None, size):
-            raise UserError(
-                f"model.{side}_vocab_size={given}, but the tokenizer has {size} pieces; leave it "
-                "out"
-            )
-    multiple = batch_devices(make_mesh(config.mesh)) * config.train.accumulate
-    values: dict[str, Any] = {
-        "model.source_vocab_size": sizes["source"],
-        "model.target_vocab_size": sizes["target"],
-        "model.matmul_dtype": fast_matmul_dtype(),
-        "batch.row_multiple": multiple,
-        "tokenizer.vocab_size": resolved_vocab_size(config.tokenizer),
-    }
-    if config.train.minutes is not None:  # which may lower warmup_steps: the peak stays
-        schedule = config.train.schedule
-        rate = schedule.build(config.model.d_model, config.train.steps)
-        values[_PEAK] = float(rate(max(1, schedule.warmup_steps) - 1))
-    return override(config, {key: value for key, value in values.items() if _is_open(config, key)})
-
-
-def adapted(config: Config, by_pairs: ByPairs | None) -> Config:
-    """The config with the settings for the size of its text, which is read to count its pairs.
-
-    Raises:
-        UserError: the text is damaged, or a value is wrong.
-    """
-    if by_pairs is None or not by_pairs.keys:
-        return config
-    most = max(by_pairs.below)
-    count = count_pairs(config.data, most)
-    values = by_pairs.values(count, on_cpu=jax.devices()[0].platform == "cpu")
-    if values:
-        config = override(config, values)
-    lines: dict[str, list[str]] = {}
-    for key in by_pairs.keys:
-        part, _, name = key.partition(".")
-        lines.setdefault(part, []).append(f"{name}={attrgetter(key)(config)}")
-    _LOGGER.info(
-        "settings for %s%s training pairs, kept in config.json; flags such as --config.%s=%s "
-        "change them:\n%s",
-        f"{count:,}",
-        " or more" if count == most else "",
-        by_pairs.keys[0],
-        attrgetter(by_pairs.keys[0])(config),
-        "\n".join(f"  {f'{part}:':<11}{'  '.join(entries)}" for part, entries in lines.items()),
-    )
-    return config
-
-
 def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
     """`config` with the values of the run's own config for what it leaves open.
 
@@ -241,7 +193,7 @@ def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
         config: the given one.
         by_pairs: keys that the first start filled in by the size of the text.
     """
-    open_keys = [key for key in _FILLED_IN if _is_open(config, key)]
+    open_keys = [key for key in KEYS if is_open(config, key)]
     values = {}
     for key in (*open_keys, *by_pairs):
         with contextlib.suppress(AttributeError):  # an option of a variant that is not that run's
@@ -249,12 +201,8 @@ def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
     config = override(config, values)
     values = {}
     if config.train.minutes is not None and config.train.minutes == old.train.minutes:
-        for key in _AT_MOST:  # lowered by `train.minutes`
+        for key in AT_MOST:  # lowered by it
             values[key] = min(attrgetter(key)(config), attrgetter(key)(old))
-        if _is_open(config, _PEAK):
-            values[_PEAK] = attrgetter(_PEAK)(old)
+        if is_open(config, PEAK):
+            values[PEAK] = attrgetter(PEAK)(old)
     return override(config, values)
-
-
-def _is_open(config: Config, key: str) -> bool:
-    return attrgetter(key)(config) in (None, "auto")

@@ -1,0 +1,193 @@
+"""What a run trains on: its text as ids, its tokenizers, and the order of its batches."""
+
+import dataclasses
+import functools
+import hashlib
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+from etils import epath
+
+from transformer_jax.config import Config
+from transformer_jax.data.batch_shapes import Shape
+from transformer_jax.data.batches import BatchPlan, Share, make_batch
+from transformer_jax.data.ids import IdCorpus, ids_of_text
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.splits import check_splits, directions_with, visit_rates
+from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
+from transformer_jax.data.tokenizer_training import tokenizers_of_text
+from transformer_jax.data.training_text import TrainingText
+from transformer_jax.errors import UserError
+from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
+from transformer_jax.runs.folder import Run
+from transformer_jax.runs.pretrained import check_init_from
+from transformer_jax.runs.start import Start
+from transformer_jax.training.loop import Feed
+from transformer_jax.training.record import Origin
+from transformer_jax.translation.scores import make_metrics
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """What a run trains on.
+
+    Attributes:
+        config: of the run; its length and its dropout rate are not used.
+        tokenizers: learned from the text, or given.
+        corpus: the training text as ids.
+        sampler: gives other ids at each visit, where the config asks for it.
+        plan: which pairs each batch holds.
+        validation: what BLEU is measured on while training, for each direction that has a
+            validation set.
+        share: the rows of each batch that this process makes.
+    """
+
+    config: Config
+    tokenizers: Tokenizers
+    corpus: IdCorpus
+    sampler: SubwordSampler | None
+    plan: BatchPlan
+    validation: dict[Languages, list[Pair]]
+    share: Share
+
+    def feed(self) -> Feed:
+        """This process's rows of the batches from a position on."""
+        make = functools.partial(
+            batches, self.corpus, self.plan, share=self.share, sampler=self.sampler
+        )
+        return Feed(make, self.origin(), self._corpus_shares)
+
+    def origin(self) -> Origin:
+        """What determines the run besides its config."""
+        digests = self.tokenizers.source.fingerprint + self.tokenizers.target.fingerprint
+        identity = {
+            "training data": self.plan.fingerprint,
+            "training text": self.corpus.fingerprint,
+            "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
+        }
+        files = self.tokenizers.files().items()
+        return Origin(identity, {f"tokenizer/{name}": model for name, model in files})
+
+    def shapes(self, steps: int) -> list[Shape]:
+        """The shapes of the global batches of so many steps, in the order of their first use."""
+        whole = Share(row_multiple=self.share.row_multiple)
+        examples = self.plan.examples()
+        return [self.plan.rows(position, whole)[0] for position, _ in examples if position < steps]
+
+    def examples(self) -> Iterator[tuple[dict[str, np.ndarray], int]]:
+        """A batch of each shape, and how many of them an epoch has."""
+        for position, count in self.plan.examples():
+            yield make_batch(self.corpus, self.plan, position, self.share, self.sampler), count
+
+    def _corpus_shares(self, positions: range) -> dict[str, float]:
+        """The share of each of several corpora in the pairs of some batches."""
+        names = self.config.data.names
+        if len(names) == 1:
+            return {}
+        values = self.plan.shares(positions).tolist()
+        return {f"share.{name}": value for name, value in zip(names, values, strict=True)}
+
+    def describe(self) -> None:
+        """Logs the size of the text, and what is unusual about it."""
+        config, plan = self.config, self.plan
+        skipped = f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
+        _LOGGER.info(
+            f"{', '.join(' -> '.join(direction) for direction in config.data.directions)}: "
+            f"{plan.num_pairs:,} training pairs{skipped if plan.num_skipped else ''}, "
+            f"{plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
+            f"{100 * plan.padding_fraction():.1f} % padding"
+        )
+        if config.data.corpora:
+            rates = visit_rates(config.data, self.corpus.sizes)
+            rows = zip(config.data.names, self.corpus.sizes, rates, strict=True)
+            listed = "; ".join(f"{name}: {size:,} pairs x {rate:.3g}" for name, size, rate in rows)
+            _LOGGER.info(f"corpora, and how often an epoch has their pairs: {listed}")
+        if not self.validation:
+            _LOGGER.info(
+                "no validation set: no BLEU while training, and `best` will mean the newest"
+            )
+
+
+def read_training_data(
+    start: Start, workdir: epath.Path, share: Share, *, progress: bool
+) -> TrainingData:
+    """Reads the text once. A continued run has its own tokenizers; a new one learns them.
+
+    Nothing is written but the cache of ids.
+
+    Args:
+        start: the run's config, and whether it is new.
+        workdir: the run folder.
+        share: the rows of each batch that this process makes.
+        progress: draw a progress bar.
+
+    Raises:
+        UserError: the text is damaged, or does not fit the run whose parameters this one takes.
+    """
+    config = start.config
+    with TrainingText(config.data, is_new=start.is_new and is_first()) as text:
+
+        def learn_or_load() -> Tokenizers:
+            if start.is_new:  # any tokenizer in the folder is of a start that failed
+                return tokenizers_of_text(config.tokenizer, config.data, text)
+            return Run(workdir, config).tokenizers()
+
+        validation = _read_validation(config, text)
+        tokenizers = from_first(learn_or_load, _encode, _decode)
+        if start.is_new and config.train.init_from:
+            check_init_from(config, tokenizers)
+        alpha = config.tokenizer.sampling_alpha
+        sampler = SubwordSampler(tokenizers, alpha, config.batch.seed) if alpha else None
+        corpus = one_host_at_a_time(
+            lambda: ids_of_text(text, tokenizers, sampler, progress=progress)
+        )
+    plan = BatchPlan(
+        corpus.source.lengths,
+        corpus.target.lengths,
+        config.batch,
+        row_multiple=config.batch.row_multiple or 1,
+        corpora=list(zip(corpus.sizes, visit_rates(config.data, corpus.sizes), strict=True)),
+    )
+    return TrainingData(config, tokenizers, corpus, sampler, plan, validation, share)
+
+
+def _read_validation(config: Config, text: TrainingText) -> dict[Languages, list[Pair]]:
+    """The pairs that BLEU is measured on while training.
+
+    Raises:
+        UserError: something is wrong with a validation or test set, which is otherwise read only
+            after training.
+    """
+
+    def check() -> list[Languages]:
+        check_splits(config.data)
+        return directions_with(config.data, "validation")
+
+    found = {}
+    for source, target in from_first(check):
+        direction = source, target
+        make_metrics(target_language=target)
+        read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
+        found[direction] = list(one_host_at_a_time(read))
+    if not found and config.train.early_stopping is not None:
+        raise UserError(
+            f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
+            "data.source.validation_source and data.source.validation_target, or "
+            "data.validation_from_train; or set train.early_stopping=none"
+        )
+    return found
+
+
+def _encode(tokenizers: Tokenizers) -> list[str]:
+    """As JSON, for other processes."""
+    return [model.hex() for model in tokenizers.files().values()]
+
+
+def _decode(models: list[str]) -> Tokenizers:
+    made = [read_tokenizer(bytes.fromhex(model)) for model in models]
+    return Tokenizers(made[0], made[-1])
