@@ -63,7 +63,7 @@ def search_loop(
         return search
     # Where fewer are left, the first sentence stands several times, with one result.
     (places,) = jnp.nonzero(unfinished(search), size=few)
-    part = lax.while_loop(more_than(0), body, _taken(search, places, num_hypotheses))
+    part = lax.while_loop(more_than(0), body, _take(search, places, num_hypotheses))
 
     return search._replace(
         position=part.position,
@@ -74,7 +74,7 @@ def search_loop(
     )
 
 
-def _taken(search: Search, places: jax.Array, num_hypotheses: int) -> Search:
+def _take(search: Search, places: jax.Array, num_hypotheses: int) -> Search:
     """The sentences at these places."""
 
     def rows(leaf: jax.Array) -> jax.Array:
