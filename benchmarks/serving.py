@@ -28,7 +28,7 @@ import numpy as np
 import transformer_jax as tj
 from transformer_jax.cli.host_memory import keep_freed_memory
 from transformer_jax.data.splits import read_pairs
-from transformer_jax.serving.engine import JaxEngine
+from transformer_jax.serving.jax_engine import JaxEngine
 
 
 def start(arguments: argparse.Namespace) -> tuple[subprocess.Popen, str]:

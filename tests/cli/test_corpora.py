@@ -161,7 +161,7 @@ def test_the_set_and_the_scores_of_a_direction_are_kept(trained):
 
 def test_a_server_has_an_engine_for_each_direction(trained):
     from transformer_jax.cli.run_flags import chosen_runs
-    from transformer_jax.serving.engine import open_engine
+    from transformer_jax.serving.engines import open_engine
 
     command = ["serve", f"--workdir={trained}"]
     engines = [

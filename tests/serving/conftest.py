@@ -54,9 +54,9 @@ def sentences():
 
 @pytest.fixture(scope="session")
 def engines(translators):
-    from transformer_jax.serving.engine import JaxEngine
+    from transformer_jax.serving.jax_engine import jax_engine
 
-    return [JaxEngine(translator, *pair) for pair, translator in translators.items()]
+    return [jax_engine(translator, *pair) for pair, translator in translators.items()]
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from transformer_jax.errors import UserError  # noqa: E402
 from transformer_jax.interop.run_folder import write_run  # noqa: E402
 from transformer_jax.models import api  # noqa: E402
 from transformer_jax.runs.folder import open_run  # noqa: E402
-from transformer_jax.serving.engine import Sentence, open_engine  # noqa: E402
+from transformer_jax.serving.engine import Sentence  # noqa: E402
+from transformer_jax.serving.engines import open_engine  # noqa: E402
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID  # noqa: E402
 
 POWER = Beam(beam_size=3, length_penalty=0.8, length_penalty_form="power")

@@ -42,7 +42,7 @@ def folders(translators, tmp_path_factory):
 @pytest.mark.parametrize("mean", ["log_probs", "probs"])
 def test_runs_of_one_direction_answer_together(folders, mean):
     from transformer_jax.serving.app import make_app
-    from transformer_jax.serving.engine import open_engine
+    from transformer_jax.serving.engines import open_engine
 
     workdirs = [f"--workdir={folder}" for folder in folders]
     args = parse(["serve", *workdirs, f"--ensemble_mean={mean}"])

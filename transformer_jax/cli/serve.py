@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves until a signal."""
     try:
         from transformer_jax.serving import app as server
-        from transformer_jax.serving.engine import open_engine
+        from transformer_jax.serving.engines import open_engine
         from transformer_jax.serving.http import Limits
     except ModuleNotFoundError as error:
         raise UserError(

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from transformer_jax.serving.engine import Engine, Sentence
+from transformer_jax.serving.engine import Explains, Sentence
 from transformer_jax.serving.http import Context, Form, fields, while_connected
 from transformer_jax.serving.service import Refused
 from transformer_jax.translation.translator import Translation
@@ -71,7 +71,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     return {
         "source": done.engine.source,
         "gaps": done.text.gaps,
-        "explains": done.engine.explains,
+        "explains": isinstance(done.engine, Explains),
         "sentences": [
             {"text": sentence, "translations": [_shown(each) for each in translations]}
             for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
@@ -112,12 +112,12 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
     return await while_connected(request, continued())
 
 
-async def _place(context: Context, request: Request) -> tuple[Place, Engine, Any]:
+async def _place(context: Context, request: Request) -> tuple[Place, Explains, Any]:
     form = await fields(request, Place, context.limits)
     context.keys.check(form.api_key)
     context.limits.check([form.q])
     engine = context.service.engine(form.source, form.target)
-    if not engine.explains:
+    if not isinstance(engine, Explains):
         raise Refused(400, "This engine gives no probabilities")
     pieces = engine.encode(form.q)
     if not all(UNK_ID <= token < engine.target_size for token in form.tokens):

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from transformer_jax.serving.engine import Sentence, languages_of
 from transformer_jax.translation.model import Ensemble
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translation
-from transformer_jax.viewing.explanation import Explanation
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -33,7 +33,6 @@ class CTranslate2Engine:
         UserError: CTranslate2 cannot express the model or the search.
     """
 
-    explains = False
     threads = 1  # each uses all cores
 
     def __init__(self, run: Run, format: str, checkpoint: str, decode: DecodeConfig) -> None:
@@ -124,10 +123,7 @@ class CTranslate2Engine:
     def warm_up(self) -> list[Callable[[], Any]]:
         return [partial(self.translate, [Sentence(self.encode("a"))])]  # nothing is compiled
 
-    def explain(self, pieces: Sequence[Any], target: Sequence[int]) -> Explanation:
-        raise NotImplementedError
 
-    def next_pieces(
-        self, pieces: Sequence[Any], prefix: Sequence[int], count: int
-    ) -> list[tuple[int, float]]:
-        raise NotImplementedError
+def open_ctranslate2(kind: str, run: Run, checkpoint: str, **decoding: Any) -> CTranslate2Engine:
+    """See `engines.open_engine`."""
+    return CTranslate2Engine(run, kind, checkpoint, replace(run.config.decode, **decoding))
