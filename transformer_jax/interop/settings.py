@@ -7,7 +7,8 @@ from transformer_jax.errors import UserError
 
 T = TypeVar("T")
 
-_REQUIRED: Any = object()
+#: The default of a key that must be there.
+REQUIRED: Any = object()
 
 
 class Settings:
@@ -22,7 +23,7 @@ class Settings:
         self.origin = origin
         self._values = values
 
-    def get(self, key: str, kind: type[T], default: Any = _REQUIRED) -> T:
+    def get(self, key: str, kind: type[T], default: Any = REQUIRED) -> T:
         """The value of a key; a missing key, or null, has the default. `object` is any kind.
 
         Raises:
@@ -30,7 +31,7 @@ class Settings:
         """
         value = self._values.get(key)
         if value is None:
-            if default is _REQUIRED:
+            if default is REQUIRED:
                 raise UserError(f"{self.origin}: the key {key} is missing")
             return default
         if kind is float and type(value) is int:
@@ -39,21 +40,23 @@ class Settings:
             raise UserError(f"{self.origin}: {key}={value!r} is not of type {kind.__name__}")
         return value
 
-    def number(self, key: str, default: Any = _REQUIRED) -> int:
+    def number(self, key: str, default: Any = REQUIRED) -> int:
         """A whole number above 0."""
         value = self.get(key, int, default)
         if value is not None and value <= 0:
             raise UserError(f"{self.origin}: {key}={value} must be above 0")
         return value
 
-    def need(self, key: str, wanted: Any) -> None:
-        """Refuses a key whose value, where it is given, is not the only one that can be used."""
-        if key in self._values and self._values[key] not in (wanted, None):
-            raise UserError(
-                f"{self.origin}: {key}={self._values[key]!r} cannot be expressed; only {wanted!r}"
-            )
+    def need(self, wanted: Mapping[str, Any]) -> None:
+        """Refuses keys whose value, where it is given, is not the only one that can be used."""
+        for key, only in wanted.items():
+            value = self._values.get(key)
+            if value not in (only, None):
+                raise UserError(
+                    f"{self.origin}: {key}={value!r} cannot be expressed; only {only!r}"
+                )
 
-    def choose(self, key: str, choices: Mapping[Any, T], default: Any = _REQUIRED) -> T:
+    def choose(self, key: str, choices: Mapping[Any, T], default: Any = REQUIRED) -> T:
         """The choice that a key makes.
 
         Raises:

@@ -5,7 +5,8 @@ from typing import Any, Literal
 from transformer_jax.errors import UserError
 from transformer_jax.interop.families.base import EmbeddingNames
 from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import TRANSPOSED, Shape, Tensor
+from transformer_jax.interop.tables import AS_ROW, TRANSPOSED, Shape, Tensor, chain, rows
+from transformer_jax.interop.vocabularies import Arrangement
 from transformer_jax.layers.feed_forward import Activation, Mlp
 from transformer_jax.layers.norms import LayerNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -104,6 +105,12 @@ def bart_keys(model: ModelConfig) -> dict[str, Any]:
         "activation_dropout": getattr(model.feed_forward, "dropout_rate", 0.0),
         "max_position_embeddings": model.max_length,
     }
+
+
+def output_bias(target: Arrangement) -> Tensor:
+    """The bias of the logits."""
+    change = chain(AS_ROW, rows(target.order))
+    return Tensor("output_bias/bias", ("final_logits_bias",), change)
 
 
 def bart_layers(model: ModelConfig) -> tuple[list[Tensor], dict[str, Shape]]:

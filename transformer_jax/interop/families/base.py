@@ -13,9 +13,9 @@ from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.settings import REQUIRED, Settings
 from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor, chain, rows
-from transformer_jax.interop.vocabularies import Arrangement
+from transformer_jax.interop.vocabularies import Arrangement, unused
 from transformer_jax.interop.weights import Stored, Weights, read_json
 from transformer_jax.models.config import ModelConfig
 
@@ -45,6 +45,10 @@ class ModelFolder:
                 return self.made[name]
         there = [self.path / name for name in names if (self.path / name).is_file()]
         return read_json(there[0]) if there else {}
+
+    def settings(self, name: str) -> Settings:
+        """The keys of one of its JSON files; none if it is not there."""
+        return Settings(str(self.path / name), self.json(name))
 
     def content(self, *names: str) -> bytes:
         """The first of these files that is there.
@@ -86,17 +90,52 @@ class EmbeddingNames(NamedTuple):
     output: Sequence[str]
 
 
-class Layout(NamedTuple):
-    """The form in which Transformers has a family's models, to write them."""
+@dataclass(frozen=True)
+class Layout:
+    """The form in which Transformers has a family's models, to read them."""
+
+    names: EmbeddingNames
+    model: Callable[..., ModelConfig]
+    #: the model that the keys of a `config.json` describe; options of the vocabulary are arguments
+    table: Callable[[ModelConfig, Sequence[Tensor], Arrangement], Table]
+    #: of a model, its embeddings' tensors and the arrangement of its target vocabulary
+
+    def read(
+        self,
+        folder: ModelFolder,
+        source: Arrangement,
+        target: Arrangement,
+        target_ids: Mapping[str, int],
+        start: Any = REQUIRED,
+    ) -> tuple[ModelConfig, Table]:
+        """The model in a folder, and the table of its tensors.
+
+        Args:
+            folder: of the model.
+            source: arrangement of the source vocabulary.
+            target: of the target vocabulary.
+            target_ids: their id of each piece of the target.
+            start: `decoder_start_token_id` where the config has none.
+        """
+        tie, tensors = embeddings(folder.weights, source, target, self.names)
+        model = self.model(
+            folder.config,
+            source_vocab_size=len(source.order),
+            target_vocab_size=len(target.order),
+            tie_embeddings=tie,
+            start_id=target.ours(folder.config.get("decoder_start_token_id", int, start)),
+            unused_ids=unused(target, target_ids, never_predicted(folder.generation)),
+        )
+        return model, self.table(model, tensors, target)
+
+
+@dataclass(frozen=True)
+class WritableLayout(Layout):
+    """A layout in which models are written too."""
 
     architecture: str  #: the class in Transformers
     keys: Callable[[ModelConfig], dict[str, Any]]
     #: `config.json` of a model, without its vocabulary
-    model: Callable[..., ModelConfig]
-    #: the model that these keys (`Settings`) describe; options of the vocabulary are arguments
-    table: Callable[[ModelConfig, Sequence[Tensor], Arrangement], Table]
-    #: of a model, its embeddings' tensors and the arrangement of its target vocabulary
-    names: EmbeddingNames
     ties: Mapping[str, Sequence[str]]
     #: the `tie_embeddings` that it can have, and the names of the matrices that are then written
 
@@ -104,12 +143,7 @@ class Layout(NamedTuple):
         """The tensors of embeddings and projection in a file to be written."""
         # Matrices of unequal shapes: each of the names is one of its own.
         written = {name: Stored((i,), lambda: np.zeros(0)) for i, name in enumerate(self.ties[tie])}
-        found, tensors = embeddings(
-            Weights("", written),
-            (source, self.names.source),
-            (target, self.names.target),
-            self.names.output,
-        )
+        found, tensors = embeddings(Weights("", written), source, target, self.names)
         assert found == tie, (found, tie)
         return tensors
 
@@ -153,10 +187,7 @@ def never_predicted(generation: Settings) -> list[int]:
 
 
 def embeddings(
-    weights: Weights,
-    source: tuple[Arrangement, Sequence[str]],
-    target: tuple[Arrangement, Sequence[str]],
-    output: Sequence[str],
+    weights: Weights, source: Arrangement, target: Arrangement, names: EmbeddingNames
 ) -> tuple[str, list[Tensor]]:
     """(`ModelConfig.tie_embeddings`, the tensors of embeddings and projection).
 
@@ -166,9 +197,9 @@ def embeddings(
 
     Args:
         weights: the file.
-        source: arrangement of the source vocabulary, and the names that its embedding may have.
+        source: arrangement of the source vocabulary.
         target: the same of the target.
-        output: names that the projection to logits may have.
+        names: those that the matrices may have.
 
     Raises:
         UserError: an embedding is missing.
@@ -185,26 +216,26 @@ def embeddings(
             weights.take(a[0]), weights.take(b[0])
         )
 
-    def tensor(path: str, arrangement: Arrangement, *names: Sequence[str]) -> Tensor:
-        found = [name for part in names for name in part]
+    def tensor(path: str, arrangement: Arrangement, *groups: Sequence[str]) -> Tensor:
+        found = [name for group in groups for name in group]
         first = there(found) or found[:1]
         ordered = dict.fromkeys([first[0], *found])
         return Tensor(path, tuple(ordered), rows(arrangement.order))
 
-    inputs = one(source[1], target[1]) and np.array_equal(source[0].order, target[0].order)
-    outputs = one(target[1], output)
+    inputs = one(names.source, names.target) and np.array_equal(source.order, target.order)
+    outputs = one(names.target, names.output)
     tied = {(True, True): "all", (False, True): "decoder", (True, False): "inputs"}
     tie = tied.get((inputs, outputs), "none")
     table = "target_embedding/table"
     if inputs and outputs:
-        return tie, [tensor(table, target[0], source[1], target[1], output)]
-    tensors = [tensor(table, target[0], target[1], output if outputs else ())]
+        return tie, [tensor(table, target, names.source, names.target, names.output)]
+    tensors = [tensor(table, target, names.target, names.output if outputs else ())]
     if inputs:
-        tensors = [tensor(table, target[0], source[1], target[1])]
+        tensors = [tensor(table, target, names.source, names.target)]
     else:
-        tensors.append(tensor("source_embedding/table", source[0], source[1]))
+        tensors.append(tensor("source_embedding/table", source, names.source))
     if not outputs:
-        name = there(output)[0]
-        change = chain(rows(target[0].order), TRANSPOSED)
+        name = there(names.output)[0]
+        change = chain(rows(target.order), TRANSPOSED)
         tensors.append(Tensor("projection/kernel", (name,), change))
     return tie, tensors

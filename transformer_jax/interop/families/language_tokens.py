@@ -11,7 +11,6 @@ from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.interop.families.base import Languages, ModelFolder, make_tokenizers
-from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
 
 #: Names of the SentencePiece model.
@@ -70,7 +69,6 @@ def with_language_tokens(
     languages: Languages,
     ids: Mapping[str, int],
     tags: Mapping[str, str],
-    size: int,
 ) -> tuple[Arrangement, Tokenizers, Languages]:
     """(arrangement, tokenizers, the languages in the folder's spelling).
 
@@ -79,14 +77,13 @@ def with_language_tokens(
         languages: those asked for; else those in `tokenizer_config.json`.
         ids: of all pieces, language tokens included.
         tags: language code -> its token.
-        size: of the model's vocabulary.
 
     Raises:
         UserError: a language is not given or not known, or the ids do not fit the model.
     """
-    path = folder.path / "tokenizer_config.json"
-    settings = Settings(str(path), folder.json(path.name))
-    settings.need("legacy_behaviour", False)
+    size = folder.config.number("vocab_size")
+    settings = folder.settings("tokenizer_config.json")
+    settings.need({"legacy_behaviour": False})
     codes = Languages(
         languages.source or settings.get("src_lang", str, None),
         languages.target or settings.get("tgt_lang", str, None),

@@ -16,11 +16,9 @@ from transformer_jax.interop.families.bart_layout import (
 )
 from transformer_jax.interop.families.base import (
     Languages,
-    Layout,
     ModelFolder,
     Published,
-    embeddings,
-    never_predicted,
+    WritableLayout,
 )
 from transformer_jax.interop.families.language_tokens import (
     fairseq_ids,
@@ -29,7 +27,7 @@ from transformer_jax.interop.families.language_tokens import (
 )
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import Table, Tensor
-from transformer_jax.interop.vocabularies import Arrangement, unused
+from transformer_jax.interop.vocabularies import Arrangement
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
@@ -53,8 +51,7 @@ def _pieces(folder: ModelFolder) -> tuple[dict[str, int], dict[str, str]]:
     ids = folder.piece_ids("vocab.json")
     if "<unk>" not in ids:
         raise UserError(f"{folder.path / 'vocab.json'}: has no piece <unk>")
-    path = folder.path / "tokenizer_config.json"
-    settings = Settings(str(path), folder.json(path.name))
+    settings = folder.settings("tokenizer_config.json")
     codes = settings.choose("language_codes", _LANGUAGES, "m2m100")
     tags = {code: f"__{code}__" for code in codes.split()}
     return ids | {tag: len(ids) + i for i, tag in enumerate(tags.values())}, tags
@@ -71,34 +68,19 @@ def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -
     return Table([*tensors, *layers], zeros, ignored)
 
 
-LAYOUT = Layout(
-    "M2M100ForConditionalGeneration",
-    bart_keys,
+LAYOUT = WritableLayout(
+    EMBEDDINGS,
     _model,
     _table,
-    EMBEDDINGS,
+    "M2M100ForConditionalGeneration",
+    bart_keys,
     {"all": ["model.shared.weight"]},
 )
 
 
 def m2m100(folder: ModelFolder, languages: Languages) -> Published:
     """A folder of `M2M100ForConditionalGeneration`."""
-    config = folder.config
-    size = config.number("vocab_size")
     ids, tags = _pieces(folder)
-    arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags, size)
-    tie, tensors = embeddings(
-        folder.weights,
-        (arrangement, EMBEDDINGS.source),
-        (arrangement, EMBEDDINGS.target),
-        EMBEDDINGS.output,
-    )
-    model = _model(
-        config,
-        source_vocab_size=size,
-        target_vocab_size=size,
-        tie_embeddings=tie,
-        start_id=arrangement.ours(config.get("decoder_start_token_id", int, 2)),
-        unused_ids=unused(arrangement, ids, never_predicted(folder.generation)),
-    )
-    return Published(model, _table(model, tensors, arrangement), tokenizers, codes)
+    arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags)
+    model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=2)
+    return Published(model, table, tokenizers, codes)

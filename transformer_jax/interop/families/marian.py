@@ -15,19 +15,18 @@ from transformer_jax.interop.families.bart_layout import (
     bart_config,
     bart_keys,
     bart_layers,
+    output_bias,
 )
 from transformer_jax.interop.families.base import (
     Languages,
-    Layout,
     ModelFolder,
     Published,
-    embeddings,
+    WritableLayout,
     make_tokenizers,
-    never_predicted,
 )
 from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import AS_ROW, Table, Tensor, chain, rows
-from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
+from transformer_jax.interop.tables import Table, Tensor
+from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
@@ -62,25 +61,20 @@ def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
 
 def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
     layers, zeros = bart_layers(model)
-    bias = Tensor("output_bias/bias", ("final_logits_bias",), chain(AS_ROW, rows(target.order)))
-    stacks = ("encoder", "decoder")
-    return Table(
-        [*tensors, *layers, bias],
-        zeros,
-        ignored=[f"model.{stack}.embed_positions.weight" for stack in stacks],
-    )
+    ignored = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
+    return Table([*tensors, *layers, output_bias(target)], zeros, ignored)
 
 
 def _keys(model: ModelConfig) -> dict[str, Any]:
     return bart_keys(model) | {"share_encoder_decoder_embeddings": model.tie_embeddings == "all"}
 
 
-LAYOUT = Layout(
-    "MarianMTModel",
-    _keys,
+LAYOUT = WritableLayout(
+    EMBEDDINGS,
     _model,
     _table,
-    EMBEDDINGS,
+    "MarianMTModel",
+    _keys,
     {
         "all": ["model.shared.weight"],
         "decoder": ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"],
@@ -91,11 +85,8 @@ LAYOUT = Layout(
 def marian(folder: ModelFolder, languages: Languages) -> Published:
     """A folder of `MarianMTModel`."""
     config = folder.config
-    for key, value in _FIXED.items():
-        config.need(key, value)
-    tokenizer = Settings(
-        str(folder.path / "tokenizer_config.json"), folder.json("tokenizer_config.json")
-    )
+    config.need(_FIXED)
+    tokenizer = folder.settings("tokenizer_config.json")
     separate = tokenizer.get("separate_vocabs", bool, False)
     source_ids = folder.piece_ids("vocab.json")
     target_ids = folder.piece_ids("target_vocab.json") if separate else source_ids
@@ -115,32 +106,13 @@ def marian(folder: ModelFolder, languages: Languages) -> Published:
     target = source
     if separate:
         target = arranged(target_ids, target_size, str(folder.path / "target_vocab.json"))
-    tie, tensors = embeddings(
-        folder.weights,
-        (source, EMBEDDINGS.source),
-        (target, EMBEDDINGS.target),
-        EMBEDDINGS.output,
-    )
-    model = _model(
-        config,
-        source_vocab_size=len(source.order),
-        target_vocab_size=len(target.order),
-        tie_embeddings=tie,
-        start_id=target.ours(config.get("decoder_start_token_id", int, pad)),
-        unused_ids=unused(target, target_ids, never_predicted(folder.generation)),
-    )
+    model, table = LAYOUT.read(folder, source, target, target_ids, start=pad)
     return Published(
         model,
-        _table(model, tensors, target),
+        table,
         make_tokenizers(
-            (
-                folder.content("source.spm"),
-                vocabulary(source, source_ids, marked_tags=True),
-            ),
-            (
-                folder.content("target.spm"),
-                vocabulary(target, target_ids, marked_tags=True),
-            ),
+            (folder.content("source.spm"), vocabulary(source, source_ids, marked_tags=True)),
+            (folder.content("target.spm"), vocabulary(target, target_ids, marked_tags=True)),
         ),
         Languages(
             languages.source or tokenizer.get("source_lang", str, None),

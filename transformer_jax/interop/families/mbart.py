@@ -4,13 +4,20 @@ A pre-norm model with a norm of its own on the embeddings, learned positions, an
 logits. (mBART-25 puts its language tokens at the end of a source and is refused.)
 """
 
-from transformer_jax.interop.families.bart_layout import EMBEDDINGS, bart_config, bart_layers
+from collections.abc import Sequence
+from typing import Any
+
+from transformer_jax.interop.families.bart_layout import (
+    EMBEDDINGS,
+    bart_config,
+    bart_layers,
+    output_bias,
+)
 from transformer_jax.interop.families.base import (
     Languages,
+    Layout,
     ModelFolder,
     Published,
-    embeddings,
-    never_predicted,
 )
 from transformer_jax.interop.families.language_tokens import (
     fairseq_ids,
@@ -18,17 +25,9 @@ from transformer_jax.interop.families.language_tokens import (
     with_language_tokens,
 )
 from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import (
-    AS_ROW,
-    Change,
-    Table,
-    Tensor,
-    after_first_rows,
-    chain,
-    rows,
-    scaled,
-)
-from transformer_jax.interop.vocabularies import unused
+from transformer_jax.interop.tables import Change, Table, Tensor, after_first_rows, chain, scaled
+from transformer_jax.interop.vocabularies import Arrangement
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.positions.learned import Learned
 
 #: Keys of older `config.json`, which other models of this layout set otherwise.
@@ -50,39 +49,36 @@ def _positions(d_model: int) -> Change:
     return chain(after_first_rows(2), scaled(d_model**-0.5))
 
 
-def mbart(folder: ModelFolder, languages: Languages) -> Published:
-    """A folder of `MBartForConditionalGeneration` with the tokens of mBART-50."""
-    config = folder.config
-    for key, value in _FIXED.items():
-        config.need(key, value)
-    path = folder.path / "tokenizer_config.json"
-    Settings(str(path), folder.json(path.name)).choose("tokenizer_class", _TOKENIZERS, "")
-    size = config.number("vocab_size")
-    ids = fairseq_ids(folder)
-    tags = {piece: piece for piece in ids if is_language(piece)}
-    arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags, size)
-    tie, tensors = embeddings(
-        folder.weights,
-        (arrangement, EMBEDDINGS.source),
-        (arrangement, EMBEDDINGS.target),
-        EMBEDDINGS.output,
-    )
-    model = bart_config(
+def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
+    return bart_config(
         config,
         position=Learned(),
         norm_placement="pre",
-        source_vocab_size=size,
-        target_vocab_size=size,
-        tie_embeddings=tie,
         embedding_norm=True,
         output_bias=True,
-        start_id=arrangement.ours(config.get("decoder_start_token_id", int)),
-        unused_ids=unused(arrangement, ids, never_predicted(folder.generation)),
+        **vocabulary,
     )
+
+
+def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
     layers, zeros = bart_layers(model)
-    change = chain(AS_ROW, rows(arrangement.order))
-    rest = [Tensor("output_bias/bias", ("final_logits_bias",), change)]
-    for stack in ("encoder", "decoder"):
-        name = f"model.{stack}.embed_positions.weight"
-        rest.append(Tensor(f"{stack}/position/table", (name,), _positions(model.d_model)))
-    return Published(model, Table([*tensors, *layers, *rest], zeros), tokenizers, codes)
+    positions = [
+        Tensor(
+            f"{stack}/position/table",
+            (f"model.{stack}.embed_positions.weight",),
+            _positions(model.d_model),
+        )
+        for stack in ("encoder", "decoder")
+    ]
+    return Table([*tensors, *layers, output_bias(target), *positions], zeros)
+
+
+def mbart(folder: ModelFolder, languages: Languages) -> Published:
+    """A folder of `MBartForConditionalGeneration` with the tokens of mBART-50."""
+    folder.config.need(_FIXED)
+    folder.settings("tokenizer_config.json").choose("tokenizer_class", _TOKENIZERS, "")
+    ids = fairseq_ids(folder)
+    tags = {piece: piece for piece in ids if is_language(piece)}
+    arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags)
+    model, table = Layout(EMBEDDINGS, _model, _table).read(folder, arrangement, arrangement, ids)
+    return Published(model, table, tokenizers, codes)

@@ -13,16 +13,14 @@ from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.interop.families.base import (
     EmbeddingNames,
     Languages,
-    Layout,
     ModelFolder,
     Published,
-    embeddings,
+    WritableLayout,
     make_tokenizers,
-    never_predicted,
 )
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor
-from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
+from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Glu, Mlp
 from transformer_jax.layers.norms import RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -61,32 +59,11 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
         origin=config.origin,
     )
     (output,) = _EMBEDDINGS.output
-    tie, tensors = embeddings(
-        folder.weights,
-        (arrangement, _EMBEDDINGS.source),
-        (arrangement, _EMBEDDINGS.target),
-        _EMBEDDINGS.output,
-    )
-    tied = tie in ("all", "decoder")
-    if tied and output not in folder.weights and not config.get("tie_word_embeddings", bool, True):
+    if output not in folder.weights and not config.get("tie_word_embeddings", bool, True):
         folder.weights.take(output)  # missing, says the config
-    model = _model(
-        config,
-        source_vocab_size=len(arrangement.order),
-        target_vocab_size=len(arrangement.order),
-        tie_embeddings=tie,
-        scaled_logits=config.get("scale_decoder_outputs", bool, tied),
-        start_id=arrangement.ours(config.get("decoder_start_token_id", int, 0)),
-        unused_ids=unused(arrangement, ids, never_predicted(folder.generation)),
-    )
-    named = vocabulary(arrangement, ids, hidden=extra)
-    content = folder.content(*SENTENCEPIECE)
-    return Published(
-        model,
-        _table(model, tensors, arrangement),
-        make_tokenizers((content, named), (content, named)),
-        languages,
-    )
+    model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=0)
+    side = folder.content(*SENTENCEPIECE), vocabulary(arrangement, ids, hidden=extra)
+    return Published(model, table, make_tokenizers(side, side), languages)
 
 
 def _pieces(folder: ModelFolder, size: int) -> tuple[dict[str, int], list[str]]:
@@ -95,8 +72,8 @@ def _pieces(folder: ModelFolder, size: int) -> tuple[dict[str, int], list[str]]:
     own = model.vocab_size()
     ids = {model.id_to_piece(i): i for i in range(own)}
     ids["<unk>"] = model.unk_id()
-    path = folder.path / "tokenizer_config.json"
-    count = Settings(str(path), folder.json(path.name)).get("extra_ids", int, min(100, size - own))
+    settings = folder.settings("tokenizer_config.json")
+    count = settings.get("extra_ids", int, min(100, size - own))
     extra = [f"<extra_id_{i}>" for i in range(count) if f"<extra_id_{i}>" not in ids]
     ids |= {piece: own + len(extra) - 1 - i for i, piece in enumerate(extra)}
     return ids, extra
@@ -107,7 +84,9 @@ def _feed_forward(config: Settings) -> FeedForwardConfig:
     return replace(config.choose("feed_forward_proj", _FEED_FORWARDS, "relu"), dropout_rate=rate)
 
 
-def _model(config: Settings, *, scaled_logits: bool, **more: object) -> ModelConfig:
+def _model(config: Settings, *, tie_embeddings: str, **vocabulary: Any) -> ModelConfig:
+    tied = tie_embeddings in ("all", "decoder")
+    scaled_logits = config.get("scale_decoder_outputs", bool, tied)
     d_model, rate = config.number("d_model"), config.get("dropout_rate", float, 0.1)
     attention = {"use_bias": False, "score_scale": 1.0, "dropout_rate": rate}
     mixer = Full(**attention)  # type: ignore[arg-type]
@@ -136,7 +115,8 @@ def _model(config: Settings, *, scaled_logits: bool, **more: object) -> ModelCon
         logit_scale=d_model**-0.5 if scaled_logits else 1.0,
         dropout_rate=rate,
         max_length=config.number("n_positions", 512),
-        **more,  # type: ignore[arg-type]
+        tie_embeddings=tie_embeddings,  # type: ignore[arg-type]
+        **vocabulary,
     )
 
 
@@ -147,7 +127,7 @@ def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -
 
 
 def _keys(model: ModelConfig) -> dict[str, Any]:
-    """The keys of `config.json` of the most similar model that `_written` gives."""
+    """The keys of `config.json` of the most similar model that `_model` gives."""
     rate = getattr(model.feed_forward, "dropout_rate", 0.0)
     same = [
         name
@@ -173,16 +153,12 @@ def _keys(model: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _written(config: Settings, **vocabulary: Any) -> ModelConfig:
-    return _model(config, scaled_logits=config.get("tie_word_embeddings", bool), **vocabulary)
-
-
-LAYOUT = Layout(
+LAYOUT = WritableLayout(
+    _EMBEDDINGS,
+    _model,
+    _table,
     "T5ForConditionalGeneration",
     _keys,
-    _written,
-    _table,
-    _EMBEDDINGS,
     {"all": ["shared.weight"], "inputs": ["shared.weight", "lm_head.weight"]},
 )
 
