@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from transformer_jax.plan.devices import tpu_slice
 from transformer_jax.plan.hlo import parse, walk
+from transformer_jax.plan.tpu import tpu_slice
 
 SLICES = ("v4:2x2x1", "v5e:2x4", "v5p:2x2x1", "v6e:2x4")
 SIZE = 8192  # of the square matrices

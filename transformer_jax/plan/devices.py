@@ -1,10 +1,13 @@
 """The devices of a plan: published numbers of one, their number, and how they are joined."""
 
-from collections.abc import Callable, Mapping
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+
+from transformer_jax.errors import UserError
 
 GIB = 1 << 30
 
@@ -66,3 +69,29 @@ class Target:
         """The devices of the first process; on a slice or on several nodes each host runs one."""
         first = self.devices[0].process_index
         return [device for device in self.devices if device.process_index == first]
+
+
+def describe(
+    name: str, compiler: str, *, packages: Sequence[str], missing: str, **options: Any
+) -> list[Any]:
+    """JAX devices that need not exist here, as their compiler describes them.
+
+    Args:
+        name: the value of `--plan_topology`, for messages.
+        compiler: its name, for messages.
+        packages: modules of which the compiler needs one.
+        missing: what to install where there is none of them.
+        options: of `get_topology_desc`.
+
+    Raises:
+        UserError: the compiler is missing, or knows no such devices.
+    """
+    from jax.experimental import topologies
+
+    try:
+        return list(topologies.get_topology_desc(**options).devices)
+    except Exception as error:
+        if not any(importlib.util.find_spec(package) for package in packages):
+            raise UserError(f"--plan_topology={name} needs {missing}") from error
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--plan_topology={name}: {compiler} says: {reason}") from error

@@ -1,12 +1,11 @@
 """NVIDIA GPUs that XLA's CUDA compiler describes: no GPU and no driver are needed."""
 
-import importlib.util
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.errors import UserError
-from transformer_jax.plan.devices import Device, Target
+from transformer_jax.plan.devices import Device, Target, describe
 
 
 @dataclass(frozen=True)
@@ -103,23 +102,16 @@ def gpu_node(topology: str) -> Target:
             f"{name}:<GPUs>x<nodes>, such as h100:8 or h100:8x2"
         )
     gpu, per_node, num_nodes = NODES[name], int(match[1]), int(match[2] or 1)
-    from jax.experimental import topologies
-
-    try:
-        described = topologies.get_topology_desc(
-            platform="cuda",
-            target_config=gpu.target_config,
-            topology=f"1x{num_nodes}x{per_node}",
-        )
-    except Exception as error:
-        if not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)):
-            raise UserError(
-                f"--plan_topology={topology} needs XLA's CUDA compiler: pip install "
-                "jax-cuda13-plugin, with the version of jax, in an environment of its own"
-            ) from error
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--plan_topology={topology}: the compiler says: {reason}") from error
-    devices: list[Any] = list(described.devices)
+    devices = describe(
+        topology,
+        "the compiler",
+        packages=("jax_cuda12_plugin", "jax_cuda13_plugin"),
+        missing="XLA's CUDA compiler: pip install jax-cuda13-plugin, with the version of jax, in "
+        "an environment of its own",
+        platform="cuda",
+        target_config=gpu.target_config,
+        topology=f"1x{num_nodes}x{per_node}",
+    )
     # Without tuning on the device, Triton's products get the smallest tiles, which no run would
     # use. Calls of cuBLAS are closer to what it does.
     options: dict[str, Any] = {

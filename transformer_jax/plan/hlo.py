@@ -36,13 +36,19 @@ _ARRAY = re.compile(r"\b([a-z]+\d+[a-z0-9]*|pred)\[([\d,]*)\]")
 _OPERAND = re.compile(r"%([\w.~-]+)")
 _CALLED = re.compile(rf"\b(?:calls|body|to_apply)={_NAME}")
 _CONDITION = re.compile(rf"\bcondition={_NAME}")
-_BRANCHES = re.compile(r"\b(?:true_computation|false_computation)=%?([\w.~-]+)")
+_BRANCHES = re.compile(rf"\b(?:true_computation|false_computation)={_NAME}")
 _BRANCH_LIST = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 #: The only attribute with line breaks: a few words of JSON about a Pallas kernel.
 _KERNEL_METADATA = re.compile(r"kernel_metadata=\{\n.*\n\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+def first(pattern: re.Pattern[str], text: str) -> str:
+    """The group of the first match; "" without one."""
+    match = pattern.search(text)
+    return match[1] if match else ""
 
 
 class Array(NamedTuple):
@@ -96,28 +102,26 @@ class Instruction:
         return _OPERAND.findall(self.arguments)
 
     @property
-    def called(self) -> str | None:
-        """The computation that a fusion, call, loop or asynchronous start runs."""
-        match = _CALLED.search(self.attributes)
-        return match[1] if match else None
+    def called(self) -> str:
+        """The computation that a fusion, call, loop or asynchronous start runs, or ""."""
+        return first(_CALLED, self.attributes)
 
     @property
     def branches(self) -> list[str]:
         """The computations of a `conditional`, of which one runs."""
-        match = _BRANCH_LIST.search(self.attributes)
-        return _OPERAND.findall(match[1]) if match else _BRANCHES.findall(self.attributes)
+        listed = _OPERAND.findall(first(_BRANCH_LIST, self.attributes))
+        return listed or _BRANCHES.findall(self.attributes)
 
     @property
     def target(self) -> str:
         """What a custom call calls; "" for any other instruction."""
-        match = _TARGET.search(self.attributes)
-        return match[1] if match else ""
+        return first(_TARGET, self.attributes)
 
     @property
     def cycles(self) -> int | None:
         """The compiler's estimate, if it gives one (TPU)."""
-        match = _CYCLES.search(self.attributes)
-        return int(match[1]) if match else None
+        cycles = first(_CYCLES, self.attributes)
+        return int(cycles) if cycles else None
 
 
 @dataclass(frozen=True)
@@ -127,18 +131,21 @@ class Module:
     computations: dict[str, list[Instruction]]
     entry: str
 
-    def entered(self, instruction: Instruction) -> tuple[str | None, int]:
-        """(computation, times) that a loop, call or condition runs; (None, 0) for another.
+    def inside(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions of the computation that an instruction calls."""
+        return self.computations.get(instruction.called, [])
+
+    def entered(self, instruction: Instruction) -> tuple[str, int]:
+        """(computation, times) that a loop, call or condition runs; ("", 0) for another.
 
         Of a condition's branches the one with the most instructions counts.
         """
         if instruction.opcode in ("while", "call") and instruction.called:
             return instruction.called, self.trip_count(instruction)
         if instruction.opcode == "conditional" and instruction.branches:
-            return max(
-                instruction.branches, key=lambda name: len(self.computations.get(name, []))
-            ), 1
-        return None, 0
+            size = {name: len(self.computations.get(name, [])) for name in instruction.branches}
+            return max(size, key=lambda name: size[name]), 1
+        return "", 0
 
     def trip_count(self, loop: Instruction) -> int:
         """How often the body of a `while` runs; 1 if that is not known, and for a call.
@@ -148,8 +155,7 @@ class Module:
         """
         if match := _TRIPS.search(loop.attributes):
             return int(match[1])
-        condition = _CONDITION.search(loop.attributes)
-        body = self.computations.get(condition[1], []) if condition else []
+        body = self.computations.get(first(_CONDITION, loop.attributes), [])
         if not body or body[-1].opcode != "compare" or "direction=LT" not in body[-1].attributes:
             return 1
         limits = (i for i in body if i.opcode == "constant" and i.name in body[-1].operands)
@@ -250,14 +256,13 @@ def collective(instruction: Instruction, num_devices: int) -> Collective | None:
 
 def collectives_of(module: Module, instruction: Instruction, num_devices: int) -> list[Collective]:
     """The collectives that an instruction is, starts, or contains as a fusion."""
-    called = instruction.called or ""
     instructions = [instruction]
     if instruction.opcode in ("fusion", "async-start"):
-        instructions = module.computations.get(called, [])
+        instructions = module.inside(instruction)
     candidates = (collective(one, num_devices) for one in instructions)
     result = [one for one in candidates if one and one.group > 1]
     # A TPU's reduce-scatter is an all-reduce, then a slice.
-    if "all-reduce-scatter" in called:
+    if "all-reduce-scatter" in instruction.called:
         result = [replace(one, kind="reduce-scatter") for one in result]
     return result
 

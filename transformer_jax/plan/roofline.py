@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from transformer_jax.plan.devices import Device
-from transformer_jax.plan.hlo import Array, Instruction, Module
+from transformer_jax.plan.hlo import Array, Instruction, Module, first
 
 #: The part of the peak that large products reach.
 _REACHED = 0.8
@@ -42,7 +42,7 @@ _SAME_BYTES = ("bitcast", "reshape")
 _ATTENTION_PRODUCTS = {True: 5, False: 2}
 
 #: The same for the kernels of splash attention: forwards, for the queries, for keys and values.
-_SPLASH = re.compile(r"splash_m[hq]a_(fwd|dq|dkv)_")
+_SPLASH = re.compile(r"^splash_m[hq]a_(fwd|dq|dkv)_")
 _SPLASH_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
 
 
@@ -77,14 +77,14 @@ def is_library_call(instruction: Instruction) -> bool:
 
 def is_splash(instruction: Instruction) -> bool:
     """Whether it is a kernel of splash attention on a TPU."""
-    return instruction.target == "tpu_custom_call" and bool(_SPLASH.match(instruction.name))
+    return instruction.target == "tpu_custom_call" and bool(first(_SPLASH, instruction.name))
 
 
 def flops(module: Module, instruction: Instruction) -> int:
     """FLOPs of the matrix products of an instruction, or inside a fusion."""
     if instruction.opcode == "dot":
-        match = _CONTRACTED.search(instruction.attributes)
-        return _product(instruction, match[1].split(",") if match and match[1] else [])
+        contracted = first(_CONTRACTED, instruction.attributes)
+        return _product(instruction, contracted.split(",") if contracted else [])
     if instruction.target.startswith("__cublas"):
         return _product(instruction, _find(_backend(instruction), "lhs_contracting_dimensions"))
     if instruction.target.startswith("__cudnn$fmha"):
@@ -95,16 +95,14 @@ def flops(module: Module, instruction: Instruction) -> int:
     if is_splash(instruction):
         return _flops_of_splash(instruction)
     if instruction.opcode == "fusion":
-        inside = module.computations.get(instruction.called or "", [])
-        return sum(flops(module, one) for one in inside)
+        return sum(flops(module, one) for one in module.inside(instruction))
     return 0
 
 
 def _flops_of_splash(instruction: Instruction) -> int:
     """Of the blocks of scores that are computed: if causal, those on and below the diagonal."""
-    match = _SPLASH.match(instruction.name)
     queries, keys = _queries_and_keys(instruction)
-    products = _SPLASH_PRODUCTS[match[1]] if match else 0
+    products = _SPLASH_PRODUCTS[first(_SPLASH, instruction.name)]
     scores = math.prod(queries.sizes[:-1]) * keys.sizes[-2]
     arrays = [operand[0] for operand in instruction.inputs if operand]
     # Segments of queries and of keys are int32, and the positions of queries if it is causal.
@@ -125,18 +123,17 @@ def _queries_and_keys(instruction: Instruction) -> tuple[Array, Array]:
 def bytes_moved(module: Module, instruction: Instruction) -> int:
     """Bytes that an instruction reads from device memory and writes to it."""
     if instruction.opcode == "fusion":
-        return _bytes_of_fusion(module.computations.get(instruction.called or "", []))
-    if is_library_call(instruction):  # its last result is a workspace
-        results = instruction.arrays[:-1] or instruction.arrays
-        return _sum(array for arrays in instruction.inputs for array in arrays) + _sum(results)
+        return _bytes_of_fusion(module.inside(instruction))
     if instruction.opcode in _SLICES:
         return 2 * _sum(instruction.arrays)
     if instruction.opcode in _UPDATES:
         return 2 * _sum(instruction.inputs[_UPDATES[instruction.opcode]])
     if instruction.opcode == "copy-start":  # its result lists the destination and the source
         return 2 * _sum(instruction.inputs[0])
-    inputs = _sum(array for arrays in instruction.inputs for array in arrays)
-    return inputs + _sum(instruction.arrays)
+    results = instruction.arrays
+    if is_library_call(instruction):  # its last result is a workspace
+        results = results[:-1] or results
+    return _sum(array for arrays in instruction.inputs for array in arrays) + _sum(results)
 
 
 def _bytes_of_fusion(body: list[Instruction]) -> int:
@@ -184,18 +181,16 @@ def compiler_seconds(instruction: Instruction) -> float | None:
     """
     estimates = _find(_backend(instruction), "reification_cost")
     costs = {one["name"]: one["exec_time_us"] for one in estimates if "exec_time_us" in one}
-    if '"__triton"' in instruction.attributes:  # "sol" is a placeholder there
-        return _seconds(costs.get("indexing-cost-model"))
-    time = _seconds(costs.get("sol"))
-    if time is not None and instruction.target.startswith("__cublas"):
+    triton = '"__triton"' in instruction.attributes  # "sol" is a placeholder there
+    microseconds = costs.get("indexing-cost-model" if triton else "sol")
+    if microseconds is None:
+        return None
+    time = 1e-6 * microseconds
+    if not triton and instruction.target.startswith("__cublas"):
         operand, result = instruction.inputs[0][0], instruction.arrays[0]
         if not (operand.dtype == result.dtype and operand.dtype in ("bf16", "f32")):
             return time / result.itemsize**3
     return time
-
-
-def _seconds(microseconds: float | None) -> float | None:
-    return None if microseconds is None else 1e-6 * microseconds
 
 
 def _product(instruction: Instruction, contracted: list[str]) -> int:

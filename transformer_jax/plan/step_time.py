@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from transformer_jax.plan.devices import Device, Target
-from transformer_jax.plan.hlo import Instruction, Module, collectives_of, walk
+from transformer_jax.plan.hlo import Instruction, Module, collectives_of, first, walk
 from transformer_jax.plan.roofline import (
     compiler_seconds,
     is_library_call,
@@ -126,8 +126,7 @@ def computing_by_part(module: Module, seconds: Seconds) -> dict[str, dict[str, f
     parts: dict[str, dict[str, float]] = {}
     for instruction, times in walk(module):
         if time := seconds(instruction):
-            match = _OP_NAME.search(instruction.attributes)
-            path = match[1] if match else ""
+            path = first(_OP_NAME, instruction.attributes)
             part = next((part for part, pattern in PARTS.items() if pattern.search(path)), REST)
             kinds = parts.setdefault(part, dict.fromkeys(KINDS, 0.0))
             kinds[_kind(module, instruction)] += time * times
@@ -135,8 +134,8 @@ def computing_by_part(module: Module, seconds: Seconds) -> dict[str, dict[str, f
 
 
 def _kind(module: Module, instruction: Instruction) -> str:
-    inside = module.computations.get(instruction.called or "", [])
-    opcodes = {one.opcode for one in inside} if instruction.opcode == "fusion" else set()
+    inside = module.inside(instruction) if instruction.opcode == "fusion" else []
+    opcodes = {one.opcode for one in inside}
     if instruction.opcode in _LAYOUT_ONLY or (opcodes and opcodes <= _LAYOUT_ONLY):
         return "copies"
     is_kernel = is_library_call(instruction) or is_splash(instruction)

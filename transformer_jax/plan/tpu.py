@@ -1,11 +1,9 @@
 """TPU slices that libtpu, the TPU's compiler, describes: no TPU is needed."""
 
-import importlib.util
 import os
-from typing import Any
 
 from transformer_jax.errors import UserError
-from transformer_jax.plan.devices import GIB, Device, Target
+from transformer_jax.plan.devices import GIB, Device, Target, describe
 
 #: What `--plan_topology` may begin with.
 GENERATIONS = ("v4", "v5e", "v5p", "v6e")
@@ -49,22 +47,19 @@ def tpu_slice(topology: str) -> Target:
         )
     for name, value in _LIBTPU_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from jax.experimental import topologies
-
     # A v4 chip has two cores. Cloud TPUs run it as one device (megacore), as JAX does, but
     # libtpu's default is a device for each core. Later chips are always one device.
     options = {"chip_config_name": "megacore"} if generation == "v4" else {}
-    try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
-    except Exception as error:
-        if importlib.util.find_spec("libtpu") is None:
-            raise UserError(
-                f"--plan_topology={topology} needs libtpu, the TPU's compiler: ./run setup tpu "
-                "(or pip install libtpu), in an environment of its own"
-            ) from error
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--plan_topology={topology}: libtpu says: {reason}") from error
-    devices: list[Any] = list(described.devices)
+    devices = describe(
+        topology,
+        "libtpu",
+        packages=("libtpu",),
+        missing="libtpu, the TPU's compiler: ./run setup tpu (or pip install libtpu), in an "
+        "environment of its own",
+        platform="tpu",
+        topology_name=topology,
+        **options,
+    )
     device = TPUS[devices[0].device_kind]
     sides = tuple(map(int, numbers))
     return Target(
