@@ -1,17 +1,18 @@
 """The interface of an export format, and what a format cannot express."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from etils import epath
 
 from transformer_jax.config import Config
+from transformer_jax.config_keys import is_one_variant, keys_of, walk
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import Params, merge_adapter
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.variants import ManyOf, kind_of, mark_of, to_text
+from transformer_jax.variants import ManyOf, flag_text, mark_of
 
 
 class TrainedModel(NamedTuple):
@@ -46,48 +47,77 @@ class Exporter:
         raise NotImplementedError
 
 
-#: Config class -> names of the options that a format expresses, or that change no output.
+#: Config class -> names of the options that a format expresses.
 Expressed = Mapping[type, frozenset[str]]
 
-#: Options that have no effect on a trained model's outputs, whatever their class.
-NO_EFFECT = frozenset({"dropout_rate", "implementation", "remat", "scan_layers"})
+#: Options that say how a model is computed or trained, not what.
+NO_EFFECT = frozenset(
+    {
+        *("dropout_rate", "implementation", "remat", "scan_layers"),
+        *("dtype", "matmul_dtype", "param_dtype"),
+    }
+)
 
 
-def check_expressed(config: ModelConfig, expressed: Expressed, name: str) -> None:
+def differences(ours: ModelConfig, theirs: ModelConfig) -> list[str]:
+    """The keys of the options in which two models differ, but for those in `NO_EFFECT`."""
+    return [
+        path
+        for path, key, values in walk(ours, theirs, prefix="model.", variants=False)
+        if key.name not in NO_EFFECT and not _same(*values)
+    ]
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Whether two values of an option, or variants, give the same outputs."""
+    if isinstance(ours, tuple) and isinstance(theirs, tuple) and len(ours) == len(theirs):
+        return all(map(_same, ours, theirs))
+    if not is_one_variant(ours, theirs):
+        return ours == theirs
+    names = keys_of(type(ours)).keys() - NO_EFFECT
+    return all(getattr(ours, name) == getattr(theirs, name) for name in names)
+
+
+def texts(model: ModelConfig) -> dict[str, str]:
+    """Key -> the text of its value."""
+    return {
+        path: flag_text(value, key) if mark_of(key.annotation) else str(value)
+        for path, key, (value,) in walk(model, prefix="model.", variants=False)
+    }
+
+
+def check_expressed(model: ModelConfig, expressed: Expressed, name: str) -> None:
     """Refuses options that a format does not know, so that a new option is not ignored.
 
     A variant must be in `expressed`; an option that is not listed with its class must have its
     default.
 
     Args:
-        config: the model.
+        model: the model.
         expressed: what the format knows.
         name: the format's, for the message.
 
     Raises:
         UserError: names the option.
     """
-    for place, value in _unexpressed(config, "model", expressed):
+    for key in differences(model, _expressible(model, expressed)):
         raise UserError(
-            f"{place}={value}: {name} cannot express it; "
+            f"{key}={texts(model)[key]}: {name} cannot express it; "
             "the formats safetensors and stablehlo take every model"
         )
 
 
-def _unexpressed(config: Any, place: str, expressed: Expressed) -> Iterator[tuple[str, str]]:
-    """(key, value) of every option of a config and its parts that is not expressed."""
-    known = expressed[type(config)] | NO_EFFECT
-    hints = get_type_hints(type(config), include_extras=True)
-    for field in dataclasses.fields(config):
-        key, value = f"{place}.{field.name}", getattr(config, field.name)
-        mark = mark_of(hints[field.name])
-        if mark is not None:
-            for variant in value if isinstance(mark, ManyOf) else (value,):
-                if type(variant) not in expressed:
-                    yield key, kind_of(variant, mark.family)
-                elif any(_unexpressed(variant, key, expressed)):
-                    yield key, to_text(variant, mark.family)
-        elif dataclasses.is_dataclass(value):
-            yield from _unexpressed(value, key, expressed)
-        elif field.name not in known and value != field.default:
-            yield key, str(value)
+def _expressible(config: Any, expressed: Expressed) -> Any:
+    """A config with the default of each option that is not expressed; None for a variant."""
+    if type(config) not in expressed:
+        return None
+    changes: dict[str, Any] = {}
+    for name, key in keys_of(type(config)).items():
+        value = getattr(config, name)
+        if isinstance(mark_of(key.annotation), ManyOf):
+            changes[name] = tuple(_expressible(each, expressed) for each in value)
+        elif key.is_part or mark_of(key.annotation):
+            changes[name] = _expressible(value, expressed)
+        elif name not in expressed[type(config)]:
+            changes[name] = key.default
+    return dataclasses.replace(config, **changes)

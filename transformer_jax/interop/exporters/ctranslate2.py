@@ -67,25 +67,9 @@ _ATTENTION = frozenset({"num_kv_heads", "factored_value", "use_bias", "score_sca
 EXPRESSED = {
     ModelConfig: frozenset(
         {
-            "source_vocab_size",
-            "target_vocab_size",
-            "d_model",
-            "d_ff",
-            "num_heads",
-            "head_dim",
-            "norm_placement",
-            "tie_embeddings",
-            "embedding_scale",
-            "embedding_norm",
-            "logit_scale",
-            "output_bias",
-            "start_id",
-            "unused_ids",
-            "max_length",
-            # CTranslate2 computes in what its user asks for.
-            "dtype",
-            "matmul_dtype",
-            "param_dtype",
+            *("source_vocab_size", "target_vocab_size", "start_id", "unused_ids", "max_length"),
+            *("d_model", "d_ff", "num_heads", "head_dim", "norm_placement", "tie_embeddings"),
+            *("embedding_scale", "embedding_norm", "logit_scale", "output_bias"),
         }
     ),
     StackConfig: frozenset({"num_layers"}),

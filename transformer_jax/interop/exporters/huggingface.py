@@ -14,12 +14,10 @@ came with. Others get Marian's tokenizer files in every family, since these numb
 a SentencePiece model freely.
 """
 
-import dataclasses
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -30,9 +28,10 @@ from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import (
-    NO_EFFECT,
     Exporter,
     TrainedModel,
+    differences,
+    texts,
     without_adapter,
 )
 from transformer_jax.interop.exporters.safetensors import WEIGHTS
@@ -46,11 +45,7 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.positions.t5 import T5
-from transformer_jax.variants import ManyOf, mark_of, to_text
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-
-#: Options that say how a model is computed or trained, not what.
-_NO_EFFECT = NO_EFFECT | {"dtype", "matmul_dtype", "param_dtype"}
 
 
 @dataclass(frozen=True)
@@ -94,14 +89,15 @@ class HuggingFace(Exporter):
         config = replace(config, adapter=NoAdapter())
         families = LAYOUTS if self.family == "auto" else [self.family]
         theirs = {family: _in_family(config, family) for family in families}
-        differences = {
-            family: list(_differences(config, _settled(config, model), model, "model"))
-            for family, model in theirs.items()
+        different = {
+            family: differences(_settled(config, model), model) for family, model in theirs.items()
         }
-        nearest = min(differences, key=lambda family: len(differences[family]))
-        if found := differences[nearest]:
-            ours = " ".join(f"{key}={value}" for key, value, _ in found)
-            needed = " ".join(f"{key}={value}" for key, _, value in found)
+        nearest = min(different, key=lambda family: len(different[family]))
+        if different[nearest]:
+            ours, needed = (
+                " ".join(f"{key}={texts(model)[key]}" for key in different[nearest])
+                for model in (config, theirs[nearest])
+            )
             raise UserError(
                 f"{ours}: Transformers cannot express it; its nearest family is {nearest}, which "
                 f"needs a model trained with {needed}; the formats safetensors and stablehlo take "
@@ -187,38 +183,6 @@ def _scales(ours: ModelConfig, theirs: ModelConfig) -> tuple[float | None, float
     if ours.tie_embeddings in ("all", "decoder") and not math.isclose(embedding, logits):
         return None, None
     return embedding, logits
-
-
-def _differences(
-    original: Any, ours: Any, theirs: Any, place: str
-) -> Iterator[tuple[str, str, str]]:
-    """(key, our value as it was written, theirs) of the options in which two configs differ."""
-    hints = get_type_hints(type(ours), include_extras=True)
-    for field in dataclasses.fields(ours):
-        key, name = f"{place}.{field.name}", field.name
-        written, mine, other = (getattr(config, name) for config in (original, ours, theirs))
-        mark = mark_of(hints[name])
-        if mark is not None:
-            family = mark.family
-            many = isinstance(mark, ManyOf)
-            parts = [x if many else (x,) for x in (written, mine, other)]
-            pairs = list(zip(*parts[1:], strict=False))
-            if len(parts[1]) != len(parts[2]) or not all(_same(*pair) for pair in pairs):
-                texts = [",".join(to_text(x, family) for x in part) for part in parts]
-                yield key, texts[0], texts[2]
-        elif dataclasses.is_dataclass(mine):
-            yield from _differences(written, mine, other, key)
-        elif name not in _NO_EFFECT and mine != other:
-            yield key, str(written), str(other)
-
-
-def _same(ours: Any, theirs: Any) -> bool:
-    """Whether two variants give the same outputs."""
-    return type(ours) is type(theirs) and all(
-        getattr(ours, field.name) == getattr(theirs, field.name)
-        for field in dataclasses.fields(ours)
-        if field.name not in _NO_EFFECT
-    )
 
 
 def _converted(ours: ModelConfig, theirs: ModelConfig, params: Params) -> Params:
