@@ -19,6 +19,7 @@ FLOORS = {
     "config_keys": 0,
     "config_types": 0,
     "errors": 0,
+    "unsupported": 0,
     "vocabulary": 0,
     "ops": 1,
     "languages": 1,

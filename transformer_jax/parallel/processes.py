@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import jax
 
 from transformer_jax.errors import UserError, first_line
+from transformer_jax.unsupported import jax_distributed_state
 
 #: A process without a heartbeat for this long counts as dead, and the others end.
 HEARTBEAT_SECONDS = 30
@@ -159,7 +160,7 @@ class _Preemption:
 
 
 def _hide_preemption_service_from_orbax() -> None:
-    state = _state()
+    state = jax_distributed_state()
     if state.preemption_sync_manager is not None:  # None: JAX is configured without the service
         state.preemption_sync_manager = _Preemption(state.preemption_sync_manager)
 
@@ -170,7 +171,7 @@ def stop_agreed(step: int) -> bool:
     JAX's preemption service gives every process the same answer. Call it once after each step,
     with numbers that rise by one and are the same in every process.
     """
-    preemption = _state().preemption_sync_manager
+    preemption = jax_distributed_state().preemption_sync_manager
     return isinstance(preemption, _Preemption) and bool(preemption.service.reached_sync_point(step))
 
 
@@ -178,14 +179,8 @@ def _next_key() -> str:
     return f"transformer_jax/{next(_counter)}"  # the same in all: they make the same calls
 
 
-def _state() -> Any:
-    from jax._src import distributed  # no public name; Orbax's barriers use the same client
-
-    return distributed.global_state
-
-
 def _client() -> Any:
-    return _state().client
+    return jax_distributed_state().client
 
 
 def _set(key: str, value: bytes) -> None:

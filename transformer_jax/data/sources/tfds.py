@@ -29,6 +29,7 @@ from transformer_jax.data.sources.base import (
 from transformer_jax.data.sources.files import file_digest, read_lines
 from transformer_jax.data.tensorflow import import_tensorflow
 from transformer_jax.errors import UserError, first_line
+from transformer_jax.unsupported import only_code_of_tfds
 
 _FOLDER_NAMES = ("translatefolder", "translate_folder", "tfds.translatefolder")
 _READ_BATCH = 1000
@@ -172,7 +173,7 @@ def _named_builder(name: str, data_dir: str | None) -> Any:
     tfds = _import_tfds()
     set_name, _, config = name.partition(":")[0].partition("/")
     try:
-        with _only_code_of_tfds(tfds):
+        with only_code_of_tfds(tfds):
             return tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
         names = tfds.list_builders(with_community_datasets=False)
@@ -198,29 +199,6 @@ def _configs(set_name: str) -> list[str]:
         return sorted(_import_tfds().builder_cls(set_name).builder_configs)
     except (ValueError, AttributeError, ImportError):
         return []
-
-
-@contextlib.contextmanager
-def _only_code_of_tfds(tfds: Any) -> Iterator[None]:
-    """Prevents TFDS from importing classes that a data folder's features.json names.
-
-    The file may name a class of any module, which TFDS would import to read the set.
-    """
-    connector = tfds.features.FeatureConnector
-    original = connector.__dict__["cls_from_name"]
-
-    def checked(cls: Any, name: str) -> Any:
-        if not name.startswith("tensorflow_datasets."):
-            raise ValueError(f"its features.json names {name[:80]}, which is not a class of TFDS")
-        return original.__func__(cls, name)
-
-    connector.cls_from_name = classmethod(checked)
-    try:
-        public = tfds.core.visibility.DatasetType.TFDS_PUBLIC
-        with tfds.core.visibility.set_availables_tmp([public]):
-            yield
-    finally:
-        connector.cls_from_name = original
 
 
 def _check_languages(builder: Any, name: str, languages: Languages) -> None:
