@@ -90,7 +90,8 @@ class HuggingFace(Exporter):
         families = LAYOUTS if self.family == "auto" else [self.family]
         theirs = {family: _in_family(config, family) for family in families}
         different = {
-            family: differences(_settled(config, model), model) for family, model in theirs.items()
+            family: differences(_folded(config, model).model, model)
+            for family, model in theirs.items()
         }
         nearest = min(different, key=lambda family: len(different[family]))
         if different[nearest]:
@@ -123,45 +124,67 @@ def _in_family(config: ModelConfig, family: str) -> ModelConfig:
     )
 
 
-def _settled(ours: ModelConfig, theirs: ModelConfig) -> ModelConfig:
-    """`ours` with what `_converted` puts into the weights as it is in `theirs`."""
+class _Folded(NamedTuple):
+    """A model whose options are those of another wherever its weights can make up for it."""
 
-    def attention(mine: Any, other: Any) -> Any:
-        if type(mine) is not type(other):
-            return mine
-        return replace(
-            mine, score_scale=other.score_scale, use_bias=mine.use_bias or other.use_bias
-        )
+    model: ModelConfig
+    factors: dict[str, float]  #: parameter -> what it is multiplied by
+    is_reordered: bool  #: whether the features are, from sines and cosines in turn to two halves
 
-    def stack(side: str) -> Any:
-        mine, other = getattr(ours, side), getattr(theirs, side)
-        mixers = tuple(
-            dict.fromkeys(attention(mixer, other.mixers[0]) for mixer in layer_mixers(mine))
-        )
-        position = other.position if _is_reordered(ours, theirs) else mine.position
-        if isinstance(position, T5) and isinstance(other.position, T5):
-            position = replace(position, multiplier=other.position.multiplier)
-        return replace(mine, mixers=mixers, position=position)
+
+def _folded(ours: ModelConfig, theirs: ModelConfig) -> _Folded:
+    """`ours` with the options of `theirs` that go into the weights."""
+    factors: dict[str, float] = {}
+    default_scale = mixer_context(ours, causal=False).head_dim ** -0.5
+    is_reordered = _is_reordered(ours, theirs)
 
     def biased(mine: Any, other: Any) -> Any:
         if type(mine) is not type(other) or not hasattr(mine, "use_bias"):
             return mine
         return replace(mine, use_bias=mine.use_bias or other.use_bias)
 
-    embedding, logits = _scales(ours, theirs)
+    def attention(mine: Any, other: Any, *places: str) -> Any:
+        if type(mine) is not type(other):
+            return mine
+        factor = (mine.score_scale or default_scale) / (other.score_scale or default_scale)
+        for place in places:
+            factors[f"{place}/heads/query/kernel"] = factors[f"{place}/heads/query/bias"] = factor
+        return replace(biased(mine, other), score_scale=other.score_scale)
+
+    def stack(side: str) -> Any:
+        mine, other = getattr(ours, side), getattr(theirs, side)
+        mixers = [
+            attention(mixer, other.mixers[0], f"{side}/blocks_{i}/mixer")
+            for i, mixer in enumerate(layer_mixers(mine))
+        ]
+        position = other.position if is_reordered else mine.position
+        if isinstance(position, T5) and isinstance(other.position, T5):
+            multiplier = other.position.multiplier
+            factors[f"{side}/position/table"] = position.multiplier / multiplier
+            position = replace(position, multiplier=multiplier)
+        return replace(mine, mixers=tuple(dict.fromkeys(mixers)), position=position)
+
+    blocks = [f"decoder/blocks_{i}/cross" for i in range(ours.decoder.num_layers)]
     widths = [mixer_context(config, causal=False).head_dim for config in (ours, theirs)]
-    return replace(
+    model = replace(
         ours,
         encoder=stack("encoder"),
         decoder=stack("decoder"),
-        cross=attention(ours.cross, theirs.cross),
+        cross=attention(ours.cross, theirs.cross, *blocks),
         norm=biased(ours.norm, theirs.norm),
         feed_forward=biased(ours.feed_forward, theirs.feed_forward),
         output_bias=ours.output_bias or theirs.output_bias,
         head_dim=theirs.head_dim if widths[0] == widths[1] else ours.head_dim,
-        embedding_scale=theirs.embedding_scale if embedding else ours.embedding_scale,
-        logit_scale=theirs.logit_scale if logits else ours.logit_scale,
     )
+    mine, other = (config.embedding_scale or config.d_model**0.5 for config in (ours, theirs))
+    embedding, logits = mine / other, ours.logit_scale / theirs.logit_scale
+    # A table that is also the projection has one factor for both.
+    if ours.tie_embeddings not in ("all", "decoder") or math.isclose(embedding, logits):
+        scales = theirs.embedding_scale, theirs.logit_scale
+        model = replace(model, embedding_scale=scales[0], logit_scale=scales[1])
+        factors |= {f"{side}_embedding/table": embedding for side in ("source", "target")}
+        factors["projection/kernel"] = logits
+    return _Folded(model, factors, is_reordered)
 
 
 def _is_reordered(ours: ModelConfig, theirs: ModelConfig) -> bool:
@@ -173,38 +196,17 @@ def _is_reordered(ours: ModelConfig, theirs: ModelConfig) -> bool:
     ) and (ours.d_model % 2 == 0)
 
 
-def _scales(ours: ModelConfig, theirs: ModelConfig) -> tuple[float | None, float | None]:
-    """What the embeddings, and a projection of their own, are to be multiplied by.
-
-    None where that cannot be: a table that is also the projection has one factor for both.
-    """
-    mine, other = (config.embedding_scale or config.d_model**0.5 for config in (ours, theirs))
-    embedding, logits = mine / other, ours.logit_scale / theirs.logit_scale
-    if ours.tie_embeddings in ("all", "decoder") and not math.isclose(embedding, logits):
-        return None, None
-    return embedding, logits
-
-
 def _converted(ours: ModelConfig, theirs: ModelConfig, params: Params) -> Params:
     """The parameters of `theirs` that give the outputs of `ours`, in float32."""
     flat = {path: np.asarray(leaf, np.float32) for path, leaf in by_path(params).items()}
-    axes = by_path(logical_axes(ours))
-    if _is_reordered(ours, theirs):
+    _, factors, is_reordered = _folded(ours, theirs)
+    if is_reordered:
+        axes = by_path(logical_axes(ours))
         order_D = np.r_[0 : ours.d_model : 2, 1 : ours.d_model : 2]
         for path in flat:
             for axis, name in enumerate(axes[path]):
                 if name == "embed":
                     flat[path] = np.take(flat[path], order_D, axis)
-    embedding, logits = _scales(ours, theirs)
-    assert embedding and logits
-    factors = {"source_embedding/table": embedding, "target_embedding/table": embedding}
-    factors["projection/kernel"] = logits
-    for side in ("encoder", "decoder"):
-        mine, other = (getattr(config, side).position for config in (ours, theirs))
-        if isinstance(mine, T5):
-            factors[f"{side}/position/table"] = mine.multiplier / other.multiplier
-    for part, factor in _query_factors(ours, theirs).items():
-        factors |= {f"{part}/kernel": factor, f"{part}/bias": factor}
     for path, factor in factors.items():
         if path in flat and factor != 1:
             flat[path] = flat[path] * np.float32(factor)
@@ -212,24 +214,6 @@ def _converted(ours: ModelConfig, theirs: ModelConfig, params: Params) -> Params
     missing = shapes.keys() - flat.keys()
     assert flat.keys() <= shapes.keys() and all(path.endswith("/bias") for path in missing)
     return from_paths({path: flat.get(path, np.zeros(shapes[path])) for path in shapes})
-
-
-def _query_factors(ours: ModelConfig, theirs: ModelConfig) -> dict[str, float]:
-    """What the queries of each attention are to be multiplied by."""
-    head_dim = mixer_context(ours, causal=False).head_dim
-
-    def factor(mine: Any, other: Any) -> float:
-        default = head_dim**-0.5
-        return (mine.score_scale or default) / (other.score_scale or default)
-
-    factors = {}
-    for side in ("encoder", "decoder"):
-        mine, other = getattr(ours, side), getattr(theirs, side)
-        for i, mixer in enumerate(layer_mixers(mine)):
-            block = f"{side}/blocks_{i}"
-            factors[f"{block}/mixer/heads/query"] = factor(mixer, other.mixers[0])
-            factors[f"{block}/cross/heads/query"] = factor(ours.cross, theirs.cross)
-    return factors
 
 
 class _Vocabulary(NamedTuple):
