@@ -77,9 +77,8 @@ def make_app(
             warming.cancel()
 
     async def metrics_page(request: Request) -> Response:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
         try:
-            context.keys.check(key.strip() if scheme == "Bearer" else "")
+            context.check_header(request, "Bearer")
         except Refused as error:
             return JSONResponse(failure(request, str(error)), error.status)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -10,6 +10,8 @@ from transformer_jax.serving.service import Service
 
 #: Targets that DeepL and its clients name only by region. A model here has one form of each.
 REGIONS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
+#: Comes before the key in the header Authorization.
+SCHEME = "DeepL-Auth-Key"
 #: What DeepL says where there is no limit.
 UNLIMITED = 1_000_000_000_000
 
@@ -35,7 +37,7 @@ class Languages(Form):
 
 async def translate(context: Context, request: Request) -> dict[str, Any]:
     """Translates one or several texts."""
-    key = _key(context, request)
+    key = context.check_header(request, SCHEME)
     form = await fields(request, Translate, context.limits)
     texts = [form.text] if isinstance(form.text, str) else form.text
     context.limits.check(texts)
@@ -66,7 +68,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
 
 async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
     """The languages that can be translated, or those that can be translated into."""
-    _key(context, request)
+    context.check_header(request, SCHEME)
     form = await fields(request, Languages, context.limits)
     side = 0 if form.type == "source" else 1
     codes = sorted({pair[side] for pair in context.service.engines})
@@ -79,13 +81,8 @@ async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
 
 async def usage(context: Context, request: Request) -> dict[str, int]:
     """Characters translated for the caller's key since the server started."""
-    key = _key(context, request)
+    key = context.check_header(request, SCHEME)
     return {"character_count": context.keys.characters[key], "character_limit": UNLIMITED}
-
-
-def _key(context: Context, request: Request) -> str:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return context.keys.check(key.strip() if scheme == "DeepL-Auth-Key" else "")
 
 
 def _code(service: Service, given: str) -> str:

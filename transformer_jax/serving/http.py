@@ -109,6 +109,11 @@ class Context:
     def __init__(self, service: Service, limits: Limits, keys: Keys, metrics: Metrics) -> None:
         self.service, self.limits, self.keys, self.metrics = service, limits, keys, metrics
 
+    def check_header(self, request: Request, scheme: str) -> str:
+        """As `Keys.check`, of the key in the header Authorization."""
+        found, _, key = request.headers.get("authorization", "").partition(" ")
+        return self.keys.check(key.strip() if found == scheme else "")
+
     def count(self, key: str, texts: Sequence[str]) -> None:
         """Counts translated characters."""
         number = sum(map(len, texts))
@@ -151,7 +156,7 @@ def failure(request: Request, message: str) -> dict[str, str]:
     return {"message" if request.scope["path"].startswith("/v2/") else "error": message}
 
 
-async def fields(request: Request, form: type[Fields], limits: Limits, *more: str) -> Fields:
+async def fields(request: Request, form: type[Fields], limits: Limits) -> Fields:
     """The checked fields of a request: JSON, or a URL-encoded form.
 
     Args:
