@@ -44,10 +44,24 @@ def test_most_pages_have_commands() -> None:
         "README.md",
         "docs/usage.md",
         "docs/mixers.md",
-        "docs/results.md",
+        "docs/corpora.md",
         "docs/launch.md",
         "docs/scale.md",
     }
+
+
+def test_the_front_page_links_every_page() -> None:
+    """But generated ones that the navigation alone has, and the log."""
+    linked = set(re.findall(r"\]\(([\w/]+)\.(?:md|ipynb)\)", text_of("docs/index.md")))
+    pages = {page.removeprefix("docs/").removesuffix(".md") for page in PAGES[1:]} - {"index"}
+    assert pages - linked == set()
+
+
+def test_results_are_short_and_every_score_of_the_readme_is_there() -> None:
+    results = text_of("docs/results.md")
+    assert len(results.splitlines()) <= 150
+    scores = set(re.findall(r"\b\d\d\.\d+(?= BLEU)", text_of("README.md")))
+    assert scores and {score for score in scores if score not in results} == set()
 
 
 @pytest.mark.parametrize("page", PAGES)

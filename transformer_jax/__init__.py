@@ -3,7 +3,7 @@
     import transformer_jax as tj
 
     translator = tj.open_run("runs/multi30k").translator()
-    translator.translate(["A dog runs."])
+    translator.translate(["My picture costs forty-five euros."])
 
 The model is a set of pure functions of (config, params, arrays): `init`, `apply`, `loss`,
 `encode`, `decode_step`. `train` trains what a config says in a run folder; `fit` trains on any

@@ -1,6 +1,6 @@
 """Draws where every layer and head attends in one sentence pair: encoder, decoder, cross.
 
-    transformer-jax inspect --workdir=DIR "A dog runs." "Ein Hund rennt." --output=heat.png
+    transformer-jax inspect --workdir=DIR --output=heat.png "My picture costs forty-five euros."
 
 Without a target, the model's own translation is shown. A layer whose mixer has no attention
 weights shows its effective attention (see transformer_jax.viewing.attention) in one panel; with

@@ -1,7 +1,8 @@
-"""Serves runs over HTTP, in LibreTranslate's and DeepL's forms, with a page at `/`.
+r"""Serves runs over HTTP, in LibreTranslate's and DeepL's forms, with a page at `/`.
 
     transformer-jax serve --workdir=runs/quickstart
-    curl http://127.0.0.1:5000/translate -d q='Anna must find books.' -d source=en -d target=de
+    curl http://127.0.0.1:5000/translate -d source=en -d target=de \
+        -d q='Anna must find twenty-seven books.'
 
 Several runs serve several directions: repeat --workdir. Runs of one direction translate together.
 """

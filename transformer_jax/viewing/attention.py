@@ -143,7 +143,7 @@ def draw(
     """Draws the maps of a sentence: a row for every layer, a panel for every head.
 
         translator = tj.open_run("runs/quickstart").translator()
-        draw(translator, "The dog sleeps.", path="heat.png")
+        draw(translator, "My picture costs forty-five euros.", path="heat.png")
 
     Args:
         translator: from `Run.translator`.
