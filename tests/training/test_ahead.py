@@ -69,7 +69,7 @@ def test_the_update_compiled_ahead_fits_bfloat16_parameters():
     trainer = Trainer(model, toy.TRAIN, make_mesh(MeshConfig()))
     with trainer.compiling_ahead(SHAPES):
         trainer.ahead.wait()
-        assert fit(model, toy.TRAIN, batches_from, trainer=trainer).step == toy.TRAIN.steps
+        assert fit_with(trainer).step == toy.TRAIN.steps
 
 
 @pytest.mark.parametrize("waits", [True, False])
