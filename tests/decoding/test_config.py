@@ -18,7 +18,10 @@ from transformer_jax.errors import UserError
         ({"method": "beam(length_penalty=nan)"}, "length_penalty"),
         ({"method": "greedy(beam_size=2)"}, "greedy has no option 'beam_size'"),
         ({"method": Beam(patience=0.9)}, r"beam\(patience=0.9\): .* greater than or equal to 1"),
-        ({"method": Sample(temperature=0.0)}, r"sample\(temperature=0.0\): .* greater than 0"),
+        (
+            {"method": Sample(temperature=0.0)},
+            r"sample\(temperature=0.0\): .* or equal to 0.000001",
+        ),
         ({"method": Sample(top_p=0.0)}, "top_p"),
         ({"method": Sample(top_p=1.5)}, "top_p"),
         ({"method": Sample(top_k=0)}, "top_k"),
@@ -33,7 +36,7 @@ from transformer_jax.errors import UserError
         ({"max_source_length": 1}, "decode.max_source_length=1"),
         ({"method": "beam(beam_size=3"}, "decode.method: .* has no closing parenthesis"),
         ({"batch_sise": 3}, r"decode.batch_sise: no such key \(did you mean decode.batch_size\?"),
-        ({"beam_size": 8}, r"an option of a variant: decode.method='beam\(beam_size=8\)'"),
+        ({"beam_size": 8}, "decode.beam_size: no such key; use decode.method.beam_size=8"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(given, message):
