@@ -11,6 +11,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.metrics import MetricsLog
 from transformer_jax.viewing import plots
+from transformer_jax.viewing.samples import by_word, words_of
 
 
 def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path):
@@ -21,7 +22,9 @@ def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path)
         "decoder.0": np.zeros((1, 2, 2)),
         "cross.1, mean of 2 heads": np.zeros((1, 2, 3)),
     }
-    plots.plot_attention(maps, ["a", "b", "</s>"], ["c", "</s>"], tmp_path / "heat.png")
+    labels = ["a", "b", "</s>"], ["c", "</s>"]
+    plots.plot_attention(maps, *labels, tmp_path / "heat.png", "A b.\nC.")
+    assert figures[0].get_suptitle() == "A b.\nC."
     panels = {panel.get_title(): panel for panel in figures[0].axes if panel.get_title()}
     words = {
         title: (
@@ -34,16 +37,29 @@ def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path)
     }
     source = ["a", "b", "</s>"]
     assert words == {
-        "encoder.0, head 0": ("source piece", "source piece", source, source),
-        "encoder.0, head 1": ("", "source piece", [], source),
-        "decoder.0": ("target piece read", "target piece read", ["<s>", "c"], ["<s>", "c"]),
-        "cross.1, mean of 2 heads": (
-            "target piece generated",
-            "source piece",
-            ["c", "</s>"],
-            source,
-        ),
+        "encoder.0, head 0": ("source", "source", source, source),
+        "encoder.0, head 1": ("", "source", [], source),
+        "decoder.0": ("target, as read", "target, as read", ["<s>", "c"], ["<s>", "c"]),
+        "cross.1, mean of 2 heads": ("target, as generated", "source", ["c", "</s>"], source),
     }
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        (["▁Th", "e", "▁dog", ".", "</s>"], [("The", 2), ("dog", 1), (".", 1), ("</s>", 1)]),
+        (["▁", "So", "nn", "tag", ",", "▁zu"], [("Sonntag", 4), (",", 1), ("zu", 1)]),
+        (["▁forty", "-", "five"], [("forty", 1), ("-", 1), ("five", 1)]),
+    ],
+)
+def test_pieces_make_words(pieces, words):
+    assert words_of(pieces) == words
+
+
+def test_attention_between_words_is_a_sum_over_source_and_a_mean_over_target_pieces():
+    weights = np.array([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]])
+    found = by_word(weights, [("ab", 2), ("c", 1)], [("x", 1), ("yz", 2)])
+    np.testing.assert_allclose(found, [[0.3, 0.7], [0.2, 0.8]])
 
 
 def run_with(folder, *records):

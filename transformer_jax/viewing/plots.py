@@ -108,22 +108,27 @@ def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list
 
 
 def plot_attention(
-    maps: dict[str, np.ndarray], source: list[str], target: list[str], path: str | os.PathLike[str]
+    maps: dict[str, np.ndarray],
+    source: list[str],
+    target: list[str],
+    path: str | os.PathLike[str],
+    title: str = "",
 ) -> epath.Path:
     """One heat map for every layer and head: a row of the picture is a layer.
 
     Args:
         maps: [H, rows, columns] by a title that begins with "encoder.", "decoder." or "cross.",
             as from `viewing.attention.attention_maps`; each row of a map sums to 1.
-        source: labels of the source pieces.
-        target: labels of the target pieces.
+        source: labels of the source pieces, or words.
+        target: labels of the target pieces, or words.
         path: where to write the PNG.
+        title: above all panels, such as the two sentences.
     """
     read = ["<s>", *target[:-1]]  # the decoder's input
     axes_of = {
-        "encoder": (("source piece", source), ("source piece", source)),
-        "decoder": (("target piece read", read), ("target piece read", read)),
-        "cross": (("target piece generated", target), ("source piece", source)),
+        "encoder": (("source", source), ("source", source)),
+        "decoder": (("target, as read", read), ("target, as read", read)),
+        "cross": (("target, as generated", target), ("source", source)),
     }
     num_heads = max(len(heads) for heads in maps.values())
     side = 1.2 + 0.16 * max(len(source), len(target))
@@ -141,7 +146,11 @@ def plot_attention(
             panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=6)
             panel.set_ylabel(row_name if head == 0 else "", fontsize=7)
             panel.set_title(f"{name}, head {head}" if len(heads) > 1 else name, fontsize=8)
-    figure.colorbar(image, ax=axes, label="weight, or share of the influence", shrink=0.5)
+    bar = figure.colorbar(image, ax=axes, shrink=0.5)
+    bar.set_label("weight, or share of the influence", fontsize=7)
+    bar.ax.tick_params(labelsize=6)
+    if title:
+        figure.suptitle(title, fontsize=8)
     return _save(figure, as_path(path))
 
 

@@ -62,18 +62,50 @@ def _draw_cross_attention(
             if name.startswith("cross.")
         }
         if cross:
-            sharpest = min(cross, key=lambda name: _entropy(cross[name]))
-            panel = {sharpest: cross[sharpest][None]}
-            candidates.append((_crossings(cross[sharpest]), panel, ids, best.tokens))
+            name = min(cross, key=lambda name: _entropy(cross[name]))
+            candidates.append((_crossings(cross[name]), name, cross[name], source, best))
     if not candidates:
         return None
-    _, panel, source_ids, target_ids = max(candidates, key=lambda candidate: candidate[0])
+    _, name, weights_TS, source, best = max(candidates, key=lambda candidate: candidate[0])
+    source_words = words_of(tokenizers.source.pieces([*tokenizers.source.encode(source), EOS_ID]))
+    target_words = words_of(tokenizers.target.pieces(list(best.tokens)))
     return plot_attention(
-        panel,
-        tokenizers.source.pieces(source_ids),
-        tokenizers.target.pieces(target_ids),
+        {name: by_word(weights_TS, target_words, source_words)[None]},
+        [word for word, _ in source_words],
+        [word for word, _ in target_words],
         run.path / "plots" / "cross_attention.png",
+        f"{source}\n{best.text}",
     )
+
+
+#: A word, or a punctuation mark, and how many pieces it has.
+Words = list[tuple[str, int]]
+
+
+def words_of(pieces: list[str]) -> Words:
+    """The words that pieces make. U+2581 begins one, and so do punctuation and EOS."""
+    words: Words = []
+    for piece in pieces:
+        text = piece.removeprefix("\u2581")
+        word, count = words[-1] if words else ("", 0)
+        follows = text == piece and text.isalnum() and word.isalnum()
+        if count and (follows or not word):  # not word: U+2581 was a piece of its own
+            words[-1] = (word + text, count + 1)
+        else:
+            words.append((text, 1))
+    return words
+
+
+def by_word(weights_TS: np.ndarray, target: Words, source: Words) -> np.ndarray:
+    """Attention between words: the sum over a source word's pieces, the mean over a target word's.
+
+    The rows still sum to 1.
+    """
+    starts_T, starts_S = (
+        np.cumsum([0, *(count for _, count in words)])[:-1] for words in (target, source)
+    )
+    summed = np.add.reduceat(np.add.reduceat(weights_TS, starts_S, axis=1), starts_T, axis=0)
+    return summed / np.array([count for _, count in target])[:, None]
 
 
 def _entropy(weights_TS: np.ndarray) -> float:
