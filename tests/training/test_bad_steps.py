@@ -63,7 +63,9 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
         skipped_in_a_row=in_a_row,
     )
     shardings = jax.tree.map(lambda x: replicated(mesh), state)
-    halves = make_train_step(toy.MODEL, train, lambda _: optimizer, mesh, shardings)
+    halves = make_train_step(
+        toy.MODEL, train, lambda _: optimizer, mesh, shardings, frozenset({"w"})
+    )
 
     def step(state, batch):
         gradient = halves.gradient(state.params, state.step, batch)
