@@ -145,7 +145,7 @@ def test_the_entries_of_a_docstring():
     about = describe(recipe_files()["quickstart"])
     assert about["Summary"] == "Minutes of German grammar: the embedded corpus, no downloads."
     assert about["Hardware"] == "2 CPU cores"
-    assert re.match(r"[\d.]+ BLEU, .* AVX2 \(float32\)$", about["Score"])
+    assert re.match(r"[\d.]+ BLEU, .* exactly \(.*\)$", about["Score"])  # over two lines
 
 
 def test_the_french_recipe_extends_the_german_one():

@@ -11,6 +11,7 @@ from transformer_jax.data.sources.grammar import sentences as grammar
 from transformer_jax.data.sources.grammar.clauses import (
     HE,
     IT,
+    SEVERAL,
     SHE,
     WE,
     Clause,
@@ -22,7 +23,8 @@ from transformer_jax.data.sources.grammar.clauses import (
     into,
     pronoun_for,
 )
-from transformer_jax.data.sources.grammar.lexicon import WORDS, Noun, number_words
+from transformer_jax.data.sources.grammar.lexicon import WORDS, Case, Noun, number_words
+from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
 
 TABLE = Noun("table", "tables", "Tisch", "m", "Tische")
 LAMP = Noun("lamp", "lamps", "Lampe", "f", "Lampen")
@@ -51,6 +53,29 @@ def test_sizes_and_no_sentence_twice(splits: dict[str, list[tuple[str, str]]]) -
 
 def test_split_pairs_cuts_one_list(splits: dict[str, list[tuple[str, str]]]) -> None:
     assert grammar.split_pairs("test") == splits["test"]
+    assert grammar.split_pairs("train")[: len(splits["train"])] == splits["train"]
+
+
+def test_short_sentences_are_in_the_training_text_alone() -> None:
+    short = grammar.split_pairs("train")[grammar.SPLIT_SIZES["train"] :]
+    assert len(short) == grammar.NUM_SHORT
+    for side in (0, 1):
+        others = {
+            pair[side] for split in ("validation", "test") for pair in grammar.split_pairs(split)
+        }
+        assert not others & {pair[side] for pair in short}
+
+
+@pytest.mark.parametrize(
+    ("english", "german"),
+    [
+        ("The dog sleeps.", "Der Hund schläft."),
+        ("A dog runs.", "Ein Hund läuft."),
+    ],
+)
+def test_the_shortest_sentences_can_be_drawn(english: str, german: str) -> None:
+    drawn = itertools.islice(grammar.sentences(2, SHORT_PATTERNS), 100_000)
+    assert (english, german) in drawn
 
 
 def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, str]]]) -> None:
@@ -58,7 +83,38 @@ def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, 
     # It identifies the id caches of the old text.
     text = json.dumps(list(itertools.chain(*splits.values())), ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    assert (grammar.VERSION, digest) == ("1.0.0", "896c6f7b7fbf463b")
+    short = json.dumps(grammar.split_pairs("train")[24_000:], ensure_ascii=False)
+    digest_of_short = hashlib.sha256(short.encode()).hexdigest()[:16]
+    assert (grammar.VERSION, digest, digest_of_short) == (
+        "1.1.0",
+        "896c6f7b7fbf463b",
+        "1e157f9df63a83ee",
+    )
+
+
+@pytest.mark.parametrize(
+    ("phrase", "english", "german"),
+    [
+        (NounPhrase(BOOK, "", number=SEVERAL), "books", ("Bücher", "Bücher", "Büchern")),
+        (
+            NounPhrase(BOOK, "", "old", SEVERAL),
+            "old books",
+            ("alte Bücher", "alte Bücher", "alten Büchern"),
+        ),
+        (
+            NounPhrase(BOOK, "the", "old", SEVERAL),
+            "the old books",
+            ("die alten Bücher", "die alten Bücher", "den alten Büchern"),
+        ),
+    ],
+)
+def test_plurals_without_a_number(
+    phrase: NounPhrase, english: str, german: tuple[str, str, str]
+) -> None:
+    assert phrase.english("nominative") == english
+    cases: tuple[Case, ...] = ("nominative", "accusative", "dative")
+    assert tuple(phrase.german(case) for case in cases) == german
+    assert State.of(phrase, "red").english() == f"{english} are red"
 
 
 def test_seeds_differ_and_repeat() -> None:
@@ -70,7 +126,8 @@ def test_seeds_differ_and_repeat() -> None:
 
 def test_translation_is_determined_in_both_directions() -> None:
     german_of, english_of = defaultdict(set), defaultdict(set)
-    for english, german in itertools.islice(grammar.sentences(3), 30_000):
+    short = itertools.islice(grammar.sentences(3, SHORT_PATTERNS), 30_000)
+    for english, german in itertools.chain(itertools.islice(grammar.sentences(3), 30_000), short):
         german_of[english].add(german)
         english_of[german].add(english)
     assert [e for e, translations in german_of.items() if len(translations) > 1] == []

@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.pages import text_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,13 +45,19 @@ def test_programs_are_compiled_once_for_all_runs(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_quickstart_scores_at_least_ninety(tmp_path):
-    def call(*arguments):
-        return subprocess.check_output([sys.executable, *arguments], cwd=ROOT, text=True)
+def test_the_quickstart_scores_97_and_translates_the_session_of_the_readme(tmp_path):
+    def call(*arguments, **options):
+        return subprocess.check_output([sys.executable, *arguments], cwd=ROOT, text=True, **options)
 
     config = f"--config={ROOT / 'configs' / 'quickstart.py'}"
     call("train.py", config, f"--workdir={tmp_path}", "--no_progress")
     report = json.loads(call("eval.py", f"--workdir={tmp_path}", "--json"))
-    assert report["scores"]["bleu"]["score"] >= 90
+    assert report["scores"]["bleu"]["score"] >= 97
+    (session,) = re.findall(r"^> (.*\n(?:.*\n)*?)```", text_of("README.md"), re.MULTILINE)
+    sources, targets = zip(*re.findall(r"(.+)\n(.+)\n(?:> )?", session), strict=True)
+    code = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
+    lines = "".join(source + "\n" for source in sources)
+    found = call("-c", code, "translate", f"--workdir={tmp_path}", input=lines)
+    assert found.splitlines() == list(targets)
     for picture in ("training.png", "cross_attention.png"):
         assert (tmp_path / "plots" / picture).stat().st_size > 0

@@ -27,6 +27,13 @@ from transformer_jax.data.sources.grammar.lexicon import (
 Order = Literal["main", "inverted", "final"]
 PresentOrPast = Literal["present", "past"]
 
+#: The number of a plural that says no number.
+SEVERAL = 0
+
+
+def _join(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
 
 @dataclass(frozen=True)
 class Pronoun:
@@ -75,8 +82,8 @@ class Name:
 class NounPhrase:
     """Determiner, adjective, noun.
 
-    The determiner is "the", "a", or a possessive (English word, German stem); a
-    `number` above 1 takes its place.
+    The determiner is "the", "a", or a possessive (English word, German stem); a `number` above 1
+    takes its place. With the number `SEVERAL` it is "the" or "": "the books", "books".
     """
 
     noun: Noun
@@ -86,7 +93,7 @@ class NounPhrase:
 
     @property
     def person(self) -> int:
-        """THIRD for one, PLURAL for several."""
+        """THIRD for one, PLURAL for more."""
         return THIRD if self.number == 1 else PLURAL
 
     @property
@@ -95,9 +102,9 @@ class NounPhrase:
         return self.noun.gender
 
     def english(self, case: Case) -> str:
-        if self.number > 1:
-            words = [number_words(self.number)[0], self.adjective, self.noun.english_plural]
-            return " ".join(word for word in words if word)
+        if self.number != 1:
+            before = number_words(self.number)[0] if self.number else str(self.determiner)
+            return _join(before, self.adjective, self.noun.english_plural)
         rest = f"{self.adjective} {self.noun.english}".strip()
         if isinstance(self.determiner, tuple):
             return f"{self.determiner[0]} {rest}"
@@ -107,20 +114,20 @@ class NounPhrase:
 
     def german(self, case: Case) -> str:
         gender = self.noun.gender
+        noun = self.noun.german_singular(case)
+        if self.number != 1:
+            gender, noun = "plural", self.noun.german_many(case)
         if self.number > 1:
-            words = [number_words(self.number)[1], self.noun.german_many(case)]
-            if self.adjective:
-                words.insert(1, inflected_adjective(self.adjective, "p", case, "number"))
-            return " ".join(words)
-        if self.determiner == "the":
+            article, after = number_words(self.number)[1], ""
+        elif self.determiner == "the":
             article, after = definite_article(gender, case), "der"
+        elif not self.determiner:
+            article, after = "", ""
         else:
             stem = "ein" if self.determiner == "a" else self.determiner[1]
             article, after = indefinite_article(stem, gender, case), "ein"
-        words = [article, self.noun.german_singular(case)]
-        if self.adjective:
-            words.insert(1, inflected_adjective(self.adjective, gender, case, after))
-        return " ".join(words)
+        adjective = self.adjective and inflected_adjective(self.adjective, gender, case, after)
+        return _join(article, adjective, noun)
 
 
 #: A subject or an object. Its `person` is FIRST, THIRD or PLURAL. A pronoun comes before the nouns
@@ -151,10 +158,6 @@ def into(place: NounPhrase) -> Draft:
 
 _ENGLISH_BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
 _GERMAN_BE = {"present": WORDS.auxiliaries["sein"], "past": ("war", "war", "waren")}
-
-
-def _join(*parts: str) -> str:
-    return " ".join(part for part in parts if part)
 
 
 def linked(*parts: Draft) -> Draft:

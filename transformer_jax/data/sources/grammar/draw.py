@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from transformer_jax.data.sources.grammar.clauses import (
     HE,
+    SEVERAL,
     SHE,
     WE,
     Clause,
@@ -57,7 +58,7 @@ class Draw:
 
     def maybe(self, probability: float, options: Sequence[str]) -> str:
         """One of the options with the given probability, otherwise ""."""
-        return self.one(options) if self.chance(probability) else ""
+        return self.one(options) if options and self.chance(probability) else ""
 
     def time(self, tense: Tense, probability: float) -> Draft:
         """A time that goes with the tense, with the given probability."""
@@ -111,6 +112,30 @@ class Draw:
         if owner is not None and self.chance(0.25):
             determiner = possessive(owner) or determiner
         return NounPhrase(self.one(nouns), determiner, adjective)
+
+    def anyone(self, *, but_not: Phrase | None = None) -> Phrase:
+        """Anyone, with any article: I, she, Anna, my aunt, a dog, horses."""
+        while True:
+            kind = self.one(("pronoun", "name", "relative", "person", "person", "animal"))
+            if kind == "pronoun" and but_not is None:
+                return self.one((I, WE, HE, SHE))
+            if kind == "name":
+                phrase: NounPhrase | Name = Name(*self.one(WORDS.names))
+            elif kind == "relative":
+                owner = self.one((I, WE)).possessive
+                phrase = NounPhrase(self.one(WORDS.relatives), owner)
+            else:
+                is_person = kind != "animal"
+                nouns = WORDS.persons if is_person else WORDS.animals
+                attributes = WORDS.person_attributes if is_person else WORDS.animal_attributes
+                phrase = self.any_article(nouns, attributes)
+            if kind != "pronoun" and phrase != but_not:
+                return phrase
+
+    def any_article(self, nouns: Sequence[Noun], attributes: Sequence[str]) -> NounPhrase:
+        """The book, a book, the books, books; in some sentences with an adjective."""
+        determiner, number = self.one((("the", 1), ("a", 1), ("the", SEVERAL), ("", SEVERAL)))
+        return NounPhrase(self.one(nouns), determiner, self.maybe(0.25, attributes), number)
 
     def animal(self, *, but_not: Phrase | None = None) -> NounPhrase:
         """An animal; not of the gender of `but_not`."""

@@ -121,14 +121,24 @@ _DER = {
     "m": ("der", "den", "dem"),
     "f": ("die", "die", "der"),
     "n": ("das", "das", "dem"),
+    "plural": ("die", "die", "den"),
 }
 _EIN_ENDINGS = {"m": ("", "en", "em"), "f": ("e", "e", "er"), "n": ("", "", "em")}
-_WEAK_ENDINGS = {"m": ("e", "en", "en"), "f": ("e", "e", "en"), "n": ("e", "e", "en")}
+_WEAK_ENDINGS = {
+    "m": ("e", "en", "en"),
+    "f": ("e", "e", "en"),
+    "n": ("e", "e", "en"),
+    "plural": ("en", "en", "en"),
+}
+_STRONG_PLURAL = ("e", "e", "en")
 _MIXED_ENDINGS = {"m": ("er", "en", "en"), "f": ("e", "e", "en"), "n": ("es", "es", "en")}
 
 
 def definite_article(gender: str, case: Case) -> str:
-    """der, die, das in the given case; also the relative pronoun (in the singular)."""
+    """der, die, das in the given case; also the relative pronoun (in the singular).
+
+    The `gender` is m, f, n or plural.
+    """
     return _DER[gender][_CASES.index(case)]
 
 
@@ -138,12 +148,12 @@ def indefinite_article(stem: str, gender: str, case: Case) -> str:
 
 
 def inflected_adjective(english: str, gender: str, case: Case, after: str) -> str:
-    """The German adjective in front of a noun, `after` "der", "ein" or a "number" (plural)."""
-    stem = WORDS.adjectives[english][1]
-    if after == "number":
-        return stem + ("en" if case == "dative" else "e")
-    endings = _WEAK_ENDINGS if after == "der" else _MIXED_ENDINGS
-    return stem + endings[gender][_CASES.index(case)]
+    """The German adjective in front of a noun, `after` "der", "ein", or without article ("").
+
+    Without article it is a plural: "zwei alte Bücher", "alte Bücher".
+    """
+    endings = {"der": _WEAK_ENDINGS, "ein": _MIXED_ENDINGS, "": {gender: _STRONG_PLURAL}}[after]
+    return WORDS.adjectives[english][1] + endings[gender][_CASES.index(case)]
 
 
 def number_words(number: int) -> Draft:

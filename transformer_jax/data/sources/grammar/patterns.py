@@ -31,6 +31,9 @@ from transformer_jax.data.sources.grammar.lexicon import (
     number_words,
 )
 
+#: Draws a sentence.
+Pattern = Callable[[Draw], Draft]
+
 #: Things that have a price: everything but the letter.
 _GOODS = WORDS.things_of(("wares", "furniture", "devices"))
 _COLOURS = ("red", "black", "white", "green")
@@ -284,8 +287,58 @@ def _number(draw: Draw) -> Draft:
     return both(Clause(subject, WORDS.thing_verbs[name], tense, things))
 
 
+def _short_doing(draw: Draw) -> Draft:
+    """The dog sleeps. / Der Hund schläft."""
+    verbs = WORDS.place_verbs | WORDS.time_verbs | WORDS.motion_verbs
+    return _short(draw, Clause(draw.anyone(), draw.verb(verbs), draw.tense()))
+
+
+def _short_deed(draw: Draw) -> Draft:
+    """Anna must find books. / Anna muss Bücher finden."""
+    name = draw.one(list(WORDS.thing_verbs))
+    thing = draw.any_article(WORDS.things_of_verb(name), WORDS.thing_attributes)
+    return _short(draw, Clause(draw.anyone(), WORDS.thing_verbs[name], draw.tense(), thing))
+
+
+def _short_meeting(draw: Draw) -> Draft:
+    """A child sees the dogs. / Ein Kind sieht die Hunde."""
+    subject = draw.anyone()
+    verb = draw.verb(WORDS.person_verbs)
+    return _short(draw, Clause(subject, verb, draw.tense(), draw.anyone(but_not=subject)))
+
+
+def _short_state(draw: Draw) -> Draft:
+    """We are hungry. / Wir sind hungrig."""
+    tense, negated = draw.one(PRESENT_OR_PAST), draw.chance(0.2)
+    return _short(draw, State.of(draw.anyone(), draw.state(WORDS.person_states), tense, negated))
+
+
+def _short_state_of_thing(draw: Draw) -> Draft:
+    """The books were expensive. / Die Bücher waren teuer."""
+    nouns = WORDS.things_of(("letters", "wares", "furniture", "opened", "devices"))
+    thing = draw.any_article(nouns, ())
+    tense, negated = draw.one(PRESENT_OR_PAST), draw.chance(0.2)
+    return _short(draw, State.of(thing, draw.state(WORDS.thing_states), tense, negated))
+
+
+def _short(draw: Draw, clause: Clause | State) -> Draft:
+    """The clause, in some sentences as a question."""
+    if draw.chance(0.3) and not getattr(clause, "negated", False):
+        return clause.english_question() + "?", clause.german("inverted") + "?"
+    return both(clause)
+
+
+#: Sentences of a few words, with every word in every number and with every article.
+SHORT_PATTERNS: tuple[Pattern, ...] = (
+    _short_doing,
+    _short_deed,
+    _short_meeting,
+    _short_state,
+    _short_state_of_thing,
+)
+
 #: One is drawn for each sentence; a pattern that is listed twice is drawn twice as often.
-PATTERNS: tuple[Callable[[Draw], Draft], ...] = (
+PATTERNS: tuple[Pattern, ...] = (
     _simple,
     _simple,
     _negation,

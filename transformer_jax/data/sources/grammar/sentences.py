@@ -8,24 +8,26 @@ refers to. Each sentence has exactly one translation, in both directions.
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split
 from transformer_jax.data.sources.grammar.draw import Draw
-from transformer_jax.data.sources.grammar.patterns import PATTERNS
+from transformer_jax.data.sources.grammar.patterns import PATTERNS, SHORT_PATTERNS, Pattern
 from transformer_jax.errors import UserError
 
 #: Raise it when any sentence changes: the id caches depend on it.
-VERSION = "1.0.0"
+VERSION = "1.1.0"
 #: Sizes of the splits, which are cut in this order from one list.
 SPLIT_SIZES = {"train": 24_000, "validation": 500, "test": 500}
+#: Short sentences that "train" has besides.
+NUM_SHORT = 30_000
 
 
 @dataclass(frozen=True)
 class Grammar(Source):
-    """25,000 sentence pairs drawn from a small grammar; see `sentences.py`."""
+    """55,000 sentence pairs drawn from a small grammar; see `sentences.py`."""
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -45,7 +47,7 @@ class Grammar(Source):
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the grammar's version, since a version has one text."""
         _check(languages)
-        content = f"grammar {VERSION} {SPLIT_SIZES} {split} {languages}"
+        content = f"grammar {VERSION} {SPLIT_SIZES} {NUM_SHORT} {split} {languages}"
         return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -62,21 +64,26 @@ def split_pairs(split: Split) -> list[Pair]:
 
     The splits are cut from one list without repetitions: no sentence is in two of them.
     """
-    rest = iter(_corpus())
-    return {name: list(islice(rest, size)) for name, size in SPLIT_SIZES.items()}[split]
+    *splits, short = _corpus()
+    pairs = dict(zip(SPLIT_SIZES, splits, strict=True))
+    return pairs[split] + (short if split == "train" else [])
 
 
 @functools.cache
-def _corpus() -> list[Pair]:
-    return generate(0, sum(SPLIT_SIZES.values()))
+def _corpus() -> list[list[Pair]]:
+    """The splits, then the short sentences of "train"."""
+    long = islice(distinct(sentences(0)), sum(SPLIT_SIZES.values()))
+    pairs = distinct(chain(long, sentences(0, SHORT_PATTERNS)))
+    return [list(islice(pairs, size)) for size in (*SPLIT_SIZES.values(), NUM_SHORT)]
 
 
 def generate(seed: int, n: int) -> list[Pair]:
     """The first `n` (English, German) pairs of a seed, without those that repeat a sentence."""
-    return list(islice(_distinct(sentences(seed)), n))
+    return list(islice(distinct(sentences(seed)), n))
 
 
-def _distinct(pairs: Iterator[Pair]) -> Iterator[Pair]:
+def distinct(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """The pairs, without those that repeat a sentence."""
     seen: tuple[set[str], set[str]] = set(), set()
     for pair in pairs:
         if pair[0] not in seen[0] and pair[1] not in seen[1]:
@@ -85,11 +92,11 @@ def _distinct(pairs: Iterator[Pair]) -> Iterator[Pair]:
             yield pair
 
 
-def sentences(seed: int) -> Iterator[Pair]:
+def sentences(seed: int, patterns: Sequence[Pattern] = PATTERNS) -> Iterator[Pair]:
     """Draws (English, German) pairs without end; pairs may repeat."""
     draw = Draw(seed)
     while True:
-        english, german = draw.one(PATTERNS)(draw)
+        english, german = draw.one(patterns)(draw)
         yield _finish(english), _finish(german)
 
 
