@@ -74,8 +74,13 @@ def _draw_cross_attention(
         [word for word, _ in source_words],
         [word for word, _ in target_words],
         run.path / "plots" / "cross_attention.png",
-        f"{source}\n{best.text}",
+        f"{_printable(source)}\n{_printable(best.text)}",
     )
+
+
+def _printable(text: str) -> str:
+    """The text with U+FFFD for control characters, which no font has."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 #: A word, or a punctuation mark, and how many pieces it has.
