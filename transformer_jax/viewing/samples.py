@@ -63,11 +63,11 @@ def _draw_cross_attention(
         }
         if cross:
             name = min(cross, key=lambda name: _entropy(cross[name]))
-            candidates.append((_crossings(cross[name]), name, cross[name], source, best))
+            candidates.append((_crossings(cross[name]), name, cross[name], (source, ids), best))
     if not candidates:
         return None
-    _, name, weights_TS, source, best = max(candidates, key=lambda candidate: candidate[0])
-    source_words = words_of(tokenizers.source.pieces([*tokenizers.source.encode(source), EOS_ID]))
+    _, name, weights_TS, (source, ids), best = max(candidates, key=lambda each: each[0])
+    source_words = words_of(tokenizers.source.pieces(ids))
     target_words = words_of(tokenizers.target.pieces(list(best.tokens)))
     return plot_attention(
         {name: by_word(weights_TS, target_words, source_words)[None]},
