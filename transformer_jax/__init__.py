@@ -34,7 +34,6 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.interop.export import export
     from transformer_jax.interop.exporters.ctranslate2 import CTranslate2
     from transformer_jax.interop.exporters.safetensors import Safetensors
-    from transformer_jax.interop.exporters.stablehlo import StableHLO
     from transformer_jax.interop.import_model import import_model
     from transformer_jax.layers.feed_forward import Glu, Mlp
     from transformer_jax.layers.norms import LayerNorm, RMSNorm

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tests.interop.exporter_suite import MAX_LENGTH, Ids, Load, Ours
-from tests.interop.jax_alone import Programs
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.models.transformer import UNUSED
@@ -110,11 +109,6 @@ class InTransformers:
         return [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in rows]
 
 
-def in_jax_alone(folder: Path, model: TrainedModel) -> Programs:
-    """The programs, in this process; a test loads them in one without this package."""
-    return Programs(folder)
-
-
 def in_this_package(folder: Path, model: TrainedModel) -> Ours:
     return Ours(safetensors.read(as_path(folder)))
 
@@ -124,5 +118,4 @@ RUNTIMES: dict[str, tuple[str | None, Load]] = {
     "ctranslate2": ("ctranslate2", InCTranslate2),
     "huggingface": ("transformers", InTransformers),
     "safetensors": (None, in_this_package),
-    "stablehlo": (None, in_jax_alone),
 }

@@ -57,15 +57,8 @@ def test_every_format_has_a_runtime():
     assert set(RUNTIMES) == set(EXPORTERS)
 
 
-def cases():
-    """Every format with every variant; to compile four programs for each takes minutes."""
-    for format in EXPORTERS:
-        for variant in VARIANTS:
-            slow = format == "stablehlo" and variant not in ("encoder.mixers=mamba", "cross=linear")
-            yield pytest.param(format, variant, marks=[pytest.mark.slow] if slow else [])
-
-
-@pytest.mark.parametrize(("format", "variant"), cases())
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("format", EXPORTERS)
 def test_exported_or_refused(format, variant, tokenizers, tmp_path):
     package, load = RUNTIMES[format]
     if package:

@@ -47,10 +47,6 @@ class Tokenizers:
         """Content by file name: joint.model, or source.model and target.model."""
         return self.by_file(lambda tokenizer: tokenizer.model)
 
-    def sentencepiece_models(self) -> dict[str, bytes]:
-        """By the same names, what SentencePiece itself reads."""
-        return self.by_file(lambda tokenizer: tokenizer.sentencepiece_model)
-
     def by_file(self, content: Callable[[Tokenizer], T]) -> dict[str, T]:
         """By the same names, something else of each tokenizer."""
         if self.joint:

@@ -55,8 +55,8 @@ def search_loop(
         return lambda search: (search.position < max_length) & (unfinished(search).sum() > few)
 
     batch = unfinished(start).shape[0]
-    # A program for any number of rows has one loop, and so has one whose rows are on many devices.
-    splits = isinstance(batch, int) and batch >= _LEAST and num_devices() == 1
+    # Where the rows are on many devices, there is one loop.
+    splits = batch >= _LEAST and num_devices() == 1
     few = batch // _PART if splits else 0
     search = lax.while_loop(more_than(few), body, start)
     if not splits:

@@ -103,7 +103,7 @@ def check_expressed(model: ModelConfig, expressed: Expressed, name: str) -> None
     for key in differences(model, _expressible(model, expressed)):
         raise UserError(
             f"{key}={texts(model)[key]}: {name} cannot express it; "
-            "the formats safetensors and stablehlo take every model"
+            "the format safetensors takes every model"
         )
 
 

@@ -153,7 +153,8 @@ class CTranslate2(Exporter):
         spec.validate()
         spec.optimize(quantization=self.quantization)
         spec.save(str(folder))
-        for name, content in model.tokenizers.sentencepiece_models().items():
+        models = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
+        for name, content in models.items():
             (folder / name).write_bytes(content)
 
 
@@ -200,7 +201,7 @@ class _Stack:
         if len(kinds) > 1:
             raise UserError(
                 f"{place}: CTranslate2 has one table of biases for the layers of a stack, and "
-                "these need several; the formats safetensors and stablehlo take every model"
+                "these need several; the format safetensors takes every model"
             )
         if self.has_table[0] and "embed" in self.hooks:
             raise UserError(

@@ -58,15 +58,18 @@ class HuggingFace(Exporter):
         self._fitting(config.model)
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
+        from safetensors.numpy import save_file
+
         model = without_adapter(model)
         config = model.config.model
         family, theirs = self._fitting(config)
         layout = LAYOUTS[family]
         vocabularies = _vocabularies(family, config, model.tokenizers)
         source, target = vocabularies
-        tensors = layout.embeddings(config.tie_embeddings, source.arrangement, target.arrangement)
-        table = layout.table(theirs, tensors, target.arrangement)
-        _save(table.to_tensors(_converted(config, theirs, model.params)), folder)
+        shared = layout.embeddings(config.tie_embeddings, source.arrangement, target.arrangement)
+        table = layout.table(theirs, shared, target.arrangement)
+        tensors = table.to_tensors(_converted(config, theirs, model.params))
+        save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
         names = {
             "model_type": family,
             "architectures": [layout.architecture],
@@ -101,7 +104,7 @@ class HuggingFace(Exporter):
             )
             raise UserError(
                 f"{ours}: Transformers cannot express it; its nearest family is {nearest}, which "
-                f"needs a model trained with {needed}; the formats safetensors and stablehlo take "
+                f"needs a model trained with {needed}; the format safetensors takes "
                 "every model"
             )
         return nearest, theirs[nearest]
@@ -355,12 +358,6 @@ def _write_tokenizer(
     settings |= {"tokenizer_class": kind, "model_max_length": model.config.model.max_length}
     _write_json(folder / "special_tokens_map.json", tokens)
     _write_json(folder / "tokenizer_config.json", settings | tokens)
-
-
-def _save(tensors: dict[str, np.ndarray], folder: epath.Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
 
 
 def _write_json(path: epath.Path, values: dict[str, Any]) -> None:

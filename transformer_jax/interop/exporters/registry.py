@@ -7,11 +7,9 @@ from transformer_jax.interop.exporters.base import Exporter
 from transformer_jax.interop.exporters.ctranslate2 import CTranslate2
 from transformer_jax.interop.exporters.huggingface import HuggingFace
 from transformer_jax.interop.exporters.safetensors import Safetensors
-from transformer_jax.interop.exporters.stablehlo import StableHLO
 
 EXPORTERS: dict[str, type[Exporter]] = {
     "ctranslate2": CTranslate2,
     "huggingface": HuggingFace,
     "safetensors": Safetensors,
-    "stablehlo": StableHLO,
 }

@@ -14,7 +14,7 @@ from etils import epath
 from transformer_jax.config import to_json
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel
-from transformer_jax.models.api import Params, abstract_params
+from transformer_jax.models.api import abstract_params
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
@@ -27,17 +27,12 @@ class Safetensors(Exporter):
     """A folder that `transformer-jax import` reads."""
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
-        write_weights(model.params, folder)
+        from safetensors.numpy import save_file
+
+        arrays = {name: np.ascontiguousarray(leaf) for name, leaf in by_path(model.params).items()}
+        save_file(arrays, str(folder / WEIGHTS))
         (folder / "config.json").write_text(to_json(model.config))
         model.tokenizers.save(folder / "tokenizer")
-
-
-def write_weights(params: Params, folder: epath.Path) -> None:
-    """Writes `model.safetensors`."""
-    from safetensors.numpy import save_file
-
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in by_path(params).items()}
-    save_file(arrays, str(folder / WEIGHTS))
 
 
 def is_exported(folder: str | os.PathLike[str]) -> bool:
