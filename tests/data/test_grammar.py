@@ -11,19 +11,20 @@ from transformer_jax.data.sources.grammar import sentences as grammar
 from transformer_jax.data.sources.grammar.clauses import (
     HE,
     IT,
-    SEVERAL,
+    NOTHING,
     SHE,
+    THE,
     WE,
+    A,
     Clause,
     I,
-    Name,
     NounPhrase,
-    State,
     inside,
     into,
     pronoun_for,
+    state,
 )
-from transformer_jax.data.sources.grammar.lexicon import WORDS, Case, Noun, number_words
+from transformer_jax.data.sources.grammar.lexicon import CASES, WORDS, Draft, Noun, number_words
 from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
 
 TABLE = Noun("table", "tables", "Tisch", "m", "Tische")
@@ -95,14 +96,14 @@ def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, 
 @pytest.mark.parametrize(
     ("phrase", "english", "german"),
     [
-        (NounPhrase(BOOK, "", number=SEVERAL), "books", ("Bücher", "Bücher", "Büchern")),
+        (NounPhrase(BOOK, NOTHING, several=True), "books", ("Bücher", "Bücher", "Büchern")),
         (
-            NounPhrase(BOOK, "", "old", SEVERAL),
+            NounPhrase(BOOK, NOTHING, "old", several=True),
             "old books",
             ("alte Bücher", "alte Bücher", "alten Büchern"),
         ),
         (
-            NounPhrase(BOOK, "the", "old", SEVERAL),
+            NounPhrase(BOOK, THE, "old", several=True),
             "the old books",
             ("die alten Bücher", "die alten Bücher", "den alten Büchern"),
         ),
@@ -112,9 +113,8 @@ def test_plurals_without_a_number(
     phrase: NounPhrase, english: str, german: tuple[str, str, str]
 ) -> None:
     assert phrase.english("nominative") == english
-    cases: tuple[Case, ...] = ("nominative", "accusative", "dative")
-    assert tuple(phrase.german(case) for case in cases) == german
-    assert State.of(phrase, "red").english() == f"{english} are red"
+    assert tuple(phrase.german(case) for case in CASES) == german
+    assert state(phrase, "red").words()[0] == f"{english} are red"
 
 
 def test_seeds_differ_and_repeat() -> None:
@@ -187,30 +187,29 @@ def test_number_words(number: int, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("noun", "determiner", "forms"),
     [
-        (TABLE, "the", ("der alte Tisch", "den alten Tisch", "dem alten Tisch")),
-        (TABLE, "a", ("ein alter Tisch", "einen alten Tisch", "einem alten Tisch")),
-        (LAMP, "the", ("die alte Lampe", "die alte Lampe", "der alten Lampe")),
-        (LAMP, "a", ("eine alte Lampe", "eine alte Lampe", "einer alten Lampe")),
-        (BOOK, "the", ("das alte Buch", "das alte Buch", "dem alten Buch")),
-        (BOOK, "a", ("ein altes Buch", "ein altes Buch", "einem alten Buch")),
-        (BOY, "the", ("der alte Junge", "den alten Jungen", "dem alten Jungen")),
+        (TABLE, THE, ("der alte Tisch", "den alten Tisch", "dem alten Tisch")),
+        (TABLE, A, ("ein alter Tisch", "einen alten Tisch", "einem alten Tisch")),
+        (LAMP, THE, ("die alte Lampe", "die alte Lampe", "der alten Lampe")),
+        (LAMP, A, ("eine alte Lampe", "eine alte Lampe", "einer alten Lampe")),
+        (BOOK, THE, ("das alte Buch", "das alte Buch", "dem alten Buch")),
+        (BOOK, A, ("ein altes Buch", "ein altes Buch", "einem alten Buch")),
+        (BOY, THE, ("der alte Junge", "den alten Jungen", "dem alten Jungen")),
         (TABLE, WE.possessive, ("unser alter Tisch", "unseren alten Tisch", "unserem alten Tisch")),
     ],
 )
-def test_agreement(noun: Noun, determiner: str, forms: tuple[str, ...]) -> None:
+def test_agreement(noun: Noun, determiner: Draft, forms: tuple[str, ...]) -> None:
     phrase = NounPhrase(noun, determiner, "old")
-    cases = ("nominative", "accusative", "dative")
-    assert tuple(phrase.german(case) for case in cases) == forms
-    assert NounPhrase(noun, "a", "old").english("nominative").startswith("an old ")
+    assert tuple(phrase.german(case) for case in CASES) == forms
+    assert NounPhrase(noun, A, "old").english("nominative").startswith("an old ")
 
 
 def test_plural_and_contractions() -> None:
-    many = NounPhrase(BOOK, "the", "old", 21)
+    many = NounPhrase(BOOK, number_words(21), "old", several=True)
     assert many.english("nominative") == "twenty-one old books"
     assert many.german("accusative") == "einundzwanzig alte Bücher"
     assert many.german("dative") == "einundzwanzig alten Büchern"
     garden = NounPhrase(Noun("garden", "gardens", "Garten", "m", "Gärten"))
-    house = NounPhrase(Noun("house", "houses", "Haus", "n", "Häuser"), "the", "old")
+    house = NounPhrase(Noun("house", "houses", "Haus", "n", "Häuser"), THE, "old")
     assert [inside(garden)[1], into(garden)[1]] == ["im Garten", "in den Garten"]
     assert [inside(house)[1], into(house)[1]] == ["im alten Haus", "ins alte Haus"]
 
@@ -219,36 +218,33 @@ def test_pronouns_agree_with_their_antecedent() -> None:
     for noun, expected in ((TABLE, "er"), (LAMP, "sie"), (BOOK, "es")):
         pronoun = pronoun_for(NounPhrase(noun), thing=True)
         assert pronoun is IT[noun.gender]
-        assert State.of(pronoun, "cheap").german("final") == f"{expected} billig ist"
-        assert State.of(pronoun, "cheap").english() == "it is cheap"
-    assert pronoun_for(Name("Anna", "f"), thing=False) is SHE
+        assert state(pronoun, "cheap").words("final") == ("it is cheap", f"{expected} billig ist")
+    assert pronoun_for(NounPhrase(WORDS.names[0], NOTHING), thing=False) is SHE
     assert pronoun_for(NounPhrase(BOY), thing=False) is HE
 
 
 def test_word_order_of_a_separable_verb() -> None:
     clause = Clause(NounPhrase(BOY), WORDS.thing_verbs["pick up"], "present", NounPhrase(LAMP))
-    assert clause.english() == "the boy picks up the lamp"
-    assert clause.german("main") == "der Junge holt die Lampe ab"
-    assert clause.german("inverted") == "holt der Junge die Lampe ab"
-    assert clause.german("final") == "der Junge die Lampe abholt"
-    assert clause.german_infinitive() == "die Lampe abzuholen"
+    english = "the boy picks up the lamp"
+    assert clause.words() == (english, "der Junge holt die Lampe ab")
+    assert clause.words("inverted") == (english, "holt der Junge die Lampe ab")
+    assert clause.words("final") == (english, "der Junge die Lampe abholt")
+    assert clause.words("infinitive") == ("pick up the lamp", "die Lampe abzuholen")
     past = Clause(I, WORDS.thing_verbs["pick up"], "past", IT["f"], adverb=("today", "heute"))
-    assert past.english() == "I picked it up today"
-    assert past.german("main") == "ich habe sie heute abgeholt"
-    assert past.german("final") == "ich sie heute abgeholt habe"
+    assert past.words() == ("I picked it up today", "ich habe sie heute abgeholt")
+    assert past.words("final")[1] == "ich sie heute abgeholt habe"
     want = Clause(HE, WORDS.thing_verbs["pick up"], "want", NounPhrase(LAMP))
-    assert want.english_question() == "does he want to pick up the lamp"
-    assert want.german("final") == "er die Lampe abholen will"
+    assert want.words("question")[0] == "does he want to pick up the lamp"
+    assert want.words("final")[1] == "er die Lampe abholen will"
 
 
 def test_negation_dative_and_sein() -> None:
     negated = Clause(WE, WORDS.thing_verbs["find"], "past", NounPhrase(TABLE), negated=True)
-    assert negated.english() == "we did not find the table"
-    assert negated.german() == "wir haben den Tisch nicht gefunden"
+    expected = ("we did not find the table", "wir haben den Tisch nicht gefunden")
+    assert negated.words() == expected
     cannot = Clause(SHE, WORDS.thing_verbs["find"], "can", NounPhrase(TABLE), negated=True)
-    assert cannot.english() == "she cannot find the table"
+    assert cannot.words()[0] == "she cannot find the table"
     follow = Clause(SHE, WORDS.person_verbs["follow"], "past", NounPhrase(BOY))
-    assert follow.german() == "sie ist dem Jungen gefolgt"
-    give = Clause(HE, WORDS.giving_verbs["give"], "present", NounPhrase(BOOK, "a"), NounPhrase(BOY))
-    assert give.english() == "he gives the boy a book"
-    assert give.german() == "er gibt dem Jungen ein Buch"
+    assert follow.words()[1] == "sie ist dem Jungen gefolgt"
+    give = Clause(HE, WORDS.giving_verbs["give"], "present", NounPhrase(BOOK, A), NounPhrase(BOY))
+    assert give.words() == ("he gives the boy a book", "er gibt dem Jungen ein Buch")

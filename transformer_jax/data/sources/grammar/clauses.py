@@ -1,14 +1,15 @@
-"""Phrases and clauses of the embedded corpus, each rendered in English and in German.
+"""Phrases and clauses of the embedded corpus, each in English and in German.
 
-In German the place of the finite verb depends on the type of clause: second in a main clause
-(`main`), before the subject if something else comes first (`inverted`), last in a subordinate
-clause (`final`). Prefixes, participles and infinitives come at the end.
+In German the place of the finite verb depends on the type of clause: second in a main clause,
+before the subject if something else comes first, last in a subordinate clause. Prefixes,
+participles and infinitives come at the end.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 from transformer_jax.data.sources.grammar.lexicon import (
+    CASES,
     FIRST,
     PLURAL,
     THIRD,
@@ -18,21 +19,27 @@ from transformer_jax.data.sources.grammar.lexicon import (
     Noun,
     Tense,
     Verb,
-    definite_article,
-    indefinite_article,
-    inflected_adjective,
-    number_words,
 )
 
-Order = Literal["main", "inverted", "final"]
-PresentOrPast = Literal["present", "past"]
+#: The type of a clause. `inverted`: something else comes first. `final`: after a conjunction.
+#: `relative`: the same without its subject. `joined`: after "and", without what both clauses share,
+#: "hat den Hut gesucht und ihn weggeworfen". `infinitive`: "pick up the letter", "den Brief
+#: abzuholen".
+Order = Literal["main", "inverted", "question", "final", "relative", "joined", "infinitive"]
 
-#: The number of a plural that says no number.
-SEVERAL = 0
+NOTHING: Draft = ("", "")
+THE: Draft = ("the", "der")
+A: Draft = ("a", "ein")
 
 
 def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
+
+
+def linked(*parts: Draft | str) -> Draft:
+    """The parts one after the other, without spaces between them; a `str` is in both languages."""
+    drafts = [(part, part) if isinstance(part, str) else part for part in parts]
+    return "".join(english for english, _ in drafts), "".join(german for _, german in drafts)
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,13 @@ class Pronoun:
     german_forms: tuple[str, str, str]
     possessive: Draft  #: English word, German stem
     person: int = THIRD
+    gender: str = ""  #: none, even of "he" and "she"
 
     def english(self, case: Case) -> str:
-        return self.english_forms[0 if case == "nominative" else 1]
+        return self.english_forms[case != "nominative"]
 
     def german(self, case: Case) -> str:
-        return self.german_forms[("nominative", "accusative", "dative").index(case)]
+        return self.german_forms[CASES.index(case)]
 
 
 I = Pronoun(("I", "me"), ("ich", "mich", "mir"), ("my", "mein"), FIRST)  # noqa: E741
@@ -64,37 +72,22 @@ IT = {
 
 
 @dataclass(frozen=True)
-class Name:
-    """A given name, the same in both languages and in every case."""
-
-    name: str
-    gender: str
-    person: int = THIRD
-
-    def english(self, case: Case) -> str:
-        return self.name
-
-    def german(self, case: Case) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
 class NounPhrase:
     """Determiner, adjective, noun.
 
-    The determiner is "the", "a", or a possessive (English word, German stem); a `number` above 1
-    takes its place. With the number `SEVERAL` it is "the" or "": "the books", "books".
+    The determiner is `THE`, `A`, a possessive (English word, German stem), the words of a number,
+    or `NOTHING`, as before a name.
     """
 
     noun: Noun
-    determiner: str | Draft = "the"
+    determiner: Draft = THE
     adjective: str = ""
-    number: int = 1
+    several: bool = False
 
     @property
     def person(self) -> int:
         """THIRD for one, PLURAL for more."""
-        return THIRD if self.number == 1 else PLURAL
+        return PLURAL if self.several else THIRD
 
     @property
     def gender(self) -> str:
@@ -102,40 +95,31 @@ class NounPhrase:
         return self.noun.gender
 
     def english(self, case: Case) -> str:
-        if self.number != 1:
-            before = number_words(self.number)[0] if self.number else str(self.determiner)
-            return _join(before, self.adjective, self.noun.english_plural)
-        rest = f"{self.adjective} {self.noun.english}".strip()
-        if isinstance(self.determiner, tuple):
-            return f"{self.determiner[0]} {rest}"
-        if self.determiner == "a" and rest[0] in "aeiou":
-            return f"an {rest}"
-        return f"{self.determiner} {rest}"
+        noun = self.noun.english_plural if self.several else self.noun.english
+        rest = _join(self.adjective, noun)
+        needs_n = self.determiner == A and rest[0] in "aeiou"
+        return _join(self.determiner[0] + "n" * needs_n, rest)
 
     def german(self, case: Case) -> str:
-        gender = self.noun.gender
-        noun = self.noun.german_singular(case)
-        if self.number != 1:
-            gender, noun = "plural", self.noun.german_many(case)
-        if self.number > 1:
-            article, after = number_words(self.number)[1], ""
-        elif self.determiner == "the":
-            article, after = definite_article(gender, case), "der"
-        elif not self.determiner:
-            article, after = "", ""
-        else:
-            stem = "ein" if self.determiner == "a" else self.determiner[1]
-            article, after = indefinite_article(stem, gender, case), "ein"
-        adjective = self.adjective and inflected_adjective(self.adjective, gender, case, after)
-        return _join(article, adjective, noun)
+        gender = "plural" if self.several else self.noun.gender
+        article, declension = self.determiner[1], "strong"
+        if self.determiner == THE:
+            article, declension = WORDS.ending("der", gender, case), "weak"
+        elif article and not self.several:
+            article, declension = article + WORDS.ending("ein", gender, case), "mixed"
+        adjective = ""
+        if self.adjective:
+            stem = WORDS.adjectives[self.adjective][1]
+            adjective = stem + WORDS.ending(declension, gender, case)
+        return _join(article, adjective, self.noun.in_german(case, several=self.several))
 
 
 #: A subject or an object. Its `person` is FIRST, THIRD or PLURAL. A pronoun comes before the nouns
 #: of its clause, in both languages.
-Phrase = Pronoun | Name | NounPhrase
+Phrase = Pronoun | NounPhrase
 
 
-def pronoun_for(phrase: NounPhrase | Name, *, thing: bool) -> Pronoun:
+def pronoun_for(phrase: NounPhrase, *, thing: bool) -> Pronoun:
     """The pronoun for a singular phrase: it for things, he or she for persons."""
     if thing:
         return IT[phrase.gender]
@@ -144,87 +128,31 @@ def pronoun_for(phrase: NounPhrase | Name, *, thing: bool) -> Pronoun:
 
 def inside(place: NounPhrase) -> Draft:
     """Where something happens: "in the garden", "im Garten" (dative)."""
-    german = place.german("dative")
-    german = "im" + german[3:] if german.startswith("dem ") else "in " + german
+    german = f"in {place.german('dative')}".replace("in dem ", "im ")
     return f"in {place.english('dative')}", german
 
 
 def into(place: NounPhrase) -> Draft:
     """Where something goes: "into the garden", "in den Garten" (accusative)."""
-    german = place.german("accusative")
-    german = "ins" + german[3:] if german.startswith("das ") else "in " + german
+    german = f"in {place.german('accusative')}".replace("in das ", "ins ")
     return f"into {place.english('accusative')}", german
 
 
-_ENGLISH_BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
-_GERMAN_BE = {"present": WORDS.auxiliaries["sein"], "past": ("war", "war", "waren")}
-
-
-def linked(*parts: Draft) -> Draft:
-    """The parts one after the other, without spaces between them."""
-    return "".join(part[0] for part in parts), "".join(part[1] for part in parts)
-
-
-def _german_order(order: Order, subject: str, finite: str, middle: str, end: str) -> str:
-    if order == "main":
-        return _join(subject, finite, middle, end)
-    if order == "inverted":
-        return _join(finite, subject, middle, end)
-    return _join(subject, middle, end, finite)
-
-
-@dataclass(frozen=True)
-class State:
-    """A clause with "to be" and a complement (English, German)."""
-
-    subject: Phrase
-    complement: Draft
-    tense: PresentOrPast = "present"
-    negated: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        subject: Phrase,
-        adjective: str,
-        tense: PresentOrPast = "present",
-        negated: bool = False,
-    ) -> "State":
-        """The clause with an adjective as its complement."""
-        return cls(subject, (adjective, WORDS.adjectives[adjective][0]), tense, negated)
-
-    def english(self) -> str:
-        """The English words."""
-        be = _ENGLISH_BE[self.tense][self.subject.person]
-        negation = "not" if self.negated else ""
-        return _join(self.subject.english("nominative"), be, negation, self.complement[0])
-
-    def english_question(self) -> str:
-        """The words of a question, without its mark."""
-        be = _ENGLISH_BE[self.tense][self.subject.person]
-        return _join(be, self.subject.english("nominative"), self.complement[0])
-
-    def german(self, order: Order = "main") -> str:
-        """The German words, ordered for the type of clause."""
-        return _german_order(
-            order,
-            self.subject.german("nominative"),
-            _GERMAN_BE[self.tense][self.subject.person],
-            "nicht" if self.negated else "",
-            self.complement[1],
-        )
+#: "to be", in present and past, with a complement. Its forms are in `_FINITE_BE` alone.
+BE = Verb(("", "", ""), ("", "", "", ""))
+_FINITE_BE = {
+    "present": (("am", "bin"), ("is", "ist"), ("are", "sind")),
+    "past": (("was", "war"), ("was", "war"), ("were", "waren")),
+}
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause with a full verb.
+    """A clause: who does what, or is what.
 
-    `adverb` (a time) comes last in English and early in German, `place` late in both. Use
-    `negated` only where it means the same in both languages: in present, past and future and
-    with "can", with definite objects.
-
-    A clause after "and" (`joined`) has no subject and, where both clauses share it, no
-    auxiliary: "hat den Hut gesucht und ihn weggeworfen".
+    `adverb` (a time) comes last in English and early in German. `complement` is a place, or what
+    the subject is; it comes late in both. Use `negated` only where it means the same in both
+    languages: in present, past and future and with "can", with definite objects.
     """
 
     subject: Phrase
@@ -232,107 +160,97 @@ class Clause:
     tense: Tense = "present"
     object: Phrase | None = None
     recipient: Phrase | None = None
-    adverb: Draft = ("", "")
-    place: Draft = ("", "")
+    adverb: Draft = NOTHING
+    complement: Draft = NOTHING
     negated: bool = False
 
-    # English
+    def words(self, order: Order = "main") -> Draft:
+        """English and German words, ordered for the type of clause; no mark after a question."""
+        return self._english(order), self._german(order)
 
-    def _english_rest(self, form: str) -> str:
-        """Everything after the subject and its auxiliaries, with the given verb form."""
+    def _english(self, order: Order) -> str:
+        subject = self.subject.english("nominative")
+        finite, auxiliary, base = self._english_verbs()
+        if order == "question":
+            return _join(auxiliary, subject, self._english_predicate(base))
+        if order == "infinitive" or (order == "joined" and self.tense == "future"):
+            return self._english_predicate(base)
+        if self.negated:
+            finite = _join("cannot" if auxiliary == "can" else f"{auxiliary} not", base)
+        predicate = self._english_predicate(finite)
+        return predicate if order in ("relative", "joined") else _join(subject, predicate)
+
+    def _english_verbs(self) -> tuple[str, str, str]:
+        """Those of a statement; the auxiliary of questions and negations, and what follows it."""
+        base, third, past = self.verb.english
+        if self.verb is BE:
+            be = _FINITE_BE[self.tense][self.subject.person][0]
+            return be, be, ""
+        is_third = self.subject.person == THIRD
+        do = "does" if is_third else "do"
+        if self.tense == "present":
+            return third if is_third else base, do, base
+        if self.tense == "past":
+            return past, "did", base
+        if self.tense == "want":
+            return f"{'wants' if is_third else 'want'} to {base}", do, f"want to {base}"
+        modal = "will" if self.tense == "future" else self.tense
+        return f"{modal} {base}", modal, base
+
+    def _english_predicate(self, verbs: str) -> str:
+        """Verbs, particle, objects, complement and adverb."""
         verb = self.verb
         thing = self.object.english("accusative") if self.object else ""
         recipient = self.recipient.english("dative") if self.recipient else ""
         if isinstance(self.object, Pronoun):
-            phrase = _join(form, verb.preposition, thing, verb.particle)
+            phrase = _join(verbs, verb.preposition, thing, verb.particle)
         else:
-            phrase = _join(form, verb.preposition or verb.particle, recipient, thing)
-        return _join(phrase, self.place[0], self.adverb[0])
+            phrase = _join(verbs, verb.preposition or verb.particle, recipient, thing)
+        return _join(phrase, self.complement[0], self.adverb[0])
 
-    def _english_auxiliary(self) -> tuple[str, str]:
-        """The auxiliary of questions and negations, and the words before the base form."""
-        third = self.subject.person == THIRD
-        if self.tense == "past":
-            return "did", ""
-        if self.tense == "future":
-            return "will", ""
-        if self.tense in ("can", "must"):
-            return self.tense, ""
-        return ("does" if third else "do"), ("want to" if self.tense == "want" else "")
+    def _german(self, order: Order) -> str:
+        subject = self.subject.german("nominative")
+        finite, closing, final = self._german_verbs()
+        middle = self._german_middle()
+        infinitive, prefix = self.verb.german[0], self.verb.prefix
+        parts: dict[Order, tuple[str, ...]] = {
+            "main": (subject, finite, middle, closing),
+            "inverted": (finite, subject, middle, closing),
+            "question": (finite, subject, middle, closing),
+            "final": (subject, middle, final),
+            "relative": (middle, final),
+            "joined": (finite if self.tense == "present" else "", middle, closing),
+            "infinitive": (middle, f"{prefix}zu{infinitive}" if prefix else f"zu {infinitive}"),
+        }
+        return _join(*parts[order])
 
-    def english(self, *, without_subject: bool = False, joined: bool = False) -> str:
-        """The English words."""
-        subject = "" if without_subject or joined else self.subject.english("nominative")
-        base, third, past = self.verb.english
-        if self.negated:
-            auxiliary, infix = self._english_auxiliary()
-            negated = "cannot" if auxiliary == "can" else f"{auxiliary} not"
-            return _join(subject, negated, infix, self._english_rest(base))
-        is_third = self.subject.person == THIRD
+    def _german_verbs(self) -> tuple[str, str, str]:
+        """The finite verb, the end of a main clause, and both at the end of a subordinate one."""
+        verb, person = self.verb, self.subject.person
+        infinitive, first, third, participle = verb.german
+        if verb is BE:
+            be = _FINITE_BE[self.tense][person][1]
+            return be, "", be
         if self.tense == "present":
-            return _join(subject, self._english_rest(third if is_third else base))
-        if self.tense == "past":
-            return _join(subject, self._english_rest(past))
-        if joined:
-            return self._english_rest(base)
-        if self.tense == "want":
-            return _join(subject, "wants to" if is_third else "want to", self._english_rest(base))
-        return _join(subject, self._english_auxiliary()[0], self._english_rest(base))
-
-    def english_question(self) -> str:
-        """The words of a question, without its mark."""
-        auxiliary, infix = self._english_auxiliary()
-        subject = self.subject.english("nominative")
-        return _join(auxiliary, subject, infix, self._english_rest(self.verb.english[0]))
-
-    def english_infinitive(self) -> str:
-        """The clause without its subject: "pick up the letter today"."""
-        return self._english_rest(self.verb.english[0])
-
-    # German
+            finite = (first, third, infinitive)[person]
+            return finite, verb.prefix, verb.prefix + finite
+        perfect = self.tense == "past"
+        finite = WORDS.auxiliaries[verb.auxiliary if perfect else self.tense][person]
+        closing = participle if perfect else verb.prefix + infinitive
+        return finite, closing, f"{closing} {finite}"
 
     def _german_middle(self) -> str:
         thing = self.object.german(self.verb.case) if self.object else ""
         recipient = self.recipient.german("dative") if self.recipient else ""
         negation = "nicht" if self.negated else ""
         if isinstance(self.object, Pronoun):
-            return _join(thing, self.adverb[1], negation, self.place[1])
-        return _join(self.adverb[1], recipient, thing, negation, self.place[1])
-
-    def _german_verbs(self) -> tuple[str, str, str]:
-        """The finite verb, the end of a main clause, and the finite verb at the end of a clause."""
-        verb, person = self.verb, self.subject.person
-        infinitive, first, third, participle = verb.german
-        if self.tense == "present":
-            finite = (first, third, infinitive)[person]
-            return finite, verb.prefix, verb.prefix + finite
-        if self.tense == "past":
-            finite = WORDS.auxiliaries[verb.auxiliary][person]
-            return finite, participle, _join(participle, finite)
-        finite = WORDS.auxiliaries[self.tense][person]
-        closing = verb.prefix + infinitive
-        return finite, closing, _join(closing, finite)
-
-    def german(
-        self, order: Order = "main", *, without_subject: bool = False, joined: bool = False
-    ) -> str:
-        """The German words, ordered for the type of clause."""
-        subject = "" if without_subject or joined else self.subject.german("nominative")
-        finite, closing, final = self._german_verbs()
-        middle = self._german_middle()
-        if joined and self.tense != "present":
-            return _join(middle, closing)
-        if order == "final":
-            return _join(subject, middle, final)
-        return _german_order(order, subject, finite, middle, closing)
-
-    def german_infinitive(self) -> str:
-        """The clause with "zu", inside a separable verb: "den Brief abzuholen"."""
-        infinitive, prefix = self.verb.german[0], self.verb.prefix
-        closing = f"{prefix}zu{infinitive}" if prefix else f"zu {infinitive}"
-        return _join(self._german_middle(), closing)
+            return _join(thing, self.adverb[1], negation, self.complement[1])
+        return _join(self.adverb[1], recipient, thing, negation, self.complement[1])
 
 
-def both(clause: State | Clause, order: Order = "main") -> Draft:
-    """A clause in both languages, the German words ordered for the type of clause."""
-    return clause.english(), clause.german(order)
+def state(
+    subject: Phrase, adjective: str, tense: Tense = "present", *, negated: bool = False
+) -> Clause:
+    """The clause that says how the subject is."""
+    complement = adjective, WORDS.adjectives[adjective][0]
+    return Clause(subject, BE, tense, complement=complement, negated=negated)

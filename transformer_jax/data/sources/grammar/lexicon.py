@@ -9,11 +9,12 @@ look alike ("read", "put") are left out for the same reason, and so are "you"
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import TypeAdapter
 
 Case = Literal["nominative", "accusative", "dative"]
+CASES: tuple[Case, ...] = get_args(Case)
 Tense = Literal["present", "past", "future", "can", "must", "want"]
 #: Words in English and German. A draft of a sentence has neither capital nor full stop; questions
 #: end with "?".
@@ -32,14 +33,12 @@ class Noun(NamedTuple):
     german_plural: str
     weak: bool = False
 
-    def german_singular(self, case: Case) -> str:
-        """The German noun for one."""
-        return self.german + "n" if self.weak and case != "nominative" else self.german
-
-    def german_many(self, case: Case) -> str:
-        """The German noun for several."""
-        takes_n = case == "dative" and self.german_plural[-1] not in "ns"
-        return self.german_plural + "n" if takes_n else self.german_plural
+    def in_german(self, case: Case, *, several: bool) -> str:
+        """The German noun for one or for several."""
+        if several:
+            takes_n = case == "dative" and self.german_plural[-1] not in "ns"
+            return self.german_plural + "n" * takes_n
+        return self.german + "n" * (self.weak and case != "nominative")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Verb:
     `english`: base form, third person and past. `particle` follows a pronoun ("picks it up"),
     `preposition` precedes it ("looks for it"). `german`: infinitive, first and third person
     singular, participle. `prefix`: of a separable verb. `auxiliary`: haben or sein, which forms
-    the perfect.
+    the perfect. `things`: the groups of things that it is used with.
     """
 
     english: tuple[str, str, str]
@@ -59,6 +58,7 @@ class Verb:
     prefix: str = ""
     case: Case = "accusative"
     auxiliary: Literal["haben", "sein"] = "haben"
+    things: tuple[str, ...] = ()
 
 
 Verbs = dict[str, Verb]  #: by the English base form with its particle or preposition
@@ -73,7 +73,7 @@ class Lexicon:
     animals: tuple[Noun, ...]
     things: dict[str, tuple[Noun, ...]]  #: by group
     places: tuple[Noun, ...]
-    names: tuple[tuple[str, str], ...]  #: given name and its gender
+    names: tuple[Noun, ...]  #: given names, the same in both languages
     adjectives: dict[str, tuple[str, str]]  #: German predicate form, German stem before an ending
     thing_attributes: tuple[str, ...]
     thing_states: tuple[str, ...]
@@ -90,13 +90,14 @@ class Lexicon:
     time_verbs: Verbs  #: without an object, with a time
     motion_verbs: Verbs  #: without an object, into a place
     frame_verbs: Verbs  #: with a clause, an infinitive or a price
-    groups_of_verb: dict[str, tuple[str, ...]]  #: the groups of things that a verb is used with
     #: Adjectives of the thing that are a reason to do it ("because"), or not to ("although").
     reasons: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
     times: dict[Tense, tuple[Draft, ...]]  #: that agree with each tense
     manners: tuple[Draft, ...]
     #: German finite auxiliaries in the order FIRST, THIRD, PLURAL.
     auxiliaries: dict[str, tuple[str, str, str]]
+    #: Of articles and adjectives, by declension and gender (or "plural"), in the order of `CASES`.
+    endings: dict[str, dict[str, tuple[str, str, str]]]
     english_ones: tuple[str, ...]  #: 0 to 19
     english_tens: tuple[str, ...]  #: 20, 30 ... 90
     german_ones: tuple[str, ...]
@@ -106,54 +107,21 @@ class Lexicon:
         """The things of several groups."""
         return [noun for group in groups for noun in self.things[group]]
 
-    def things_of_verb(self, verb: str) -> list[Noun]:
-        """The things that a verb is used with."""
-        return self.things_of(self.groups_of_verb[verb])
+    def ending(self, declension: str, gender: str, case: Case) -> str:
+        """A form of "der", or an ending of "ein" or of an adjective.
+
+        Args:
+            declension: der (also the relative pronoun in the singular), ein; or of an adjective:
+                weak (after "der"), mixed (after "ein"), strong (in plurals without an article).
+            gender: m, f, n or plural.
+            case: of the noun.
+        """
+        return self.endings[declension][gender][CASES.index(case)]
 
 
 WORDS = TypeAdapter(Lexicon).validate_json(
     files(__package__).joinpath("lexicon.json").read_text(encoding="utf-8")
 )
-
-# Article and adjective endings by gender, in the order of the cases.
-_CASES = ("nominative", "accusative", "dative")
-_DER = {
-    "m": ("der", "den", "dem"),
-    "f": ("die", "die", "der"),
-    "n": ("das", "das", "dem"),
-    "plural": ("die", "die", "den"),
-}
-_EIN_ENDINGS = {"m": ("", "en", "em"), "f": ("e", "e", "er"), "n": ("", "", "em")}
-_WEAK_ENDINGS = {
-    "m": ("e", "en", "en"),
-    "f": ("e", "e", "en"),
-    "n": ("e", "e", "en"),
-    "plural": ("en", "en", "en"),
-}
-_STRONG_PLURAL = ("e", "e", "en")
-_MIXED_ENDINGS = {"m": ("er", "en", "en"), "f": ("e", "e", "en"), "n": ("es", "es", "en")}
-
-
-def definite_article(gender: str, case: Case) -> str:
-    """der, die, das in the given case; also the relative pronoun (in the singular).
-
-    The `gender` is m, f, n or plural.
-    """
-    return _DER[gender][_CASES.index(case)]
-
-
-def indefinite_article(stem: str, gender: str, case: Case) -> str:
-    """ein, mein, sein, ihr, unser with the ending of the given gender and case."""
-    return stem + _EIN_ENDINGS[gender][_CASES.index(case)]
-
-
-def inflected_adjective(english: str, gender: str, case: Case, after: str) -> str:
-    """The German adjective in front of a noun, `after` "der", "ein", or without article ("").
-
-    Without article it is a plural: "zwei alte Bücher", "alte Bücher".
-    """
-    endings = {"der": _WEAK_ENDINGS, "ein": _MIXED_ENDINGS, "": {gender: _STRONG_PLURAL}}[after]
-    return WORDS.adjectives[english][1] + endings[gender][_CASES.index(case)]
 
 
 def number_words(number: int) -> Draft:

@@ -4,32 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from transformer_jax.data.sources.grammar.clauses import (
+    BE,
+    NOTHING,
+    THE,
     WE,
     Clause,
     I,
-    Name,
     NounPhrase,
     Phrase,
-    PresentOrPast,
-    State,
-    both,
     into,
     linked,
     pronoun_for,
+    state,
 )
-from transformer_jax.data.sources.grammar.draw import (
-    PRESENT_OR_PAST,
-    Draw,
-    compatible,
-    possessive,
-)
-from transformer_jax.data.sources.grammar.lexicon import (
-    WORDS,
-    Draft,
-    Tense,
-    definite_article,
-    number_words,
-)
+from transformer_jax.data.sources.grammar.draw import SIMPLE_TENSES, Draw, compatible, possessive
+from transformer_jax.data.sources.grammar.lexicon import WORDS, Draft, number_words
 
 #: Draws a sentence.
 Pattern = Callable[[Draw], Draft]
@@ -37,36 +26,33 @@ Pattern = Callable[[Draw], Draft]
 #: Things that have a price: everything but the letter.
 _GOODS = WORDS.things_of(("wares", "furniture", "devices"))
 _COLOURS = ("red", "black", "white", "green")
-_SPACE = (" ", " ")
-_COMMA = (", ", ", ")
-_BECAUSE, _ALTHOUGH = ("because ", "weil "), ("although ", "obwohl ")
+_BECAUSE, _ALTHOUGH, _IF = ("because ", "weil "), ("although ", "obwohl "), ("if ", "wenn ")
+_BEFORE_CLAUSE = (" ", ", ")
 
 
 def _simple(draw: Draw) -> Draft:
     """The woman picks up the letter on Monday. / Yesterday the woman picked up the letter."""
     tense = draw.tense()
-    subject = draw.subject()
-    clause = draw.deed(subject, tense) if draw.chance(0.65) else draw.meeting(subject, tense)
+    clause = draw.deed_or_meeting(draw.subject(), tense, 0.65)
     adverb = draw.time(tense, 0.7)
     if adverb[0] and draw.chance(0.5):
-        return linked(adverb, _SPACE, both(clause, "inverted"))
-    return both(replace(clause, adverb=adverb))
+        return linked(adverb, " ", clause.words("inverted"))
+    return replace(clause, adverb=adverb).words()
 
 
 def _negation(draw: Draw) -> Draft:
     """The boy does not find the key. / Der Junge findet den Schlüssel nicht."""
-    tense = draw.tense_of("present", "past", "future", "can")
+    tense = draw.tense("present", "past", "future", "can")
     clause = draw.deed(draw.subject(), tense, definite=True)
-    return both(replace(clause, adverb=draw.time(tense, 0.3), negated=True))
+    return replace(clause, adverb=draw.time(tense, 0.3), negated=True).words()
 
 
 def _question(draw: Draw) -> Draft:
     """Why did Anna turn off the radio? / Warum hat Anna das Radio ausgeschaltet?"""
     tense = draw.tense()
-    subject = draw.subject()
-    clause = draw.deed(subject, tense) if draw.chance(0.6) else draw.meeting(subject, tense)
-    why = ("why ", "warum ") if draw.chance(0.5) else ("", "")
-    return linked(why, (clause.english_question(), clause.german("inverted")), ("?", "?"))
+    clause = draw.deed_or_meeting(draw.subject(), tense, 0.6)
+    why = ("why ", "warum ") if draw.chance(0.5) else NOTHING
+    return linked(why, clause.words("question"), "?")
 
 
 def _giving(draw: Draw) -> Draft:
@@ -75,216 +61,203 @@ def _giving(draw: Draw) -> Draft:
     verb = draw.verb(WORDS.giving_verbs)
     thing = draw.thing(WORDS.things_of(("letters", "wares")), subject)
     recipient = draw.person(but_not=subject)
-    return both(Clause(subject, verb, tense, thing, recipient, draw.time(tense, 0.3)))
+    return Clause(subject, verb, tense, thing, recipient, draw.time(tense, 0.3)).words()
 
 
 def _staying(draw: Draw) -> Draft:
     """Today our aunt will arrive late. / Heute wird unsere Tante spät ankommen."""
-    tense = draw.tense(simple=True)
+    tense = draw.tense(*SIMPLE_TENSES)
     clause = draw.stay(draw.subject(), tense)
     adverb = draw.one(WORDS.times[tense])
     if draw.chance(0.6):
-        return linked(adverb, _SPACE, both(clause, "inverted"))
-    if clause.place[0] and draw.chance(0.5):
+        return linked(adverb, " ", clause.words("inverted"))
+    if clause.complement[0] and draw.chance(0.5):
         clause = replace(clause, adverb=adverb)
-    return both(clause)
+    return clause.words()
 
 
 def _contrast(draw: Draw) -> Draft:
     """The table is old, but it is beautiful. / Der Tisch ist alt, aber er ist schön."""
     kind = draw.one(("thing", "thing", "thing", "animal", "person"))
     if kind == "thing":
-        subject: NounPhrase | Name = NounPhrase(
-            draw.one(_GOODS + WORDS.things_of(["opened"])),
-            draw.one((I, WE)).possessive if draw.chance(0.5) else "the",
-            draw.one(("", *_COLOURS)),
-        )
+        noun = draw.one(_GOODS + WORDS.things_of(["opened"]))
+        determiner = draw.one((I, WE)).possessive if draw.chance(0.5) else THE
+        subject = NounPhrase(noun, determiner, draw.one(("", *_COLOURS)))
         states: Sequence[str] = WORDS.thing_states
     elif kind == "animal":
         subject, states = draw.animal(), (*WORDS.person_states, "clever", "friendly")
     else:
         subject, states = draw.person(), (*WORDS.person_states, "rich")
-    attribute = getattr(subject, "adjective", "")
-    first = draw.state(states, attribute)
-    second = draw.state(states, attribute, first)
-    tense = draw.one(PRESENT_OR_PAST)
+    first = draw.adjective(states, subject.adjective)
+    second = draw.adjective(states, subject.adjective, first)
+    tense = draw.tense("present", "past")
     tense_after = tense if draw.chance(0.7) else "present"
-    opening = State.of(subject, first, tense)
     pronoun = pronoun_for(subject, thing=kind != "person")
-    closing = State.of(pronoun, second, tense_after, draw.chance(0.2))
-    return linked(both(opening), (", but ", ", aber "), both(closing))
+    closing = state(pronoun, second, tense_after, negated=draw.chance(0.2))
+    return linked(state(subject, first, tense).words(), (", but ", ", aber "), closing.words())
 
 
 def _reason_of_thing(draw: Draw) -> Draft:
     """Paul buys the lamp because it is cheap. / Paul kauft die Lampe, weil sie billig ist."""
     name = draw.one(list(WORDS.reasons))
-    subject, tense = draw.subject(), draw.one(PRESENT_OR_PAST)
-    thing = draw.thing(WORDS.things_of_verb(name), subject, definite=True)
+    verb = WORDS.thing_verbs[name]
+    subject, tense = draw.subject(), draw.tense("present", "past")
+    thing = draw.thing(WORDS.things_of(verb.things), subject, definite=True)
     because = draw.chance(0.6)
-    state = draw.one(WORDS.reasons[name][0 if because else 1])
-    if not compatible(state, thing.adjective):
-        thing = NounPhrase(thing.noun, thing.determiner)
-    clause = Clause(subject, WORDS.thing_verbs[name], tense, thing)
-    reason = State.of(pronoun_for(thing, thing=True), state, tense)
-    return _subordinate(clause, _BECAUSE if because else _ALTHOUGH, reason)
+    reason = draw.one(WORDS.reasons[name][0 if because else 1])
+    if not compatible(reason, thing.adjective):
+        thing = replace(thing, adjective="")
+    closing = state(pronoun_for(thing, thing=True), reason, tense)
+    main = Clause(subject, verb, tense, thing)
+    return _subordinate(main, _BECAUSE if because else _ALTHOUGH, closing)
 
 
 def _reason_of_person(draw: Draw) -> Draft:
     """I help the man because he is ill. / Ich helfe dem Mann, weil er krank ist."""
-    subject, tense = draw.subject(), draw.one(PRESENT_OR_PAST)
+    subject, tense = draw.subject(), draw.tense("present", "past")
     verb = draw.verb(WORDS.person_verbs)
     animal = verb.english[0] not in ("call", "invite", "thank", "visit") and draw.chance(0.4)
     whom = draw.animal(but_not=subject) if animal else draw.person(but_not=subject)
-    clause = Clause(subject, verb, tense, whom)
-    pronoun = pronoun_for(whom, thing=animal)
-    reason = State.of(pronoun, draw.state(WORDS.person_states), tense)
-    return _subordinate(clause, _BECAUSE if draw.chance(0.6) else _ALTHOUGH, reason)
+    reason = state(pronoun_for(whom, thing=animal), draw.one(WORDS.person_states), tense)
+    conjunction = _BECAUSE if draw.chance(0.6) else _ALTHOUGH
+    return _subordinate(Clause(subject, verb, tense, whom), conjunction, reason)
 
 
-def _subordinate(main: Clause, conjunction: Draft, clause: Clause | State) -> Draft:
-    return linked(both(main), (" ", ", "), conjunction, both(clause, "final"))
+def _subordinate(main: Clause, conjunction: Draft, clause: Clause) -> Draft:
+    return linked(main.words(), _BEFORE_CLAUSE, conjunction, clause.words("final"))
 
 
 def _fronted(draw: Draw) -> Draft:
     """Because the man is tired, he sleeps. / Weil der Mann müde ist, schläft er."""
-    condition = ("if ", "wenn ")
-    conjunction = draw.one((_BECAUSE, _ALTHOUGH, condition))
+    conjunction = draw.one((_BECAUSE, _ALTHOUGH, _IF))
     person = draw.person()
-    conditional = conjunction is condition
-    now: PresentOrPast = "present" if conditional else draw.one(PRESENT_OR_PAST)
-    reason = State.of(person, draw.state(WORDS.person_states), now)
-    tense: Tense = draw.tense_of("present", "future", "can", "must") if conditional else now
-    who: Phrase = pronoun_for(person, thing=False) if draw.chance(0.7) else draw.one((I, WE))
+    now = "present" if conjunction is _IF else draw.tense("present", "past")
+    reason = state(person, draw.one(WORDS.person_states), now)
+    tense = draw.tense("present", "future", "can", "must") if conjunction is _IF else now
+    who = pronoun_for(person, thing=False) if draw.chance(0.7) else draw.one((I, WE))
     deed = draw.stay(who, tense) if draw.chance(0.5) else draw.deed(who, tense, definite=True)
     while deed.verb is WORDS.time_verbs["arrive"]:  # nobody arrives because he is happy
         deed = draw.stay(who, tense)
-    return linked(conjunction, both(reason, "final"), _COMMA, both(deed, "inverted"))
+    return linked(conjunction, reason.words("final"), ", ", deed.words("inverted"))
 
 
 def _condition(draw: Draw) -> Draft:
     """If the box is heavy, we will pick it up. / Wenn die Kiste schwer ist, werden wir sie ..."""
     name = draw.one(list(WORDS.reasons))
-    state = draw.one(WORDS.reasons[name][0])
-    thing = NounPhrase(draw.one(WORDS.things_of_verb(name)))
-    tense = draw.tense_of("present", "future", "can", "must", "want")
+    verb = WORDS.thing_verbs[name]
+    reason = draw.one(WORDS.reasons[name][0])
+    thing = NounPhrase(draw.one(WORDS.things_of(verb.things)))
+    tense = draw.tense("present", "future", "can", "must", "want")
     who = draw.one((I, WE)) if draw.chance(0.4) else draw.person()
-    deed = Clause(who, WORDS.thing_verbs[name], tense, pronoun_for(thing, thing=True))
-    condition = both(State.of(thing, state), "final")
-    return linked(("if ", "wenn "), condition, _COMMA, both(deed, "inverted"))
+    deed = Clause(who, verb, tense, pronoun_for(thing, thing=True))
+    return linked(_IF, state(thing, reason).words("final"), ", ", deed.words("inverted"))
 
 
 def _sequence(draw: Draw) -> Draft:
     """Maria finds the hat and throws it away. / Maria findet den Hut und wirft ihn weg."""
-    subject, tense = draw.subject(), draw.tense_of("present", "past", "future")
-    second = draw.one(list(WORDS.reasons))
-    found = WORDS.things_of_verb("find")
-    thing = draw.thing([n for n in WORDS.things_of_verb(second) if n in found], subject)
+    subject, tense = draw.subject(), draw.tense("present", "past", "future")
+    second = WORDS.thing_verbs[draw.one(list(WORDS.reasons))]
+    find, look_for, buy = (WORDS.thing_verbs[name] for name in ("find", "look for", "buy"))
+    found = WORDS.things_of(find.things)
+    thing = draw.thing([n for n in WORDS.things_of(second.things) if n in found], subject)
     firsts = [
-        name
-        for name in ("find", "look for", "buy")
-        if name != second and thing.noun in WORDS.things_of_verb(name)
+        verb
+        for verb in (find, look_for, buy)
+        if verb is not second and thing.noun in WORDS.things_of(verb.things)
     ]
-    opening = Clause(subject, WORDS.thing_verbs[draw.one(firsts)], tense, thing)
-    pronoun = pronoun_for(thing, thing=True)
-    closing = Clause(subject, WORDS.thing_verbs[second], tense, pronoun)
-    joined = closing.english(joined=True), closing.german(joined=True)
-    return linked(both(opening), (" and ", " und "), joined)
+    opening = Clause(subject, draw.one(firsts), tense, thing)
+    closing = Clause(subject, second, tense, pronoun_for(thing, thing=True))
+    return linked(opening.words(), (" and ", " und "), closing.words("joined"))
 
 
 def _report(draw: Draw) -> Draft:
     """I know that the child has ... / Ich weiß, dass das Kind ... hat."""
     subject = draw.subject()
-    verb = WORDS.frame_verbs[draw.one(("know", "say", "hope", "believe"))]
-    conjunction = ("that ", "dass ")
+    verb, conjunction = draw.one(("know", "say", "hope", "believe")), ("that ", "dass ")
     negated = False
     if draw.chance(0.35):
         negated = draw.chance(0.5)
-        verb = WORDS.frame_verbs["know" if negated else "ask"]
-        conjunction = ("whether ", "ob ")
+        verb, conjunction = "know" if negated else "ask", ("whether ", "ob ")
     who: Phrase = draw.person(but_not=subject)
-    if isinstance(subject, (Name, NounPhrase)) and possessive(subject) and draw.chance(0.25):
+    if isinstance(subject, NounPhrase) and possessive(subject) and draw.chance(0.25):
         who = pronoun_for(subject, thing=False)
-    clause = draw.clause(who)
-    return _subordinate(Clause(subject, verb, negated=negated), conjunction, clause)
+    main = Clause(subject, WORDS.frame_verbs[verb], negated=negated)
+    return _subordinate(main, conjunction, draw.clause(who))
 
 
 def _relative_object(draw: Draw) -> Draft:
     """The hat that Anna found is red. / Der Hut, den Anna gefunden hat, ist rot."""
-    name = draw.one(list(WORDS.thing_verbs))
-    thing = NounPhrase(draw.one(WORDS.things_of_verb(name)))
-    tense = draw.tense_of("present", "past", "past", "future", "want")
+    verb = draw.verb(WORDS.thing_verbs)
+    thing = NounPhrase(draw.one(WORDS.things_of(verb.things)))
+    tense = draw.tense("present", "past", "past", "future", "want")
     adverb = draw.time(tense, 0.3)
-    clause = Clause(draw.subject(), WORDS.thing_verbs[name], tense, adverb=adverb)
-    state = draw.state((*WORDS.thing_states, *_COLOURS))
-    relative = ("that ", definite_article(thing.gender, "accusative") + " ")
-    return _about(thing, linked(relative, both(clause, "final")), state)
+    clause = Clause(draw.subject(), verb, tense, adverb=adverb)
+    that = ("that ", WORDS.ending("der", thing.gender, "accusative") + " ")
+    relative = linked(that, clause.words("final"))
+    return _about(thing, relative, draw.one((*WORDS.thing_states, *_COLOURS)))
 
 
 def _relative_subject(draw: Draw) -> Draft:
     """We thank the man who helped Anna. / Wir danken dem Mann, der Anna geholfen hat."""
     noun = draw.one(WORDS.persons)
-    whom = NounPhrase(noun, "the", draw.one(("", "", *WORDS.person_attributes[:2])))
+    whom = NounPhrase(noun, THE, draw.one(("", "", *WORDS.person_attributes[:2])))
     clause = draw.clause(NounPhrase(noun))
-    while isinstance(clause, State):
+    while clause.verb is BE:
         clause = draw.clause(NounPhrase(noun))
-    relative = (
-        f"who {clause.english(without_subject=True)}",
-        f"{definite_article(noun.gender, 'nominative')} "
-        f"{clause.german('final', without_subject=True)}",
-    )
+    who = ("who ", WORDS.ending("der", noun.gender, "nominative") + " ")
+    relative = linked(who, clause.words("relative"))
     if draw.chance(0.5):
-        return _about(whom, relative, draw.state(WORDS.person_states))
+        return _about(whom, relative, draw.one(WORDS.person_states))
     verb = draw.verb(WORDS.person_verbs)
-    main = Clause(draw.one((I, WE)), verb, draw.one(PRESENT_OR_PAST), whom)
-    return linked(both(main), (" ", ", "), relative)
+    main = Clause(draw.one((I, WE)), verb, draw.tense("present", "past"), whom)
+    return linked(main.words(), _BEFORE_CLAUSE, relative)
 
 
-def _about(subject: NounPhrase, relative: Draft, state: str) -> Draft:
-    """The subject, about which the relative clause says something, is as `state` says."""
+def _about(subject: NounPhrase, relative: Draft, adjective: str) -> Draft:
+    """The subject, about which the relative clause says something, is as the adjective says."""
     words = subject.english("nominative"), subject.german("nominative")
-    predicate = (f" is {state}", f", ist {WORDS.adjectives[state][0]}")
-    return linked(words, (" ", ", "), relative, predicate)
+    predicate = (f" is {adjective}", f", ist {WORDS.adjectives[adjective][0]}")
+    return linked(words, _BEFORE_CLAUSE, relative, predicate)
 
 
 def _infinitive(draw: Draw) -> Draft:
     """He tries to open the door. / Er versucht, die Tür aufzumachen."""
     subject = draw.subject()
-    deed = draw.deed(subject, "present") if draw.chance(0.7) else draw.meeting(subject, "present")
-    infinitive = deed.english_infinitive(), deed.german_infinitive()
+    infinitive = draw.deed_or_meeting(subject, "present", 0.7).words("infinitive")
     if draw.chance(0.6):
         verb = WORDS.frame_verbs[draw.one(("try", "promise"))]
-        report = Clause(subject, verb, draw.one(PRESENT_OR_PAST))
-        return linked(both(report), (" to ", ", "), infinitive)
-    tense = draw.tense_of("present", "past", "must")
-    way = Clause(subject, draw.verb(WORDS.motion_verbs), tense, place=into(draw.place()))
-    return linked(both(way), (" in order to ", ", um "), infinitive)
+        report = Clause(subject, verb, draw.tense("present", "past"))
+        return linked(report.words(), (" to ", ", "), infinitive)
+    tense = draw.tense("present", "past", "must")
+    way = Clause(subject, draw.verb(WORDS.motion_verbs), tense, complement=into(draw.place()))
+    return linked(way.words(), (" in order to ", ", um "), infinitive)
 
 
 def _number(draw: Draw) -> Draft:
     """The lamp costs forty-two euros. / Die Lampe kostet zweiundvierzig Euro."""
-    number = draw.number(2, 99) if draw.chance(0.4) else draw.number(21, 99)
-    words = number_words(number)
+    words = number_words(draw.one(range(2 if draw.chance(0.4) else 21, 100)))
     kind = draw.one(("price", "age", "count", "count", "many", "delay"))
     if kind == "price":
         ware = draw.thing(_GOODS, draw.one((I, WE)), definite=True)
         costs = Clause(ware, WORDS.frame_verbs["cost"])
-        return linked(both(costs), _SPACE, words, (" euros", " Euro"))
+        return linked(costs.words(), " ", words, (" euros", " Euro"))
     if kind == "age":
-        subject: Phrase = draw.one((I, draw.person(), draw.person()))
-        return both(State(subject, linked(words, (" years old", " Jahre alt"))))
+        subjects: tuple[Phrase, ...] = (I, draw.person(), draw.person())
+        age = linked(words, (" years old", " Jahre alt"))
+        return Clause(draw.one(subjects), BE, complement=age).words()
     if kind == "delay":
-        delay = linked(("in ", "in "), words, (" minutes", " Minuten"))
+        delay = linked("in ", words, (" minutes", " Minuten"))
         verb = WORDS.time_verbs[draw.one(("arrive", "come back", "get up"))]
-        subject, tense = draw.subject(), draw.tense_of("present", "future")
-        return both(Clause(subject, verb, tense, adverb=delay))
+        subject, tense = draw.subject(), draw.tense("present", "future")
+        return Clause(subject, verb, tense, adverb=delay).words()
     if kind == "many":
-        many = NounPhrase(draw.one(WORDS.persons[:4]), number=number)
-        return both(draw.stay(many, draw.tense(simple=True)))
+        many = NounPhrase(draw.one(WORDS.persons[:4]), words, several=True)
+        return draw.stay(many, draw.tense(*SIMPLE_TENSES)).words()
     subject, tense = draw.subject(), draw.tense()
     adjective = draw.maybe(0.4, WORDS.thing_attributes)
-    things = NounPhrase(draw.one(WORDS.things["wares"]), "the", adjective, number)
+    things = NounPhrase(draw.one(WORDS.things["wares"]), words, adjective, several=True)
     name = draw.one(("buy", "sell", "find", "pick up", "bring along", "throw away"))
-    return both(Clause(subject, WORDS.thing_verbs[name], tense, things))
+    return Clause(subject, WORDS.thing_verbs[name], tense, things).words()
 
 
 def _short_doing(draw: Draw) -> Draft:
@@ -295,9 +268,9 @@ def _short_doing(draw: Draw) -> Draft:
 
 def _short_deed(draw: Draw) -> Draft:
     """Anna must find books. / Anna muss Bücher finden."""
-    name = draw.one(list(WORDS.thing_verbs))
-    thing = draw.any_article(WORDS.things_of_verb(name), WORDS.thing_attributes)
-    return _short(draw, Clause(draw.anyone(), WORDS.thing_verbs[name], draw.tense(), thing))
+    verb = draw.verb(WORDS.thing_verbs)
+    thing = draw.any_article(WORDS.things_of(verb.things), WORDS.thing_attributes)
+    return _short(draw, Clause(draw.anyone(), verb, draw.tense(), thing))
 
 
 def _short_meeting(draw: Draw) -> Draft:
@@ -309,23 +282,23 @@ def _short_meeting(draw: Draw) -> Draft:
 
 def _short_state(draw: Draw) -> Draft:
     """We are hungry. / Wir sind hungrig."""
-    tense, negated = draw.one(PRESENT_OR_PAST), draw.chance(0.2)
-    return _short(draw, State.of(draw.anyone(), draw.state(WORDS.person_states), tense, negated))
+    tense, negated = draw.tense("present", "past"), draw.chance(0.2)
+    subject = draw.anyone()
+    return _short(draw, state(subject, draw.one(WORDS.person_states), tense, negated=negated))
 
 
 def _short_state_of_thing(draw: Draw) -> Draft:
     """The books were expensive. / Die Bücher waren teuer."""
-    nouns = WORDS.things_of(("letters", "wares", "furniture", "opened", "devices"))
-    thing = draw.any_article(nouns, ())
-    tense, negated = draw.one(PRESENT_OR_PAST), draw.chance(0.2)
-    return _short(draw, State.of(thing, draw.state(WORDS.thing_states), tense, negated))
+    thing = draw.any_article(WORDS.things_of(WORDS.things))
+    tense, negated = draw.tense("present", "past"), draw.chance(0.2)
+    return _short(draw, state(thing, draw.one(WORDS.thing_states), tense, negated=negated))
 
 
-def _short(draw: Draw, clause: Clause | State) -> Draft:
+def _short(draw: Draw, clause: Clause) -> Draft:
     """The clause, in some sentences as a question."""
-    if draw.chance(0.3) and not getattr(clause, "negated", False):
-        return clause.english_question() + "?", clause.german("inverted") + "?"
-    return both(clause)
+    if draw.chance(0.3) and not clause.negated:
+        return linked(clause.words("question"), "?")
+    return clause.words()
 
 
 #: Sentences of a few words, with every word in every number and with every article.
@@ -337,27 +310,23 @@ SHORT_PATTERNS: tuple[Pattern, ...] = (
     _short_state_of_thing,
 )
 
-#: One is drawn for each sentence; a pattern that is listed twice is drawn twice as often.
-PATTERNS: tuple[Pattern, ...] = (
-    _simple,
-    _simple,
-    _negation,
-    _question,
-    _giving,
-    _staying,
-    _contrast,
-    _reason_of_thing,
-    _reason_of_thing,
-    _reason_of_person,
-    _fronted,
-    _condition,
-    _sequence,
-    _report,
-    _report,
-    _relative_object,
-    _relative_subject,
-    _infinitive,
-    _number,
-    _number,
-    _number,
-)
+_WEIGHTS: dict[Pattern, int] = {
+    _simple: 2,
+    _negation: 1,
+    _question: 1,
+    _giving: 1,
+    _staying: 1,
+    _contrast: 1,
+    _reason_of_thing: 2,
+    _reason_of_person: 1,
+    _fronted: 1,
+    _condition: 1,
+    _sequence: 1,
+    _report: 2,
+    _relative_object: 1,
+    _relative_subject: 1,
+    _infinitive: 1,
+    _number: 3,
+}
+#: One is drawn for each sentence; a pattern that is in it twice is drawn twice as often.
+PATTERNS = tuple(pattern for pattern, weight in _WEIGHTS.items() for _ in range(weight))
