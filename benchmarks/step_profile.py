@@ -53,8 +53,8 @@ def print_table(text: str, measured: Counter[str], wall: float) -> None:
     from transformer_jax.plan.step_time import computing_by_part
 
     module = parse(text)
-    outer = {one.name for one, _ in walk(module) if module.entered(one)[0]}
-    times = {one.name: count for one, count in walk(module)}
+    times = Counter(one.name for one in walk(module))
+    outer = {one.name for one in walk(module) if module.entered(one)[0]}
 
     def seconds(instruction: Any) -> float:
         name = instruction.name

@@ -42,7 +42,7 @@ def main() -> None:
     module = parse(lowered.compile(compiler_options=dict(target.options)).as_text())
     calls = [
         [f"{one.target} {one.name}", [arrays[0].sizes for arrays in one.inputs if arrays]]
-        for one, _ in walk(module)
+        for one in walk(module)
         if one.opcode == "custom-call"
     ]
     print(json.dumps({"calls": calls, "collectives": by_kind(module, len(target.devices))}))

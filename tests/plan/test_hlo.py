@@ -1,5 +1,7 @@
 """Reading HLO and its collectives, on small modules written by hand in the forms of XLA."""
 
+from collections import Counter
+
 import pytest
 
 from tests.plan.hlo_text import INSIDE_COMPUTATIONS, MODULE, SPLASH, instructions
@@ -15,7 +17,7 @@ def test_computations_instructions_and_shapes():
     assert main["loop"].arrays == (("s32", ()), ("f32", (8, 4)))
     assert main["loop"].called == "turn"
     assert main["both"].operands == ["v", "v"]
-    assert main["both"].array_bytes == (8 * 4 * 4, 10 * 2)
+    assert [array.bytes for array in main["both"].arrays] == [8 * 4 * 4, 10 * 2]
     assert main["w"].cycles is None
     assert {i.name: i.cycles for i in module.computations["turn"]}["y"] == 200
 
@@ -36,7 +38,7 @@ def test_metadata_of_a_pallas_kernel_has_line_breaks():
 
 
 def test_walk_repeats_loops_and_does_not_enter_fusions():
-    times = {i.name: count for i, count in walk(parse(MODULE))}
+    times = Counter(i.name for i in walk(parse(MODULE)))
     assert times["y"] == times["g"] == 5
     assert times["both"] == 1
     assert "n" not in times
@@ -72,6 +74,7 @@ def test_collectives_by_kind_with_loops():
         ("replica_groups=[4,2]<=[2,4]T(1,0), dimensions={0}", 2),
         ("replica_groups=mesh['data'=2,'fsdp'=4] {'data','fsdp'}", 8),
         ("replica_groups=mesh['a'=2,'b'=8] {'b':(2)4}", 4),
+        ("replica_groups=mesh['a'=2,'b'=4], device_ids=([2,4]T(1,0)) {'b'}", 4),
         ("replica_groups={}", 8),
         ("to_apply=%s", 8),
     ],

@@ -6,8 +6,9 @@ text.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Bytes of an element; 4-bit types are stored two to a byte, and rounded up here.
@@ -16,28 +17,22 @@ _BYTES |= dict.fromkeys(("f64", "s64", "u64", "c64"), 8)
 _BYTES |= dict.fromkeys(("f32", "s32", "u32"), 4)
 _BYTES |= dict.fromkeys(("bf16", "f16", "s16", "u16"), 2)
 
-#: Kind of collective -> how many times a device sends its share (all but one part) of the array in
-#: a ring (Patarasuk and Yuan 2009), the minimum; None: it sends the whole array.
-_SHARES_SENT = {
-    "all-reduce": 2,
-    "all-gather": 1,
-    "reduce-scatter": 1,
-    "all-to-all": 1,
-    "ragged-all-to-all": 1,
-    "collective-permute": None,
-    "collective-broadcast": None,
+COLLECTIVES = {
+    *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"),
+    *("collective-permute", "collective-broadcast"),
 }
 
 _NAME = r"%?([\w.~-]+)"
-_HEADER = re.compile(rf"(ENTRY )?{_NAME} .*\{{")
-_INSTRUCTION = re.compile(rf"(?:ROOT )?{_NAME} = (\S.*?) ([a-z][\w-]*)\(")
-_PARENTHESIS = re.compile(r"[()]")
+_HEADER = re.compile(rf"(ENTRY )?{_NAME} \(.*\{{")
+#: Name, type, opcode, arguments, attributes. No comma follows a parenthesis in a type: T(8,128)}.
+_INSTRUCTION = re.compile(rf"(?:ROOT )?{_NAME} = (\S.*?) ([a-z][\w-]*)\((.*?)\)(?=,|$)(.*)")
 _ARRAY = re.compile(r"\b([a-z]+\d+[a-z0-9]*|pred)\[([\d,]*)\]")
 _OPERAND = re.compile(r"%([\w.~-]+)")
 _CALLED = re.compile(rf"\b(?:calls|body|to_apply)={_NAME}")
 _CONDITION = re.compile(rf"\bcondition={_NAME}")
-_BRANCHES = re.compile(rf"\b(?:true_computation|false_computation)={_NAME}")
-_BRANCH_LIST = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+_BRANCHES = re.compile(
+    r"\b(?:(?:true|false)_computation=|branch_computations=\{)((?:(?:, )?%[\w.~-]+)+)"
+)
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 #: The only attribute with line breaks: a few words of JSON about a Pallas kernel.
@@ -68,49 +63,28 @@ class Array(NamedTuple):
         return math.prod(self.sizes) * self.itemsize
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instruction:
     """One line of a computation: `name = type opcode(arguments)attributes`.
 
     Attributes:
+        arrays: the arrays of the result.
+        operands: the names of the instructions whose results it takes.
         inputs: the arrays of each operand.
     """
 
     name: str
-    type: str
     opcode: str
     arguments: str
     attributes: str
-    inputs: tuple[tuple["Array", ...], ...] = ()
-
-    @property
-    def arrays(self) -> tuple["Array", ...]:
-        """The arrays of the result."""
-        return tuple(
-            Array(dtype, tuple(int(size) for size in sizes.split(",") if size))
-            for dtype, sizes in _ARRAY.findall(self.type)
-        )
-
-    @property
-    def array_bytes(self) -> tuple[int, ...]:
-        """Bytes of each array of the result."""
-        return tuple(array.bytes for array in self.arrays)
-
-    @property
-    def operands(self) -> list[str]:
-        """The names of the instructions whose results it takes."""
-        return _OPERAND.findall(self.arguments)
+    arrays: tuple[Array, ...]
+    operands: list[str]
+    inputs: tuple[tuple[Array, ...], ...]
 
     @property
     def called(self) -> str:
         """The computation that a fusion, call, loop or asynchronous start runs, or ""."""
         return first(_CALLED, self.attributes)
-
-    @property
-    def branches(self) -> list[str]:
-        """The computations of a `conditional`, of which one runs."""
-        listed = _OPERAND.findall(first(_BRANCH_LIST, self.attributes))
-        return listed or _BRANCHES.findall(self.attributes)
 
     @property
     def target(self) -> str:
@@ -140,21 +114,21 @@ class Module:
 
         Of a condition's branches the one with the most instructions counts.
         """
-        if instruction.opcode in ("while", "call") and instruction.called:
+        if instruction.opcode in ("while", "call"):
             return instruction.called, self.trip_count(instruction)
-        if instruction.opcode == "conditional" and instruction.branches:
-            size = {name: len(self.computations.get(name, [])) for name in instruction.branches}
-            return max(size, key=lambda name: size[name]), 1
+        if instruction.opcode == "conditional":
+            branches = _OPERAND.findall(" ".join(_BRANCHES.findall(instruction.attributes)))
+            return max(branches, key=lambda name: len(self.computations[name])), 1
         return "", 0
 
     def trip_count(self, loop: Instruction) -> int:
         """How often the body of a `while` runs; 1 if that is not known, and for a call.
 
-        A counted loop compares its counter with a constant. If the text does not state the
-        count, this constant is used.
+        A counted loop compares its counter with a constant, which is used where the text does not
+        state the count, as that of a TPU's compiler.
         """
-        if match := _TRIPS.search(loop.attributes):
-            return int(match[1])
+        if stated := first(_TRIPS, loop.attributes):
+            return int(stated)
         body = self.computations.get(first(_CONDITION, loop.attributes), [])
         if not body or body[-1].opcode != "compare" or "direction=LT" not in body[-1].attributes:
             return 1
@@ -169,54 +143,40 @@ def parse(text: str) -> Module:
         ValueError: it has no ENTRY computation.
     """
     computations: dict[str, list[Instruction]] = {}
-    entry: str | None = None
-    instructions: list[Instruction] | None = None
+    entry = ""
+    instructions: list[Instruction] = []
     results: dict[str, tuple[Array, ...]] = {}
-    for raw in _KERNEL_METADATA.sub("kernel_metadata={}", text).splitlines():
-        line = raw.strip()
-        if line.startswith("}"):
-            instructions = None
-        elif instructions is not None:
-            if match := _INSTRUCTION.match(line):
-                end = _closing(line, match.end() - 1)
-                name, result, opcode = match.groups()
-                arguments, attributes = line[match.end() : end], line[end + 1 :]
-                read = Instruction(name, result, opcode, arguments, attributes)
-                inputs = tuple(results.get(operand, ()) for operand in read.operands)
-                instructions.append(replace(read, inputs=inputs))
-                results[name] = read.arrays
-        elif (match := _HEADER.fullmatch(line)) and "HloModule" not in line:
+    for line in map(str.strip, _KERNEL_METADATA.sub("kernel_metadata={}", text).splitlines()):
+        if match := _HEADER.fullmatch(line):
             computations[match[2]] = instructions = []
-            results = {}
             entry = match[2] if match[1] else entry
-    if entry is None:
+        elif match := _INSTRUCTION.match(line):
+            name, result, opcode, arguments, attributes = match.groups()
+            results[name] = arrays = tuple(
+                Array(dtype, tuple(int(size) for size in sizes.split(",") if size))
+                for dtype, sizes in _ARRAY.findall(result)
+            )
+            operands = _OPERAND.findall(arguments)
+            inputs = tuple(results.get(operand, ()) for operand in operands)
+            instructions.append(
+                Instruction(name, opcode, arguments, attributes, arrays, operands, inputs)
+            )
+    if not entry:
         raise ValueError("no ENTRY computation: this is not the text of an HLO module")
     return Module(computations, entry)
 
 
-def _closing(line: str, start: int) -> int:
-    """Index of the parenthesis that closes the one at `start`."""
-    depth = 0
-    for match in _PARENTHESIS.finditer(line, start):
-        depth += 1 if match[0] == "(" else -1
-        if depth == 0:
-            return match.start()
-    return len(line) - 1
+def walk(module: Module, computation: str | None = None) -> Iterator[Instruction]:
+    """Every instruction, in order and as often as it runs; enters what `entered` names."""
+    name = module.entry if computation is None else computation
+    for instruction in module.computations.get(name, []):
+        yield instruction
+        inside, times = module.entered(instruction)
+        for _ in range(times):
+            yield from walk(module, inside)
 
 
-def walk(
-    module: Module, computation: str | None = None, times: int = 1
-) -> Iterator[tuple[Instruction, int]]:
-    """Every instruction that runs, and how often; enters what `entered` names, but not fusions."""
-    for instruction in module.computations.get(computation or module.entry, []):
-        yield instruction, times
-        inside, count = module.entered(instruction)
-        if inside:
-            yield from walk(module, inside, times * count)
-
-
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """One collective instruction.
 
     Attributes:
@@ -232,26 +192,26 @@ class Collective:
 
     @property
     def sent(self) -> float:
-        """Bytes that each device sends."""
-        shares = _SHARES_SENT[self.kind]
-        if shares is None:
-            return float(self.size)
-        return shares * (self.group - 1) / self.group * self.size
+        """Bytes that each device sends: in a ring, all but its part (Patarasuk and Yuan 2009)."""
+        if self.kind.startswith("collective-"):
+            return self.size
+        turns = 2 if self.kind == "all-reduce" else 1
+        return turns * (self.group - 1) / self.group * self.size
 
 
 def collective(instruction: Instruction, num_devices: int) -> Collective | None:
     """The collective that an instruction is, or starts; None if it is another instruction."""
     kind = instruction.opcode.removesuffix("-start")
-    if kind not in _SHARES_SENT:
+    if kind not in COLLECTIVES:
         return None
     group = 2 if kind == "collective-permute" else group_size(instruction.attributes, num_devices)
-    sizes = instruction.array_bytes
+    arrays = instruction.arrays
     if instruction.opcode != kind:
         # The result of a start lists its operands, then its results, then scalars.
-        arrays = [n for n, (_, dims) in zip(sizes, instruction.arrays, strict=True) if dims]
-        sizes = tuple(arrays if kind == "all-reduce" else arrays[len(arrays) // 2 :])
-    total = sum(sizes) * (group if kind == "reduce-scatter" else 1)
-    return Collective(kind, total, group)
+        arrays = tuple(array for array in arrays if array.sizes)
+        arrays = arrays if kind == "all-reduce" else arrays[len(arrays) // 2 :]
+    parts = group if kind == "reduce-scatter" else 1
+    return Collective(kind, parts * sum(array.bytes for array in arrays), group)
 
 
 def collectives_of(module: Module, instruction: Instruction, num_devices: int) -> list[Collective]:
@@ -263,7 +223,7 @@ def collectives_of(module: Module, instruction: Instruction, num_devices: int) -
     result = [one for one in candidates if one and one.group > 1]
     # A TPU's reduce-scatter is an all-reduce, then a slice.
     if "all-reduce-scatter" in instruction.called:
-        result = [replace(one, kind="reduce-scatter") for one in result]
+        result = [one._replace(kind="reduce-scatter") for one in result]
     return result
 
 
@@ -271,21 +231,22 @@ def group_size(attributes: str, num_devices: int) -> int:
     """Devices in each of the `replica_groups`, which XLA writes in three ways."""
     _, _, text = attributes.partition("replica_groups=")
     if text.startswith("mesh["):  # mesh['data'=2,'tensor'=4] {'tensor'}
-        sizes = dict(re.findall(r"'([^']+)'=(\d+)", text[: text.index("]")]))
-        inside = re.match(r"[^{]*\{([^}]*)\}", text)
-        named = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", inside[1]) if inside else []
+        mesh, _, axes = text.partition("{")
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", mesh))
+        named = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", axes.partition("}")[0])
         return math.prod(int(part or sizes[axis]) for axis, part in named)
     if text.startswith("["):  # [4,2]<=[8]: four groups of two
         return int(text[1 : text.index("]")].split(",")[-1])
-    first = re.match(r"\{\{([\d,]+)\}", text)  # {{0,1},{2,3}}
-    return len(first[1].split(",")) if first else num_devices
+    listed = re.match(r"\{\{([\d,]+)\}", text)  # {{0,1},{2,3}}
+    return len(listed[1].split(",")) if listed else num_devices
 
 
 def by_kind(module: Module, num_devices: int) -> dict[str, tuple[int, int]]:
     """Kind -> (number in a step, sum of their `Collective.size`)."""
-    totals: dict[str, tuple[int, int]] = {}
-    for instruction, times in walk(module):
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for instruction, times in Counter(walk(module)).items():
         for one in collectives_of(module, instruction, num_devices):
-            count, size = totals.get(one.kind, (0, 0))
-            totals[one.kind] = (count + times, size + times * one.size)
-    return dict(sorted(totals.items()))
+            counts[one.kind] += times
+            sizes[one.kind] += times * one.size
+    return {kind: (counts[kind], sizes[kind]) for kind in sorted(counts)}

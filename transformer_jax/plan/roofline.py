@@ -13,11 +13,9 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from functools import cache
-from typing import Any
 
 from transformer_jax.plan.devices import Device
-from transformer_jax.plan.hlo import Array, Instruction, Module, first
+from transformer_jax.plan.hlo import COLLECTIVES, Array, Instruction, Module, first
 
 #: The part of the peak that large products reach.
 _REACHED = 0.8
@@ -29,13 +27,12 @@ _NO_KERNEL = {
     *("while", "call", "conditional", "after-all", "partition-id", "replica-id"),
     *("async-start", "async-update", "async-done", "copy-done"),
 }
-_COLLECTIVE = re.compile(
-    r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-\w+)(-start|-done)?$"
-)
-_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+#: Of a dot's attributes, and of the JSON beside cuBLAS's products.
+_CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{[]([\d,"]*)')
+_SCORES = re.compile(r'"intermediate_tensor_shape":\{[^}]*"dimensions":\[([\d,"]*)')
+_COSTS = re.compile(r'"reification_cost":(\[.*?\])')
 _SLICES = ("dynamic-slice", "slice", "gather")
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # opcode -> which operand is the update
-_SAME_BYTES = ("bitcast", "reshape")
 
 #: Products in cuDNN's attention, each of the size of Q K^T. The backward pass computes that one
 #: again.
@@ -48,7 +45,8 @@ _SPLASH_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
 
 def runs_a_kernel(instruction: Instruction) -> bool:
     """Whether the GPU runs a kernel, or a copy, for this instruction alone."""
-    return instruction.opcode not in _NO_KERNEL and not _COLLECTIVE.match(instruction.opcode)
+    kind = instruction.opcode.removesuffix("-start").removesuffix("-done")
+    return instruction.opcode not in _NO_KERNEL and kind not in COLLECTIVES
 
 
 def kernel_seconds(module: Module, instruction: Instruction, device: Device) -> float:
@@ -57,8 +55,7 @@ def kernel_seconds(module: Module, instruction: Instruction, device: Device) -> 
         return 0.0
     # A peak is that of bfloat16. Operands of half the size are twice as fast, and float32 is
     # rounded to TF32 at half the speed.
-    operands = instruction.inputs[0] if instruction.inputs else ()
-    itemsize = operands[0].itemsize if operands and is_library_call(instruction) else 2
+    itemsize = instruction.inputs[0][0].itemsize if is_library_call(instruction) else 2
     peak = device.flops * 2 / itemsize
     needed = flops(module, instruction)
     if is_splash(instruction):  # a matrix unit multiplies whole tiles
@@ -82,21 +79,23 @@ def is_splash(instruction: Instruction) -> bool:
 
 def flops(module: Module, instruction: Instruction) -> int:
     """FLOPs of the matrix products of an instruction, or inside a fusion."""
-    if instruction.opcode == "dot":
-        contracted = first(_CONTRACTED, instruction.attributes)
-        return _product(instruction, contracted.split(",") if contracted else [])
-    if instruction.target.startswith("__cublas"):
-        return _product(instruction, _find(_backend(instruction), "lhs_contracting_dimensions"))
-    if instruction.target.startswith("__cudnn$fmha"):
-        scores = _find(_find(_backend(instruction), "intermediate_tensor_shape"), "dimensions")
-        width = instruction.inputs[0][0].sizes[-1]
-        products = _ATTENTION_PRODUCTS["Backward" in instruction.target]
-        return products * 2 * width * math.prod(int(size) for size in scores)
-    if is_splash(instruction):
-        return _flops_of_splash(instruction)
     if instruction.opcode == "fusion":
         return sum(flops(module, one) for one in module.inside(instruction))
+    if instruction.opcode == "dot" or instruction.target.startswith("__cublas"):
+        left = instruction.inputs[0][0].sizes
+        width = math.prod(left[axis] for axis in _integers(_CONTRACTED, instruction))
+        return 2 * width * math.prod(instruction.arrays[0].sizes)
+    if instruction.target.startswith("__cudnn$fmha"):
+        width = instruction.inputs[0][0].sizes[-1]
+        products = _ATTENTION_PRODUCTS["Backward" in instruction.target]
+        return products * 2 * width * math.prod(_integers(_SCORES, instruction))
+    if is_splash(instruction):
+        return _flops_of_splash(instruction)
     return 0
+
+
+def _integers(pattern: re.Pattern[str], instruction: Instruction) -> list[int]:
+    return [int(each) for each in re.findall(r"\d+", first(pattern, instruction.attributes))]
 
 
 def _flops_of_splash(instruction: Instruction) -> int:
@@ -143,7 +142,7 @@ def _bytes_of_fusion(body: list[Instruction]) -> int:
         one = by_name[name]
         if one.opcode == "tuple":
             return sum(written(operand) for operand in one.operands)
-        if one.opcode in _SAME_BYTES and one.operands[0] in by_name:
+        if one.opcode in ("bitcast", "reshape"):
             return written(one.operands[0])
         if one.opcode in _UPDATES:
             return _sum(one.inputs[_UPDATES[one.opcode]])
@@ -152,7 +151,7 @@ def _bytes_of_fusion(body: list[Instruction]) -> int:
     used = _used(body)
     parameters = [one for one in body if one.opcode == "parameter"]
     read = sum(used.get(one.name, 0.0) * _sum(one.arrays) for one in parameters)
-    return round(read) + (written(body[-1].name) if body else 0)
+    return round(read) + written(body[-1].name)
 
 
 def _used(body: list[Instruction]) -> dict[str, float]:
@@ -160,7 +159,7 @@ def _used(body: list[Instruction]) -> dict[str, float]:
 
     A fusion computes only these elements, so of an operand it reads no others.
     """
-    used = {body[-1].name: 1.0} if body else {}
+    used = {body[-1].name: 1.0}
     for one in reversed(body):
         for operand in dict.fromkeys(one.operands):
             part, is_first = used.get(one.name, 0.0), operand == one.operands[0]
@@ -179,7 +178,7 @@ def compiler_seconds(instruction: Instruction) -> float | None:
     bandwidth. For a product whose types are not in its table, XLA 0.10 multiplies by the cube of
     the bytes of the result's elements, which is taken back here.
     """
-    estimates = _find(_backend(instruction), "reification_cost")
+    estimates = json.loads(first(_COSTS, instruction.attributes) or "[]")
     costs = {one["name"]: one["exec_time_us"] for one in estimates if "exec_time_us" in one}
     triton = '"__triton"' in instruction.attributes  # "sol" is a placeholder there
     microseconds = costs.get("indexing-cost-model" if triton else "sol")
@@ -191,32 +190,6 @@ def compiler_seconds(instruction: Instruction) -> float | None:
         if not (operand.dtype == result.dtype and operand.dtype in ("bf16", "f32")):
             return time / result.itemsize**3
     return time
-
-
-def _product(instruction: Instruction, contracted: list[str]) -> int:
-    left = instruction.inputs[0][0].sizes if instruction.inputs and instruction.inputs[0] else ()
-    width = math.prod(left[int(axis)] for axis in contracted) if left else 1
-    return 2 * width * math.prod(instruction.arrays[0].sizes)
-
-
-def _backend(instruction: Instruction) -> Any:
-    """The backend_config that XLA writes as JSON; {} without one."""
-    _, _, text = instruction.attributes.partition("backend_config=")
-    return _parsed(text) if text.startswith("{") else {}
-
-
-@cache
-def _parsed(text: str) -> Any:
-    return json.JSONDecoder().raw_decode(text)[0]
-
-
-def _find(tree: Any, name: str) -> Any:
-    """The value of the first key of this name in nested dicts; [] if there is none."""
-    if not isinstance(tree, dict):
-        return []
-    if name in tree:
-        return tree[name]
-    return next((found for value in tree.values() if (found := _find(value, name))), [])
 
 
 def _sum(arrays: Iterable[Array]) -> int:

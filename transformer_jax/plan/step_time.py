@@ -12,6 +12,7 @@ copies between HBM and on-chip memory that the compiler starts early in order to
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -83,48 +84,66 @@ def estimate(module: Module, target: Target) -> StepTime | None:
     device = target.device
     if device is None:
         return None
-    seconds = _seconds(module, device)
-    step = _Simulation(module, target, seconds)
-    step.run(module.entry)
-    if not step.computing:
+    seconds = cache(lambda instruction: _seconds(module, instruction, device))
+    now = computing = waiting = communicating = links_free = 0.0
+    arrivals: dict[str, float] = {}
+    for one in walk(module):
+        arrived: list[str] = []
+        if sending := _sending(module, one, target):
+            links_free = max(links_free, now) + sending
+            communicating += sending
+            arrivals[one.name] = links_free
+            arrived = [] if one.opcode.endswith("-start") else [one.name]
+        elif one.opcode.endswith("-done"):
+            arrived = one.operands
+        for name in arrived:
+            late = max(arrivals.pop(name, now) - now, 0.0)
+            waiting += late
+            now += late
+        computing += seconds(one)
+        now += seconds(one)
+    if not computing:
         return None
-    hidden = max(step.communicating - step.waiting, 0.0)  # rounding can leave less
-    parts = computing_by_part(module, seconds)
-    time = StepTime(step.now, step.computing, step.waiting, hidden, parts)
+    hidden = max(communicating - waiting, 0.0)  # rounding can leave less
+    time = StepTime(now, computing, waiting, hidden, computing_by_part(module, seconds))
     if device.clock:
         return time
+    kernels = [one for one in walk(module) if runs_a_kernel(one)]
+    given = {one: compiler_seconds(one) for one in set(kernels)}
+    by_compiler = None
+    if any(own is not None for own in given.values()):
+        times = ((one, given[one]) for one in kernels)
+        by_compiler = sum(seconds(one) if own is None else own for one, own in times)
     return replace(
         time,
         source="a roofline of each kernel",
-        kernels=sum(times for one, times in walk(module) if runs_a_kernel(one)),
-        computing_by_compiler=_by_compiler(module, seconds),
+        kernels=len(kernels),
+        computing_by_compiler=by_compiler,
     )
 
 
-def _seconds(module: Module, device: Device) -> Seconds:
-    if clock := device.clock:
-        return lambda instruction: (
-            kernel_seconds(module, instruction, device)
-            if is_splash(instruction)
-            else (instruction.cycles or 0) / clock
-        )
-    return cache(lambda instruction: kernel_seconds(module, instruction, device))
+def _seconds(module: Module, instruction: Instruction, device: Device) -> float:
+    """Of computing; by the compiler's cycles where it gives them."""
+    if device.clock and not is_splash(instruction):
+        return (instruction.cycles or 0) / device.clock
+    return kernel_seconds(module, instruction, device)
 
 
-def _by_compiler(module: Module, seconds: Seconds) -> float | None:
-    kernels = [(one, times) for one, times in walk(module) if runs_a_kernel(one)]
-    given = {one: compiler_seconds(one) for one, _ in kernels}
-    if all(estimate is None for estimate in given.values()):
-        return None
+def _sending(module: Module, instruction: Instruction, target: Target) -> float:
+    """Seconds for which a collective uses the links."""
+    if target.send_rate is None:
+        return 0.0
     return sum(
-        times * (seconds(one) if (own := given[one]) is None else own) for one, times in kernels
+        one.sent / bandwidth
+        for one in collectives_of(module, instruction, len(target.devices))
+        if (bandwidth := target.send_rate(one.group))
     )
 
 
 def computing_by_part(module: Module, seconds: Seconds) -> dict[str, dict[str, float]]:
     """Part of the model -> kind of work -> seconds, without collectives; the longest part first."""
     parts: dict[str, dict[str, float]] = {}
-    for instruction, times in walk(module):
+    for instruction, times in Counter(walk(module)).items():
         if time := seconds(instruction):
             path = first(_OP_NAME, instruction.attributes)
             part = next((part for part, pattern in PARTS.items() if pattern.search(path)), REST)
@@ -142,52 +161,3 @@ def _kind(module: Module, instruction: Instruction) -> str:
     if is_kernel or (opcodes | {instruction.opcode}) & _PRODUCTS:
         return "products"
     return "other"
-
-
-class _Simulation:
-    """Goes through the instructions in order and adds up their times, in seconds."""
-
-    def __init__(self, module: Module, target: Target, seconds: Seconds) -> None:
-        self._module, self._target, self._seconds = module, target, seconds
-        self.now = 0.0
-        self.computing = 0.0
-        self.waiting = 0.0
-        self.communicating = 0.0
-        self._links_free = 0.0
-        self._arrivals: dict[str, float] = {}
-
-    def run(self, computation: str) -> None:
-        """Runs a computation once, with the loops and calls in it."""
-        for instruction in self._module.computations.get(computation, []):
-            inside, count = self._module.entered(instruction)
-            if inside:
-                for _ in range(count):
-                    self.run(inside)
-            elif seconds := self._sending(instruction):
-                self._links_free = max(self._links_free, self.now) + seconds
-                self._arrivals[instruction.name] = self._links_free
-                self.communicating += seconds
-                if not instruction.opcode.endswith("-start"):
-                    self._wait(instruction.name)
-            elif instruction.opcode.endswith("-done"):
-                for operand in instruction.operands:
-                    self._wait(operand)
-            seconds = self._seconds(instruction)
-            self.computing += seconds
-            self.now += seconds
-
-    def _sending(self, instruction: Instruction) -> float:
-        devices, rate = len(self._target.devices), self._target.send_rate
-        if rate is None:
-            return 0.0
-        return sum(
-            one.sent / bandwidth
-            for one in collectives_of(self._module, instruction, devices)
-            if (bandwidth := rate(one.group))
-        )
-
-    def _wait(self, name: str) -> None:
-        late = self._arrivals.pop(name, self.now) - self.now
-        if late > 0:
-            self.waiting += late
-            self.now += late
