@@ -9,7 +9,7 @@ import pytest
 
 from tests.pages import blocks, commands
 from transformer_jax.plan.gpu import NODES
-from transformer_jax.plan.tpu import GENERATIONS
+from transformer_jax.plan.tpu import TPUS
 
 #: How many sides a slice of each generation has; those of two sides are powers of two up to 16.
 NUM_SIDES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
@@ -24,7 +24,7 @@ TOPOLOGIES = {
 
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_it_exists(topology: str) -> None:
-    assert tuple(NUM_SIDES) == GENERATIONS
+    assert tuple(NUM_SIDES) == tuple(TPUS)
     generation, _, text = topology.partition(":")
     if generation in NODES:
         assert re.fullmatch(r"[1-8](x\d+)?", text)

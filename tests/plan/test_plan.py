@@ -154,7 +154,7 @@ def with_config(plan, part, **values):
 
 def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
     state = {"state_bytes": 8 * GIB, "fsdp_state_bytes": GIB}
-    too_large = dataclasses.replace(made.train, bytes=20 * GIB, fits=False)
+    too_large = dataclasses.replace(made.train, bytes=20 * GIB, limit=16 * GIB)
     plan = on_tpus(made, 8, train=too_large, largest_rows=4, **state)
     text = as_text(plan)
     assert "20.00 GiB of 16.00 GiB a device: DOES NOT FIT, 4.00 GiB too much" in text
@@ -167,7 +167,7 @@ def test_a_plan_that_does_not_fit_says_by_how_much_and_what_would_help(made):
 
 
 def test_a_validation_that_does_not_fit_has_advice_on_the_state(made):
-    evaluation = dataclasses.replace(made.evaluation, bytes=17 * GIB, fits=False)
+    evaluation = dataclasses.replace(made.evaluation, bytes=17 * GIB, limit=16 * GIB)
     plan = on_tpus(made, 8, evaluation=evaluation, state_bytes=8 * GIB, fsdp_state_bytes=GIB)
     text = as_text(plan)
     assert "DOES NOT FIT, 1.00 GiB too much, with the training state" in text
@@ -218,6 +218,16 @@ def test_wrong_names_are_refused(name):
         described(name)
 
 
+def test_only_the_text_of_a_training_step_is_read(monkeypatch):
+    """libtpu 0.0.52 compiles some searches whose text it cannot write."""
+
+    def as_text(self):
+        raise AssertionError("the text of a search was read")
+
+    monkeypatch.setattr(jax.stages.Compiled, "as_text", as_text)
+    assert Compiler(CONFIG, Target(jax.devices()[:1])).decode(CONFIG.decode, 16).fits
+
+
 @pytest.mark.skipif(
     any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)),
     reason="the compiler is installed",
@@ -230,7 +240,7 @@ def test_without_the_compiler_a_plan_for_gpus_says_what_to_install():
 def test_a_refused_program_does_not_fit_whatever_its_size(made):
     """libtpu has 15.75 of v5e's 16 GiB, so it refuses a program of 15.9 GiB."""
     refused = dataclasses.replace(
-        made.train, bytes=int(15.9 * GIB), fits=False, limit=int(15.75 * GIB)
+        made.train, bytes=int(15.9 * GIB), limit=int(15.75 * GIB), compiled=None
     )
     text = as_text(on_tpus(made, train=refused))
     assert "15.90 GiB of 15.75 GiB a device: DOES NOT FIT, 153.6 MiB too much" in text
@@ -240,7 +250,7 @@ def test_a_refused_program_does_not_fit_whatever_its_size(made):
 
 
 def test_decoding_that_does_not_fit_has_advice_of_its_own(made):
-    decode = dataclasses.replace(made.decode, rows=32, bytes=24 * GIB, fits=False, limit=16 * GIB)
+    decode = dataclasses.replace(made.decode, rows=32, bytes=24 * GIB, limit=16 * GIB)
     plan = on_tpus(made, decode=decode, param_bytes=0)
     text = as_text(dataclasses.replace(plan, mesh={"data": 2, "fsdp": 2, "tensor": 1}))
     assert text.count("DOES NOT FIT") == 1 and not plan.fits
@@ -285,7 +295,7 @@ def test_a_refused_program_has_the_numbers_of_the_compilers_message(made):
                 "the total memory required for HLO temporaries (2.0G) exceeds available HBM (1.0G)"
             )
 
-    compiler._lower = lambda state, batch: Refused()
+    compiler._trainer.lower = lambda state, batch: Refused()
     program = compiler.train_step(4, 16)
     batch = 2 * 4 * 16 * (4 + 1)  # two sides of ids and masks
     assert program.bytes == (2 << 30) + state + batch

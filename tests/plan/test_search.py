@@ -33,5 +33,5 @@ def test_nothing_fits():
 
 
 def test_the_guess_fills_the_memory_beside_the_fixed_bytes():
-    program = Program(rows=10, bytes=30, text=None, fits=True)
+    program = Program(rows=10, bytes=30, limit=None, compiled=None)
     assert rows_that_fill(memory=50, fixed=10, program=program) == 20

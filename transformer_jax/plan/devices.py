@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 GIB = 1 << 30
 
@@ -23,8 +23,9 @@ class Device:
         bandwidth: bytes of device memory a second.
         clock: cycles a second of the compiler's estimates; None if it gives no cycles.
         link: bytes a second of one link to a neighbour (TPU), or of all links to the switch of the
-            node (GPU), in one direction; None if unknown.
+            node (GPU), in one direction; 0 if unknown.
         matrix_unit: rows and columns of a matrix unit (TPU), which computes whole tiles.
+        kind: a pattern for `jax.Device.device_kind`.
     """
 
     name: str
@@ -32,8 +33,9 @@ class Device:
     flops: float
     bandwidth: float
     clock: float | None = None
-    link: float | None = None
+    link: float = 0.0
     matrix_unit: int = 1
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Target:
         memory: bytes of one device that a run can use; None if unknown.
         place: how the devices are joined, such as "in a slice of 2x4"; "" if unknown.
         send_rate: number of devices in a group -> bytes a second that each can send to the others
-            of its group; None if unknown.
+            of its group; 0 if unknown.
         options: passed to the compiler of every program.
     """
 
@@ -54,7 +56,7 @@ class Target:
     device: Device | None = None
     memory: int | None = None
     place: str = ""
-    send_rate: Callable[[int], float] | None = None
+    send_rate: Callable[[int], float] = lambda group: 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -71,15 +73,12 @@ class Target:
         return [device for device in self.devices if device.process_index == first]
 
 
-def describe(
-    name: str, compiler: str, *, packages: Sequence[str], missing: str, **options: Any
-) -> list[Any]:
+def describe(name: str, *, packages: Sequence[str], missing: str, **options: Any) -> list[Any]:
     """JAX devices that need not exist here, as their compiler describes them.
 
     Args:
         name: the value of `--plan_topology`, for messages.
-        compiler: its name, for messages.
-        packages: modules of which the compiler needs one.
+        packages: modules of which their compiler is one.
         missing: what to install where there is none of them.
         options: of `get_topology_desc`.
 
@@ -88,10 +87,11 @@ def describe(
     """
     from jax.experimental import topologies
 
+    if not any(map(importlib.util.find_spec, packages)):
+        raise UserError(f"--plan_topology={name} needs {missing}")
     try:
         return list(topologies.get_topology_desc(**options).devices)
     except Exception as error:
-        if not any(importlib.util.find_spec(package) for package in packages):
-            raise UserError(f"--plan_topology={name} needs {missing}") from error
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--plan_topology={name}: {compiler} says: {reason}") from error
+        raise UserError(
+            f"--plan_topology={name}: its compiler says: {first_line(error)}"
+        ) from error

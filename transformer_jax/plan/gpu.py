@@ -14,7 +14,6 @@ class Gpu:
 
     Attributes:
         device: its published numbers.
-        kind: `jax.Device.device_kind`.
         capability: major number of the compute capability.
         cores: streaming multiprocessors.
         lanes: float32 units of each.
@@ -24,7 +23,6 @@ class Gpu:
     """
 
     device: Device
-    kind: str
     capability: int
     cores: int
     lanes: int
@@ -48,7 +46,7 @@ class Gpu:
               clock_rate_ghz: {self.clock} device_memory_size: {device.memory}
               cuda_compute_capability {{ major: {self.capability} }}
             }}
-            platform_name: "CUDA" device_description_str: "{self.kind}" """
+            platform_name: "CUDA" device_description_str: "{device.name}" """
 
 
 #: By what `--plan_topology` begins with. Memory, bandwidth and what the compiler asks: the files in
@@ -56,30 +54,25 @@ class Gpu:
 #: data sheets.
 NODES = {
     "a100": Gpu(
-        Device("NVIDIA A100", 85_100_068_864, 312e12, 2.03904e12, link=300e9),
-        "NVIDIA A100-SXM4-80GB",
+        Device("NVIDIA A100", 85_100_068_864, 312e12, 2.03904e12, link=300e9, kind=".*A100.*"),
         *(8, 108, 64, 1.41, 167_936, 41_943_040),
     ),
     "h100": Gpu(
-        Device("NVIDIA H100", 84_942_979_072, 989e12, 3.35232e12, link=450e9),
-        "NVIDIA H100 80GB HBM3",
+        Device("NVIDIA H100", 84_942_979_072, 989e12, 3.35232e12, link=450e9, kind=".*H100.*"),
         *(9, 132, 128, 1.98, 233_472, 52_428_800),
     ),
     "h200": Gpu(
-        Device("NVIDIA H200", 151_397_597_184, 989e12, 4.8e12, link=450e9),
-        "NVIDIA H200",
+        Device("NVIDIA H200", 151_397_597_184, 989e12, 4.8e12, link=450e9, kind=".*H200.*"),
         *(9, 132, 128, 1.98, 233_472, 52_428_800),
     ),
     "b200": Gpu(
-        Device("NVIDIA B200", 191_514_411_008, 2250e12, 7.67232e12, link=900e9),
-        "NVIDIA B200",
+        Device("NVIDIA B200", 191_514_411_008, 2250e12, 7.67232e12, link=900e9, kind=".*B200.*"),
         *(10, 148, 128, 1.965, 233_472, 132_644_864),
     ),
 }
 
-#: By a part of `jax.Device.device_kind`.
-GPUS = {name.upper(): gpu.device for name, gpu in NODES.items()}
-GPUS["L4"] = Device("NVIDIA L4", 24 * 10**9, 121e12, 0.3e12)
+#: Cannot be described here.
+L4 = Device("NVIDIA L4", 24 * 10**9, 121e12, 0.3e12, kind=".*L4")
 
 #: Bytes a second of each GPU to other nodes, in one direction: one adapter of 400 Gbit/s.
 NETWORK = 50e9
@@ -104,7 +97,6 @@ def gpu_node(topology: str) -> Target:
     gpu, per_node, num_nodes = NODES[name], int(match[1]), int(match[2] or 1)
     devices = describe(
         topology,
-        "the compiler",
         packages=("jax_cuda12_plugin", "jax_cuda13_plugin"),
         missing="XLA's CUDA compiler: pip install jax-cuda13-plugin, with the version of jax, in "
         "an environment of its own",
@@ -140,5 +132,4 @@ def send_rate(device: Device, per_node: int, group: int) -> float:
     nodes enters and leaves each of them once. NCCL makes as many rings as there are adapters, so
     that all of them send.
     """
-    link = device.link or 0.0
-    return link if group <= per_node else min(link, NETWORK * per_node)
+    return device.link if group <= per_node else min(device.link, NETWORK * per_node)

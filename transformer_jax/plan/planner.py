@@ -13,6 +13,7 @@ from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.step_time import StepTime, estimate
 from transformer_jax.recipes import ByPairs
+from transformer_jax.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,10 @@ def make_plan(
     step = compiler.train_step(_rows(compiler, length), length)
     num_devices = len(target.devices)
     flops = train_step_flops(config.model, step.rows, length)
-    module = parse(step.text) if step.text else None
+    module = parse(step.compiled.as_text()) if step.compiled else None
     alone = decoding_mesh(config.mesh, target.process_devices)
-    split = compiler.state_on(make_mesh(MeshConfig(data=1, fsdp=-1), target.devices))
+    by_fsdp = make_mesh(MeshConfig(data=1, fsdp=-1), target.devices)
+    split = Trainer(config.model, config.train, by_fsdp).abstract
     return Plan(
         config=config,
         target=target,

@@ -17,7 +17,6 @@ from jax.sharding import Mesh
 from transformer_jax.config import Config
 from transformer_jax.decoding.config import DecodeConfig, while_training
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.parallel.mesh import (
@@ -31,7 +30,6 @@ from transformer_jax.parallel.mesh import (
 from transformer_jax.plan.devices import Target
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.start import begin_new
-from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
@@ -44,17 +42,20 @@ class Program:
     Attributes:
         rows: B of its batch, over all devices.
         bytes: on each device while it runs: arguments, results, temporaries and code.
-        text: the compiled HLO; None if it was refused.
-        fits: whether the compiler accepted it and the device has the memory.
-        limit: bytes that the compiler allows, if it refused the program and named them. (On v5e
-            it is 15.75 of the 16 GiB.)
+        limit: bytes that a device has; None if unknown. Those that the compiler names if it
+            refused the program. (On v5e it is 15.75 of the 16 GiB.)
+        compiled: from JAX; None if it was refused.
     """
 
     rows: int
     bytes: int
-    text: str | None
-    fits: bool
-    limit: int | None = None
+    limit: int | None
+    compiled: Any
+
+    @property
+    def fits(self) -> bool:
+        """Whether the compiler accepted it and the device has the memory."""
+        return self.compiled is not None and (self.limit is None or self.bytes <= self.limit)
 
 
 class Compiler:
@@ -78,53 +79,45 @@ class Compiler:
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate
-        trainer = Trainer(config.model, config.train, self.mesh)
-        self.state, self._lower = trainer.abstract, trainer.lower
-
-    def state_on(self, mesh: Mesh) -> TrainState:
-        """The training state, as shapes with shardings over a mesh."""
-        return Trainer(self.config.model, self.config.train, mesh).abstract
+        self._trainer = Trainer(config.model, config.train, self.mesh)
+        self.state = self._trainer.abstract
+        # Decoding reads the weights with the adapter merged.
+        self._decoded = SingleModel(dataclasses.replace(config.model, adapter=NoAdapter()))
 
     def train_step(self, rows: int, length: int) -> Program:
         """Compiles the training step for a batch of `rows` sentence pairs of `length` tokens."""
-        ids = self._array(jnp.int32, rows, length)
-        mask = self._array(jnp.bool_, rows, length)
-        batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-        lowered = self._lower(self.state, batch)
+        batch = self._trainer.abstract_batch((rows, length, length))
+        lowered = self._trainer.lower(self.state, batch)
         return self._compile(lowered, rows, bytes_per_device((self.state, batch)))
 
     def decoding_params(self, config: DecodeConfig, mesh: Mesh) -> Any:
         """The parameters that decoding reads, as shapes with shardings over a mesh."""
-        model = self._decoding_model
-        convert = partial(api.for_decoding, model, weights=config.weights)
-        shapes = jax.eval_shape(convert, api.abstract_params(model))
-        axes = api.decoding_axes(model, config.weights)
+        convert = partial(self._decoded.for_decoding, weights=config.weights)
+        shapes = jax.eval_shape(convert, api.abstract_params(self._decoded.config))
+        axes = self._decoded.decoding_axes(config.weights)
         return shapes_on(shapes, param_shardings(axes, shapes, mesh))
-
-    @property
-    def _decoding_model(self) -> ModelConfig:
-        """Decoding reads the weights with the adapter merged."""
-        return dataclasses.replace(self.config.model, adapter=NoAdapter())
 
     def decode(self, config: DecodeConfig, length: int) -> Program:
         """Compiles the decoding of a batch of sentences of `length` tokens, encoder included.
 
         All devices share its rows, as in `eval` and in evaluations during training.
         """
-        model, params = self._decoding_model, self.decoding_params(config, self.mesh)
+        params = self.decoding_params(config, self.mesh)
         rows = decoding_rows(config.batch_size, self.mesh)
+        shape = partial(jax.ShapeDtypeStruct, sharding=batch_sharding(self.mesh))
+        number_B = shape((rows,), jnp.int32)
         lowered = decode_batch.lower(
             params,
             Sources(
-                ids_BS=self._array(jnp.int32, rows, length),
-                mask_BS=self._array(jnp.bool_, rows, length),
-                max_lengths_B=self._array(jnp.int32, rows),
-                numbers_B=self._array(jnp.int32, rows),
-                num_best_B=self._array(jnp.int32, rows),
+                ids_BS=shape((rows, length), jnp.int32),
+                mask_BS=shape((rows, length), jnp.bool_),
+                max_lengths_B=number_B,
+                numbers_B=number_B,
+                num_best_B=number_B,
             ),
-            model=SingleModel(model),
+            model=self._decoded,
             method=config.method.static,
-            max_length=min(config.max_target_length(length), model.max_length),
+            max_length=min(config.max_target_length(length), self._decoded.max_length),
             repetition=config.repetition,
             mesh=self.mesh,
         )
@@ -135,21 +128,10 @@ class Compiler:
         program = self.decode(while_training(self.config.decode), length)
         decoded = by_path(self.decoding_params(DecodeConfig(), self.mesh))
         # What decoding reads as it is in the state is there once.
-        shared = {
-            path: leaf
-            for path, leaf in by_path(self.state.averages).items()
-            if decoded.get(path) == leaf
-        }
+        averages = by_path(self.state.averages).items()
+        shared = [leaf for path, leaf in averages if decoded.get(path) == leaf]
         used = program.bytes + bytes_per_device(self.state) - bytes_per_device(shared)
-        return dataclasses.replace(
-            program, bytes=used, fits=program.fits and self._has_memory(used)
-        )
-
-    def _array(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=batch_sharding(self.mesh))
-
-    def _has_memory(self, needed: int) -> bool:
-        return self.target.memory is None or needed <= self.target.memory
+        return dataclasses.replace(program, bytes=used)
 
     def _compile(self, lowered: Any, rows: int, arguments: int) -> Program:
         try:
@@ -159,7 +141,7 @@ class Compiler:
             if refused is None:
                 raise
             needed, limit = refused
-            return Program(rows, needed, None, False, limit=limit)
+            return Program(rows, needed, limit or self.target.memory, None)
         memory = compiled.memory_analysis()
         total = (
             memory.argument_size_in_bytes
@@ -168,7 +150,7 @@ class Compiler:
             + memory.temp_size_in_bytes
             + memory.generated_code_size_in_bytes
         )
-        return Program(rows, total, compiled.as_text(), self._has_memory(total))
+        return Program(rows, total, self.target.memory, compiled)
 
 
 def bytes_per_device(tree: Any) -> int:
@@ -182,11 +164,11 @@ def bytes_per_device(tree: Any) -> int:
 #: Messages of the TPU's compiler: what the program needs, and what there is. The second form
 #: names only the temporaries, if these alone are too large.
 _REFUSALS = (
-    r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm",
-    r"total memory required for [\w ]+ \(([\d.]+)([KMGT]?)\) exceeds available HBM"
-    r"(?: \(([\d.]+)([KMGT]?)\))?",
+    r"Used ([\d.]+[KMGT]?) of ([\d.]+[KMGT]?) hbm",
+    r"total memory required for [\w ]+ \(([\d.]+[KMGT]?)\) exceeds available HBM"
+    r"(?: \(([\d.]+[KMGT]?)\))?",
 )
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def refusal(message: str, arguments: int) -> tuple[int, int | None] | None:
@@ -201,11 +183,10 @@ def refusal(message: str, arguments: int) -> tuple[int, int | None] | None:
     """
     for form, besides in zip(_REFUSALS, (0, arguments), strict=True):
         if match := re.search(form, message):
-            needed, unit, limit, limit_unit = match.groups()
-            available = _bytes(limit, limit_unit) if limit else None
-            return _bytes(needed, unit) + besides, available
+            needed, limit = match.groups()
+            return _bytes(needed) + besides, _bytes(limit) if limit else None
     return None
 
 
-def _bytes(number: str, unit: str) -> int:
-    return int(float(number) * _UNITS[unit])
+def _bytes(text: str) -> int:
+    return int(float(text.rstrip("KMGT")) * _UNITS.get(text[-1], 1))

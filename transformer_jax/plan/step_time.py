@@ -131,8 +131,6 @@ def _seconds(module: Module, instruction: Instruction, device: Device) -> float:
 
 def _sending(module: Module, instruction: Instruction, target: Target) -> float:
     """Seconds for which a collective uses the links."""
-    if target.send_rate is None:
-        return 0.0
     return sum(
         one.sent / bandwidth
         for one in collectives_of(module, instruction, len(target.devices))

@@ -1,17 +1,18 @@
 """Where a plan's devices come from: this machine, or a description by its compiler."""
 
+import re
 from collections.abc import Callable
 
 import jax
 
 from transformer_jax.errors import UserError
-from transformer_jax.plan.devices import Device, Target
-from transformer_jax.plan.gpu import GPUS, NODES, gpu_node
-from transformer_jax.plan.tpu import GENERATIONS, TPUS, tpu_slice
+from transformer_jax.plan.devices import Target
+from transformer_jax.plan.gpu import L4, NODES, gpu_node
+from transformer_jax.plan.tpu import TPUS, tpu_slice
 
 #: What `--plan_topology` says before its colon -> the function that describes the devices.
 TOPOLOGIES: dict[str, Callable[[str], Target]] = {
-    **dict.fromkeys(GENERATIONS, tpu_slice),
+    **dict.fromkeys(TPUS, tpu_slice),
     **dict.fromkeys(NODES, gpu_node),
 }
 
@@ -37,15 +38,8 @@ def described(topology: str) -> Target:
 def this_machine() -> Target:
     """The devices that training uses here."""
     devices = jax.devices()
-    device = _known_device(devices[0].device_kind)
+    known = (*TPUS.values(), *(gpu.device for gpu in NODES.values()), L4)
+    device = next((each for each in known if re.fullmatch(each.kind, devices[0].device_kind)), None)
     stats = devices[0].memory_stats() or {}
     memory = stats.get("bytes_limit") or (device.memory if device else None)
-    link = device.link if device else None
-    return Target(devices, device, memory, send_rate=None if link is None else lambda _: link)
-
-
-def _known_device(kind: str) -> Device | None:
-    """The entry for a `jax.Device.device_kind`; None for a CPU or another GPU."""
-    if kind in TPUS:
-        return TPUS[kind]
-    return next((device for name, device in GPUS.items() if name in kind), None)
+    return Target(devices, device, memory, send_rate=lambda _: device.link if device else 0.0)

@@ -5,9 +5,6 @@ import os
 from transformer_jax.errors import UserError
 from transformer_jax.plan.devices import GIB, Device, Target, describe
 
-#: What `--plan_topology` may begin with.
-GENERATIONS = ("v4", "v5e", "v5p", "v6e")
-
 #: Keeps libtpu from reading a TPU host's metadata, from locking its chips, from refusing to run
 #: beside another plan, and from logging. Without the last two it prints warnings.
 _LIBTPU_ENVIRONMENT = {
@@ -19,16 +16,16 @@ _LIBTPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
 }
 
-#: By `jax.Device.device_kind`. Memory, FLOPs and bandwidths: the Cloud TPU pages on each
+#: By what `--plan_topology` begins with. Memory, FLOPs and bandwidths: the Cloud TPU pages on each
 #: generation and "How to Scale Your Model" (Austin et al. 2025), part 2. The clock is peak FLOPs
 #: over the multiply-adds a cycle of the matrix units (v5e: 4 of 128 x 128, so 1.5 GHz); with it
 #: the compiler's estimates of an 8192^3 product and of streaming 512 MiB come to 70 to 90 % of
 #: the published peaks on all four generations (docs/scale.md).
 TPUS = {
-    "TPU v4": Device("TPU v4", 32 * GIB, 275e12, 1.228e12, 1.05e9, 45e9, 128),
-    "TPU v5 lite": Device("TPU v5e", 16 * GIB, 197e12, 0.819e12, 1.5e9, 45e9, 128),
-    "TPU v5": Device("TPU v5p", 95 * GIB, 459e12, 2.765e12, 1.75e9, 90e9, 128),
-    "TPU v6 lite": Device("TPU v6e", 32 * GIB, 918e12, 1.64e12, 1.75e9, 90e9, 256),
+    "v4": Device("TPU v4", 32 * GIB, 275e12, 1.228e12, 1.05e9, 45e9, 128, "TPU v4"),
+    "v5e": Device("TPU v5e", 16 * GIB, 197e12, 0.819e12, 1.5e9, 45e9, 128, "TPU v5 lite"),
+    "v5p": Device("TPU v5p", 95 * GIB, 459e12, 2.765e12, 1.75e9, 90e9, 128, "TPU v5"),
+    "v6e": Device("TPU v6e", 32 * GIB, 918e12, 1.64e12, 1.75e9, 90e9, 256, "TPU v6 lite"),
 }
 
 
@@ -52,7 +49,6 @@ def tpu_slice(topology: str) -> Target:
     options = {"chip_config_name": "megacore"} if generation == "v4" else {}
     devices = describe(
         topology,
-        "libtpu",
         packages=("libtpu",),
         missing="libtpu, the TPU's compiler: ./run setup tpu (or pip install libtpu), in an "
         "environment of its own",
@@ -60,7 +56,7 @@ def tpu_slice(topology: str) -> Target:
         topology_name=topology,
         **options,
     )
-    device = TPUS[devices[0].device_kind]
+    device = TPUS[generation]
     sides = tuple(map(int, numbers))
     return Target(
         devices,
@@ -79,4 +75,4 @@ def link_bandwidth(device: Device, sides: tuple[int, ...], group: int, count: in
     one neighbour. A smaller group is assumed to be along one side.
     """
     links = [2 if side >= 16 else 1 for side in sides if side > 1] or [1]
-    return (device.link or 0.0) * (sum(links) if group == count else min(links))
+    return device.link * (sum(links) if group == count else min(links))

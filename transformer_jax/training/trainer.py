@@ -149,7 +149,7 @@ class Trainer:
         What runs, and in which order, stays the same.
         """
         state = self.abstract
-        batches = [(shape, self._batch(shape)) for shape in shapes]
+        batches = [(shape, self.abstract_batch(shape)) for shape in shapes]
         if not self._in_halves:
             steps: list[Program] = [
                 (shape, partial(self.lower, state, batch)) for shape, batch in batches
@@ -163,8 +163,8 @@ class Trainer:
         update = _UPDATE, partial(self._step.update.lower, state, gradient, self._horizon)
         return self.ahead.compiling([*gradients[:1], update], gradients[1:])
 
-    def _batch(self, shape: Shape) -> dict[str, jax.ShapeDtypeStruct]:
-        """A global batch, as shapes with shardings."""
+    def abstract_batch(self, shape: Shape) -> dict[str, jax.ShapeDtypeStruct]:
+        """A global batch (B, S, T), as shapes with shardings."""
         rows, *lengths = shape
         sharding, batch = batch_sharding(self.mesh), {}
         for side, length in zip(("source", "target"), lengths, strict=True):
