@@ -28,7 +28,7 @@ def estimated_cycles(
     sharding = SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(s, dtype, sharding=sharding) for s, dtype in shapes]
     module = parse(jax.jit(function).lower(*arguments).compile().as_text())
-    return sum(instruction.cycles or 0 for instruction in walk(module))
+    return sum(instruction.cycles for instruction in walk(module))
 
 
 def main() -> None:

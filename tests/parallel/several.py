@@ -44,7 +44,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
 
     def learn() -> str:
         made.append(1)
-        return "a tokenizer" * 200_000  # several pieces of a message
+        return "a tokenizer" * 200_000  # 2.2 MB, a large tokenizer
 
     learned = processes.from_first(learn)
 

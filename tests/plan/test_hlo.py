@@ -18,7 +18,7 @@ def test_computations_instructions_and_shapes():
     assert main["loop"].called == "turn"
     assert main["both"].operands == ["v", "v"]
     assert [array.bytes for array in main["both"].arrays] == [8 * 4 * 4, 10 * 2]
-    assert main["w"].cycles is None
+    assert main["w"].cycles == 0
     assert {i.name: i.cycles for i in module.computations["turn"]}["y"] == 200
 
 

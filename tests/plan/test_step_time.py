@@ -80,7 +80,7 @@ ENTRY %main (w: f32[8,8]) -> f32[8,8] {{
 
 
 def test_every_instruction_belongs_to_a_part_and_a_kind():
-    assert computing_by_part(parse(STEP), lambda one: float(one.cycles or 0)) == {
+    assert computing_by_part(parse(STEP), lambda one: float(one.cycles)) == {
         "mixers": {"products": 100, "copies": 30, "other": 0},
         "loss": {"products": 50, "copies": 0, "other": 0},  # a loop of five iterations
         "cross-attention": {"products": 20, "copies": 0, "other": 0},

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from transformer_jax.parallel.mesh import own_rows_on
+from transformer_jax.ops.sharding import own_rows
+from transformer_jax.parallel.mesh import LOGICAL_TO_MESH
 
 #: (params, batch, key) -> (gradient, sums): of the rows of the batch, added and not averaged.
 RowGradient = Callable[[Any, Any, jax.Array], tuple[Any, Any]]
@@ -35,7 +36,7 @@ def sum_over_devices(
     mesh = jax.tree.leaves(params)[0].mesh
 
     def of_own_rows(parts: Any, batch: Any, key: jax.Array) -> tuple[Any, Any]:
-        with own_rows_on(mesh):
+        with own_rows(mesh, "data", LOGICAL_TO_MESH):  # each device is alone
             # Without the barrier a TPU's compiler sends a matrix again for each of its layouts.
             sent = jax.lax.optimization_barrier(_gather(parts, params, used_as))
             whole = jax.tree.map(lambda x, part: x.astype(part.dtype), sent, parts)

@@ -125,11 +125,6 @@ def only_data(mesh: Mesh | AbstractMesh) -> bool:
     return bool(1 < mesh.size == mesh.shape["data"])
 
 
-def own_rows_on(mesh: Mesh) -> AbstractContextManager[None]:
-    """A context for tracing inside a `shard_map` over the axis "data": each device is alone."""
-    return sharding.own_rows(mesh, "data", LOGICAL_TO_MESH)
-
-
 def kept_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
     """Where a trained parameter, its average and its part of the optimizer's state are kept.
 

@@ -8,7 +8,7 @@ out.
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -19,7 +19,6 @@ from transformer_jax.unsupported import jax_distributed_state
 #: A process without a heartbeat for this long counts as dead, and the others end.
 HEARTBEAT_SECONDS = 30
 _TIMEOUT_MS = 24 * 3600 * 1000  # a slow process is waited for; a dead one is noticed by heartbeat
-_PIECE_BYTES = 1 << 20  # messages are cut into pieces that fit gRPC's limit
 
 #: None, a bool, a number, a string, or a list or dict of these.
 Json = Any
@@ -74,7 +73,9 @@ def start(
         missing = [name for name, value in given.items() if value is None]
         advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
         raise UserError(f"cannot start several processes: {first_line(error)}{advice}") from error
-    _hide_preemption_service_from_orbax()
+    state = jax_distributed_state()
+    if state.preemption_sync_manager is not None:  # None: JAX is configured without the service
+        state.preemption_sync_manager = _Preemption(state.preemption_sync_manager)
 
 
 def from_first(
@@ -96,7 +97,7 @@ def from_first(
         return make()
     key = _next_key()
     if not is_first():
-        answer = json.loads(_get(key))
+        answer = _get(key)
         if "error" in answer:
             raise UserError(answer["error"])
         return decode(answer["value"])
@@ -106,9 +107,9 @@ def from_first(
         message = str(error)
         if isinstance(error, OSError):
             message = f"{error.filename or 'input and output'}: {error.strerror}"
-        _set(key, json.dumps({"error": message}).encode())
+        _set(key, {"error": message})
         raise UserError(message) from None
-    _set(key, json.dumps({"value": encode(value)}).encode())
+    _set(key, {"value": encode(value)})
     return value
 
 
@@ -130,12 +131,8 @@ def gather(texts: Sequence[str]) -> list[str]:
     if jax.process_count() == 1:
         return list(texts)
     key = _next_key()
-    _set(f"{key}/{jax.process_index()}", json.dumps(list(texts)).encode())
-    return [
-        text
-        for process in range(jax.process_count())
-        for text in json.loads(_get(f"{key}/{process}"))
-    ]
+    _set(f"{key}/{jax.process_index()}", list(texts))
+    return [text for process in range(jax.process_count()) for text in _get(f"{key}/{process}")]
 
 
 class _Preemption:
@@ -159,12 +156,6 @@ class _Preemption:
         self.service.shutdown()
 
 
-def _hide_preemption_service_from_orbax() -> None:
-    state = jax_distributed_state()
-    if state.preemption_sync_manager is not None:  # None: JAX is configured without the service
-        state.preemption_sync_manager = _Preemption(state.preemption_sync_manager)
-
-
 def stop_agreed(step: int) -> bool:
     """Whether all processes save and stop after this step, because one received SIGTERM.
 
@@ -179,21 +170,9 @@ def _next_key() -> str:
     return f"transformer_jax/{next(_counter)}"  # the same in all: they make the same calls
 
 
-def _client() -> Any:
-    return jax_distributed_state().client
+def _set(key: str, value: Json) -> None:
+    jax_distributed_state().client.key_value_set(key, json.dumps(value))
 
 
-def _set(key: str, value: bytes) -> None:
-    pieces = range(0, max(len(value), 1), _PIECE_BYTES)
-    for number, start in enumerate(pieces):
-        _client().key_value_set_bytes(f"{key}:{number}", value[start : start + _PIECE_BYTES])
-    _client().key_value_set_bytes(f"{key}:count", str(len(pieces)).encode())
-
-
-def _get(key: str) -> bytes:
-    def pieces() -> Iterator[bytes]:
-        count = int(_client().blocking_key_value_get_bytes(f"{key}:count", _TIMEOUT_MS))
-        for number in range(count):
-            yield _client().blocking_key_value_get_bytes(f"{key}:{number}", _TIMEOUT_MS)
-
-    return b"".join(pieces())
+def _get(key: str) -> Json:
+    return json.loads(jax_distributed_state().client.blocking_key_value_get(key, _TIMEOUT_MS))

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from transformer_jax.errors import UserError
 from transformer_jax.plan.devices import Device, Target, describe
@@ -106,15 +105,15 @@ def gpu_node(topology: str) -> Target:
     )
     # Without tuning on the device, Triton's products get the smallest tiles, which no run would
     # use. Calls of cuBLAS are closer to what it does.
-    options: dict[str, Any] = {
+    options = {
         "xla_gpu_enable_triton_gemm": False,
         # Machine code that never runs needs no optimising. The program is the same without, and
         # compiles in a third of the time.
         "xla_backend_optimization_level": 0,
         "xla_llvm_disable_expensive_passes": True,
+        # jaxlib 0.10 has no measured rates for older ones, and would stop.
+        "xla_gpu_collect_cost_model_stats": gpu.capability >= 9,
     }
-    if gpu.capability >= 9:  # jaxlib 0.10 has no measured rates for older ones, and stops
-        options["xla_gpu_collect_cost_model_stats"] = True
     return Target(
         devices,
         gpu.device,

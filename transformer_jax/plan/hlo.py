@@ -11,12 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Bytes of an element; 4-bit types are stored two to a byte, and rounded up here.
-_BYTES = {"c128": 16}
-_BYTES |= dict.fromkeys(("f64", "s64", "u64", "c64"), 8)
-_BYTES |= dict.fromkeys(("f32", "s32", "u32"), 4)
-_BYTES |= dict.fromkeys(("bf16", "f16", "s16", "u16"), 2)
-
 COLLECTIVES = {
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"),
     *("collective-permute", "collective-broadcast"),
@@ -27,6 +21,7 @@ _HEADER = re.compile(rf"(ENTRY )?{_NAME} \(.*\{{")
 #: Name, type, opcode, arguments, attributes. No comma follows a parenthesis in a type: T(8,128)}.
 _INSTRUCTION = re.compile(rf"(?:ROOT )?{_NAME} = (\S.*?) ([a-z][\w-]*)\((.*?)\)(?=,|$)(.*)")
 _ARRAY = re.compile(r"\b([a-z]+\d+[a-z0-9]*|pred)\[([\d,]*)\]")
+_BITS = re.compile(r"(\d+)")
 _OPERAND = re.compile(r"%([\w.~-]+)")
 _CALLED = re.compile(rf"\b(?:calls|body|to_apply)={_NAME}")
 _CONDITION = re.compile(rf"\bcondition={_NAME}")
@@ -54,8 +49,8 @@ class Array(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
-        return _BYTES.get(self.dtype, 1)
+        """Bytes of an element; 4-bit types are stored two to a byte, and rounded up here."""
+        return max(1, int(first(_BITS, self.dtype) or 8) // 8)
 
     @property
     def bytes(self) -> int:
@@ -92,10 +87,9 @@ class Instruction:
         return first(_TARGET, self.attributes)
 
     @property
-    def cycles(self) -> int | None:
-        """The compiler's estimate, if it gives one (TPU)."""
-        cycles = first(_CYCLES, self.attributes)
-        return int(cycles) if cycles else None
+    def cycles(self) -> int:
+        """The compiler's estimate; 0 if it gives none. A TPU's does."""
+        return int(first(_CYCLES, self.attributes) or 0)
 
 
 @dataclass(frozen=True)

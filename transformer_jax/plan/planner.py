@@ -102,8 +102,6 @@ def make_plan(
     config = compiler.config
     length = length or config.batch.max_length
     step = compiler.train_step(_rows(compiler, length), length)
-    num_devices = len(target.devices)
-    flops = train_step_flops(config.model, step.rows, length)
     module = parse(step.compiled.as_text()) if step.compiled else None
     alone = decoding_mesh(config.mesh, target.process_devices)
     by_fsdp = make_mesh(MeshConfig(data=1, fsdp=-1), target.devices)
@@ -121,8 +119,8 @@ def make_plan(
         own_param_bytes=bytes_per_device(compiler.decoding_params(config.decode, alone)),
         state_bytes=bytes_per_device(compiler.state),
         fsdp_state_bytes=bytes_per_device(split),
-        flops=flops,
-        collectives=by_kind(module, num_devices) if module else {},
+        flops=train_step_flops(config.model, step.rows, length),
+        collectives=by_kind(module, len(target.devices)) if module else {},
         time=estimate(module, target) if module else None,
         largest_rows=largest_rows(compiler, step, length) if largest_batch else None,
     )
@@ -132,10 +130,8 @@ def _rows(compiler: Compiler, length: int) -> int:
     """B of the recipe's batches of this length, by its token budget."""
     config, multiple = compiler.config, compiler.row_multiple
     if length > config.model.max_length:
-        raise UserError(
-            f"--plan_length={length}: the model is built for model.max_length="
-            f"{config.model.max_length}"
-        )
+        longest = config.model.max_length
+        raise UserError(f"--plan_length={length}: the model has model.max_length={longest}")
     rows = config.batch.tokens // length // multiple * multiple
     if not rows:
         raise UserError(
@@ -185,20 +181,16 @@ def largest_that_fits(fits: Callable[[int], bool], guess: int, multiple: int) ->
         guess: where to start, best near the answer.
         multiple: all sizes are multiples of it.
     """
-
-    def rounded(size: float) -> int:
-        return max(multiple, int(size) // multiple * multiple)
-
-    good, bad, size, factor = 0, 0, rounded(guess), 1.25
+    good, bad, size, factor = 0, 0, float(guess), 1.25
     while not bad or bad - good > max(multiple, 0.1 * bad):
-        if fits(size):
-            good = size
+        rows = max(int(size) // multiple * multiple, good + multiple)
+        rows = min(rows, bad - multiple) if bad else rows
+        if fits(rows):
+            good = rows
         else:
-            bad = size
+            bad = rows
         if good and bad:
-            size = rounded((good + bad) / 2)
+            size = (good + bad) / 2
         else:
-            size, factor = rounded(good * factor or bad / factor), factor * factor
-        size = max(size, good + multiple)
-        size = min(size, bad - multiple) if bad else size
+            size, factor = good * factor or bad / factor, factor * factor
     return good

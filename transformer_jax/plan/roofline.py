@@ -57,14 +57,8 @@ def kernel_seconds(module: Module, instruction: Instruction, device: Device) -> 
     # rounded to TF32 at half the speed.
     itemsize = instruction.inputs[0][0].itemsize if is_library_call(instruction) else 2
     peak = device.flops * 2 / itemsize
-    needed = flops(module, instruction)
-    if is_splash(instruction):  # a matrix unit multiplies whole tiles
-        width = _queries_and_keys(instruction)[0].sizes[-1]
-        needed = needed // width * -(-width // device.matrix_unit) * device.matrix_unit
-    return max(
-        needed / (_REACHED * peak),
-        bytes_moved(module, instruction) / device.bandwidth,
-    )
+    needed = flops(module, instruction, device.matrix_unit)
+    return max(needed / (_REACHED * peak), bytes_moved(module, instruction) / device.bandwidth)
 
 
 def is_library_call(instruction: Instruction) -> bool:
@@ -77,8 +71,11 @@ def is_splash(instruction: Instruction) -> bool:
     return instruction.target == "tpu_custom_call" and bool(first(_SPLASH, instruction.name))
 
 
-def flops(module: Module, instruction: Instruction) -> int:
-    """FLOPs of the matrix products of an instruction, or inside a fusion."""
+def flops(module: Module, instruction: Instruction, matrix_unit: int = 1) -> int:
+    """FLOPs of the matrix products of an instruction, or inside a fusion.
+
+    A matrix unit multiplies whole tiles, which counts for splash attention, that of a TPU.
+    """
     if instruction.opcode == "fusion":
         return sum(flops(module, one) for one in module.inside(instruction))
     if instruction.opcode == "dot" or instruction.target.startswith("__cublas"):
@@ -90,7 +87,7 @@ def flops(module: Module, instruction: Instruction) -> int:
         products = _ATTENTION_PRODUCTS["Backward" in instruction.target]
         return products * 2 * width * math.prod(_integers(_SCORES, instruction))
     if is_splash(instruction):
-        return _flops_of_splash(instruction)
+        return _flops_of_splash(instruction, matrix_unit)
     return 0
 
 
@@ -98,25 +95,20 @@ def _integers(pattern: re.Pattern[str], instruction: Instruction) -> list[int]:
     return [int(each) for each in re.findall(r"\d+", first(pattern, instruction.attributes))]
 
 
-def _flops_of_splash(instruction: Instruction) -> int:
+def _flops_of_splash(instruction: Instruction, matrix_unit: int) -> int:
     """Of the blocks of scores that are computed: if causal, those on and below the diagonal."""
-    queries, keys = _queries_and_keys(instruction)
+    arrays = [operand[0] for operand in instruction.inputs if operand]
+    # [..., H, T, K] and [..., G, M, K]: the first operands that are not integers.
+    queries, keys, *_ = (array for array in arrays if array.dtype in ("bf16", "f16", "f32"))
     products = _SPLASH_PRODUCTS[first(_SPLASH, instruction.name)]
     scores = math.prod(queries.sizes[:-1]) * keys.sizes[-2]
-    arrays = [operand[0] for operand in instruction.inputs if operand]
     # Segments of queries and of keys are int32, and the positions of queries if it is causal.
     if sum(array.dtype == "s32" for array in arrays) > 2:
         # The first operand is the block of keys to read next, for each block of the scores.
         blocks = arrays[0].sizes[-2]
         scores = scores * (blocks + 1) // (2 * blocks)
-    return products * 2 * queries.sizes[-1] * scores
-
-
-def _queries_and_keys(instruction: Instruction) -> tuple[Array, Array]:
-    """[..., H, T, K] and [..., G, M, K]: the first operands that are not integers."""
-    arrays = (operand[0] for operand in instruction.inputs if operand)
-    queries, keys, *_ = (array for array in arrays if array.dtype in ("bf16", "f16", "f32"))
-    return queries, keys
+    width = -(-queries.sizes[-1] // matrix_unit) * matrix_unit
+    return products * 2 * width * scores
 
 
 def bytes_moved(module: Module, instruction: Instruction) -> int:

@@ -59,8 +59,7 @@ class StepTime:
         waiting: the part of `seconds` that waits for collectives.
         hidden: seconds of collectives that run beside the computation.
         parts: `computing` by part of the model and kind of work.
-        source: where `computing` comes from.
-        kernels: how many the GPU runs; None on a TPU.
+        kernels: how many the GPU runs; None on a TPU, whose compiler estimates `computing`.
         computing_by_compiler: `computing` with the compiler's own estimates of the kernels for
             which it gives one; None if it gives none, or if `computing` is that already.
     """
@@ -70,7 +69,6 @@ class StepTime:
     waiting: float = 0.0
     hidden: float = 0.0
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
-    source: str = "the compiler's estimates"
     kernels: int | None = None
     computing_by_compiler: float | None = None
 
@@ -109,23 +107,15 @@ def estimate(module: Module, target: Target) -> StepTime | None:
     if device.clock:
         return time
     kernels = [one for one in walk(module) if runs_a_kernel(one)]
-    given = {one: compiler_seconds(one) for one in set(kernels)}
-    by_compiler = None
-    if any(own is not None for own in given.values()):
-        times = ((one, given[one]) for one in kernels)
-        by_compiler = sum(seconds(one) if own is None else own for one, own in times)
-    return replace(
-        time,
-        source="a roofline of each kernel",
-        kernels=len(kernels),
-        computing_by_compiler=by_compiler,
-    )
+    given = {one: own for one in set(kernels) if (own := compiler_seconds(one)) is not None}
+    by_compiler = sum(given.get(one, seconds(one)) for one in kernels) if given else None
+    return replace(time, kernels=len(kernels), computing_by_compiler=by_compiler)
 
 
 def _seconds(module: Module, instruction: Instruction, device: Device) -> float:
     """Of computing; by the compiler's cycles where it gives them."""
     if device.clock and not is_splash(instruction):
-        return (instruction.cycles or 0) / device.clock
+        return instruction.cycles / device.clock
     return kernel_seconds(module, instruction, device)
 
 

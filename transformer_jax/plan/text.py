@@ -73,9 +73,10 @@ def _time_rows(plan: Plan) -> Rows:
 
 
 def _step_rows(time: StepTime) -> Rows:
+    by = "the compiler's estimates" if time.kernels is None else "a roofline of each kernel"
     yield (
         "time",
-        f"{_ms(time.seconds)} a step by {time.source}: {_ms(time.computing)} computing, "
+        f"{_ms(time.seconds)} a step by {by}: {_ms(time.computing)} computing, "
         f"{_ms(time.waiting)} waiting for collectives; {_ms(time.hidden)} of collectives hidden",
     )
     if time.computing_by_compiler is not None:
