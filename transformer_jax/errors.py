@@ -36,8 +36,7 @@ def first_line(error: BaseException) -> str:
         return os.strerror(int(system[1]))
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    lines = text.strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:300]
+    return (text.strip() or type(error).__name__).splitlines()[0][:300]
 
 
 def first_error(error: "ValidationError") -> "ErrorDetails":

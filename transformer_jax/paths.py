@@ -120,10 +120,9 @@ def _check_bucket(url: str) -> None:
 
 
 def _has(package: str) -> bool:
-    try:
+    with contextlib.suppress(ModuleNotFoundError):  # of its parent package
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # its parent package is missing
-        return False
+    return False
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ on a field; Pydantic then accepts the three spellings for that field and writes 
 """
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -55,9 +56,7 @@ class OneOf:
         elif not isinstance(value, Mapping):
             value = {"kind": kind_of(value, self.family)} | vars(value)
         kind = value.get("kind")
-        options: dict[str, Any] = {}
-        if isinstance(kind, str):
-            kind, options = _split_text(kind)
+        kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
         if not isinstance(kind, str) or kind not in self.family:
             known = ", ".join(self.family)
             raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
@@ -171,12 +170,7 @@ def _split_text(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: write each option as name=value")
-        options[key.strip()] = _literal(value.strip())
+        options[key.strip()] = value.strip()  # true, none, a word: converted to its type later
+        with contextlib.suppress(ValueError, SyntaxError):
+            options[key.strip()] = ast.literal_eval(value.strip())
     return name.strip(), options
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text  # true, none, a word: converted to the option's type later

@@ -47,18 +47,15 @@ def sum_over_devices(
         return added, jax.lax.psum(sums, "data")
 
     everywhere = PartitionSpec()
+    parts_in, parts_out = jax.tree.map(lambda sharding: sharding.spec, (params, gradients))
     # Types that say along which axes values differ would make jax.grad add up each gradient itself.
     return jax.shard_map(
         of_own_rows,
         mesh=mesh,
-        in_specs=(_specs(params), PartitionSpec("data"), everywhere),
-        out_specs=(_specs(gradients), everywhere),
+        in_specs=(parts_in, PartitionSpec("data"), everywhere),
+        out_specs=(parts_out, everywhere),
         check_vma=False,
     )
-
-
-def _specs(shardings: Any) -> Any:
-    return jax.tree.map(lambda sharding: sharding.spec, shardings)
 
 
 def _add(gradient: jax.Array, sharding: NamedSharding, dtype: str) -> jax.Array:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.errors import UserError
@@ -49,7 +48,7 @@ def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Me
     text = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
     if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
         raise UserError(f"mesh {text}: sizes must be positive, and at most one may be -1")
-    known = int(np.prod([size for size in sizes if size != -1]))
+    known = math.prod(size for size in sizes if size != -1)
     if len(devices) % known or (-1 not in sizes and known != len(devices)):
         raise UserError(f"mesh {text} does not fit {len(devices)} devices")
     sizes = [len(devices) // known if size == -1 else size for size in sizes]
@@ -75,12 +74,10 @@ def nearest(config: MeshConfig, num_devices: int) -> MeshConfig:
     `tensor` and `fsdp` become the largest divisors of the number of devices that also divide the
     configured sizes; the remaining devices go along `data`.
     """
-
-    def split(wanted: int, left: int) -> int:
-        return left if wanted == -1 else math.gcd(max(wanted, 1), left)
-
-    tensor = split(config.tensor, num_devices)
-    return MeshConfig(fsdp=split(config.fsdp, num_devices // tensor), tensor=tensor)
+    tensor = num_devices if config.tensor == -1 else math.gcd(config.tensor, num_devices)
+    left = num_devices // tensor
+    fsdp = left if config.fsdp == -1 else math.gcd(config.fsdp, left)
+    return MeshConfig(fsdp=fsdp, tensor=tensor)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -96,7 +93,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def batch_devices(mesh: Mesh) -> int:
     """The number of parts into which a batch's rows are split; B must be a multiple of it."""
     axes = sharding.mesh_axes(LOGICAL_TO_MESH, "batch")
-    return int(np.prod([mesh.shape[axis] for axis in axes]))
+    return math.prod(mesh.shape[axis] for axis in axes)
 
 
 def num_processes(mesh: Mesh) -> int:
@@ -135,10 +132,8 @@ def kept_sharding(of_parameter: NamedSharding, shape: tuple[int, ...]) -> NamedS
     and each would be sent by itself.
     """
     mesh = of_parameter.mesh
-    if not only_data(mesh) or len(shape) < 2:
-        return of_parameter
     axis = next((axis for axis, size in enumerate(shape) if size % mesh.size == 0), None)
-    if axis is None:
+    if axis is None or len(shape) < 2 or not only_data(mesh):
         return of_parameter
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, "data"))
 

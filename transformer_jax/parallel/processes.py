@@ -59,18 +59,17 @@ def start(
         raise UserError(f"num_processes={num_processes}: expected at least 1")
     if num_processes is not None and not 0 <= (process_id or 0) < num_processes:
         raise UserError(f"process_id={process_id}: expected 0 to {num_processes - 1}")
-    explicit = all(value is not None for value in given.values())
+    missing = [name for name, value in given.items() if value is None]
     try:
         jax.distributed.initialize(
             coordinator_address,
             num_processes,
             process_id,
-            cluster_detection_method="deactivate" if explicit else None,
+            cluster_detection_method=None if missing else "deactivate",
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=2 * HEARTBEAT_SECONDS,
         )
     except (ValueError, TypeError, RuntimeError) as error:
-        missing = [name for name, value in given.items() if value is None]
         advice = f"; no cluster was detected, so give {', '.join(missing)}" if missing else ""
         raise UserError(f"cannot start several processes: {first_line(error)}{advice}") from error
     state = jax_distributed_state()
@@ -146,9 +145,8 @@ class _Preemption:
     def __init__(self, service: Any) -> None:
         self.service = service
 
-    def reached_sync_point(self, step: int) -> bool:
+    def reached_sync_point(self, _: int) -> bool:
         """The answer to Orbax."""
-        del step
         return False
 
     def shutdown(self) -> None:

@@ -7,11 +7,12 @@ memory does not count; masked scores of attention count like others.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
@@ -22,9 +23,7 @@ def train_step_flops(model: ModelConfig, rows: int, length: int) -> int:
     ids = jax.ShapeDtypeStruct((rows, length), jnp.int32)
     mask = jax.ShapeDtypeStruct((rows, length), jnp.bool_)
     batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-    forward = jax.make_jaxpr(lambda params, batch: api.loss(model, params, batch)[0])(
-        api.abstract_params(model), batch
-    )
+    forward = jax.make_jaxpr(partial(api.loss, model))(api.abstract_params(model), batch)
     return 3 * count(forward)
 
 
@@ -35,32 +34,23 @@ def count(jaxpr: ClosedJaxpr | Jaxpr) -> int:
     a function for several platforms the cheapest counts: another may have products that only
     replace other work, such as sums on a TPU.
     """
-    inner = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     total = 0
     equation: Any
-    for equation in inner.eqns:
-        name = equation.primitive.name
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
         if name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
+            (contracted, _), _ = params["dimension_numbers"]
             left = equation.invars[0].aval.shape
             width = math.prod(left[axis] for axis in contracted)
             total += 2 * width * math.prod(equation.outvars[0].aval.shape)
         elif name == "conv_general_dilated":
             kernel = equation.invars[1].aval.shape
-            features = equation.params["dimension_numbers"].rhs_spec[0]
-            width = math.prod(kernel) // kernel[features]
+            width = math.prod(kernel) // kernel[params["dimension_numbers"].rhs_spec[0]]
             total += 2 * width * math.prod(equation.outvars[0].aval.shape)
         else:
-            inside = [count(part) for part in _parts(equation.params)]
+            inside = list(map(count, jaxprs_in_params(params)))
             if name == "cond":
-                of_platforms = equation.params.get("branches_platforms") is not None
-                total += min(inside) if of_platforms else max(inside)
+                total += max(inside) if params.get("branches_platforms") is None else min(inside)
             else:
-                total += sum(inside) * (equation.params["length"] if name == "scan" else 1)
+                total += sum(inside) * (params["length"] if name == "scan" else 1)
     return total
-
-
-def _parts(params: dict[str, Any]) -> list[Any]:
-    """The jaxprs among an equation's parameters."""
-    values = (v if isinstance(v, (tuple, list)) else (v,) for v in params.values())
-    return [item for items in values for item in items if isinstance(item, (ClosedJaxpr, Jaxpr))]

@@ -32,7 +32,6 @@ class Gpu:
     @property
     def target_config(self) -> str:
         """XLA's `GpuTargetConfigProto` as text."""
-        device = self.device
         return f"""
             gpu_device_info {{
               threads_per_block_limit: 1024 threads_per_warp: 32
@@ -41,11 +40,11 @@ class Gpu:
               threads_per_core_limit: 2048 core_count: {self.cores} fpus_per_core: {self.lanes}
               block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
               registers_per_core_limit: 65536 registers_per_block_limit: 65536
-              memory_bandwidth: {device.bandwidth:.0f} l2_cache_size: {self.cache}
-              clock_rate_ghz: {self.clock} device_memory_size: {device.memory}
+              memory_bandwidth: {self.device.bandwidth:.0f} l2_cache_size: {self.cache}
+              clock_rate_ghz: {self.clock} device_memory_size: {self.device.memory}
               cuda_compute_capability {{ major: {self.capability} }}
             }}
-            platform_name: "CUDA" device_description_str: "{device.name}" """
+            platform_name: "CUDA" device_description_str: "{self.device.name}" """
 
 
 #: By what `--plan_topology` begins with. Memory, bandwidth and what the compiler asks: the files in

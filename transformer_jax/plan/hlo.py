@@ -210,9 +210,8 @@ def collective(instruction: Instruction, num_devices: int) -> Collective | None:
 
 def collectives_of(module: Module, instruction: Instruction, num_devices: int) -> list[Collective]:
     """The collectives that an instruction is, starts, or contains as a fusion."""
-    instructions = [instruction]
-    if instruction.opcode in ("fusion", "async-start"):
-        instructions = module.inside(instruction)
+    has_inside = instruction.opcode in ("fusion", "async-start")
+    instructions = module.inside(instruction) if has_inside else [instruction]
     candidates = (collective(one, num_devices) for one in instructions)
     result = [one for one in candidates if one and one.group > 1]
     # A TPU's reduce-scatter is an all-reduce, then a slice.

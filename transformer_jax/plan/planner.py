@@ -160,8 +160,7 @@ def largest_rows(compiler: Compiler, step: Program, length: int) -> int | None:
     def fits(rows: int) -> bool:
         return (step if rows == step.rows else compiler.train_step(rows, length)).fits
 
-    guess = rows_that_fill(memory, state, step)
-    return largest_that_fits(fits, guess, compiler.row_multiple)
+    return largest_that_fits(fits, rows_that_fill(memory, state, step), compiler.row_multiple)
 
 
 def rows_that_fill(memory: int, fixed: int, program: Program) -> int:

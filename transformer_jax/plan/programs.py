@@ -137,8 +137,7 @@ class Compiler:
         try:
             compiled = lowered.compile(compiler_options=dict(self.target.options))
         except jax.errors.JaxRuntimeError as error:
-            refused = refusal(str(error), arguments)
-            if refused is None:
+            if (refused := refusal(str(error), arguments)) is None:
                 raise
             needed, limit = refused
             return Program(rows, needed, limit or self.target.memory, None)

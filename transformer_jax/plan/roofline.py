@@ -34,11 +34,8 @@ _COSTS = re.compile(r'"reification_cost":(\[.*?\])')
 _SLICES = ("dynamic-slice", "slice", "gather")
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # opcode -> which operand is the update
 
-#: Products in cuDNN's attention, each of the size of Q K^T. The backward pass computes that one
-#: again.
-_ATTENTION_PRODUCTS = {True: 5, False: 2}
-
-#: The same for the kernels of splash attention: forwards, for the queries, for keys and values.
+#: Products of the size of Q K^T in each kernel of splash attention: forwards, for the queries, for
+#: keys and values.
 _SPLASH = re.compile(r"^splash_m[hq]a_(fwd|dq|dkv)_")
 _SPLASH_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
 
@@ -84,7 +81,8 @@ def flops(module: Module, instruction: Instruction, matrix_unit: int = 1) -> int
         return 2 * width * math.prod(instruction.arrays[0].sizes)
     if instruction.target.startswith("__cudnn$fmha"):
         width = instruction.inputs[0][0].sizes[-1]
-        products = _ATTENTION_PRODUCTS["Backward" in instruction.target]
+        # Products of the size of Q K^T, which the backward pass computes again.
+        products = 5 if "Backward" in instruction.target else 2
         return products * 2 * width * math.prod(_integers(_SCORES, instruction))
     if is_splash(instruction):
         return _flops_of_splash(instruction, matrix_unit)

@@ -79,7 +79,7 @@ Seconds = Callable[[Instruction], float]
 
 def estimate(module: Module, target: Target) -> StepTime | None:
     """The step's time; None if the device is unknown or its compiler gave no estimates."""
-    device = target.device
+    device, num_devices, send_rate = target.device, len(target.devices), target.send_rate
     if device is None:
         return None
     seconds = cache(lambda instruction: _seconds(module, instruction, device))
@@ -87,7 +87,8 @@ def estimate(module: Module, target: Target) -> StepTime | None:
     arrivals: dict[str, float] = {}
     for one in walk(module):
         arrived: list[str] = []
-        if sending := _sending(module, one, target):
+        sent = collectives_of(module, one, num_devices)
+        if sending := sum(each.sent / rate for each in sent if (rate := send_rate(each.group))):
             links_free = max(links_free, now) + sending
             communicating += sending
             arrivals[one.name] = links_free
@@ -117,15 +118,6 @@ def _seconds(module: Module, instruction: Instruction, device: Device) -> float:
     if device.clock and not is_splash(instruction):
         return instruction.cycles / device.clock
     return kernel_seconds(module, instruction, device)
-
-
-def _sending(module: Module, instruction: Instruction, target: Target) -> float:
-    """Seconds for which a collective uses the links."""
-    return sum(
-        one.sent / bandwidth
-        for one in collectives_of(module, instruction, len(target.devices))
-        if (bandwidth := target.send_rate(one.group))
-    )
 
 
 def computing_by_part(module: Module, seconds: Seconds) -> dict[str, dict[str, float]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from transformer_jax.plan.devices import GIB
 from transformer_jax.plan.planner import Plan, rows_that_fill
+from transformer_jax.plan.programs import Program
 from transformer_jax.plan.step_time import KINDS, StepTime
 
 #: A name and what is printed beside it.
@@ -29,18 +30,12 @@ def _memory_rows(plan: Plan) -> Rows:
         f"{_size(plan.state_bytes)} with optimizer state",
     )
     step = f"pairs of {length} + {length} pieces, {plan.tokens:,} tokens; {plan.flops:.3e} FLOPs"
-    for name, program, what, note in (
-        ("training step", plan.train, step, ""),
-        ("decoding", plan.decode, f"sentences of {length} pieces", ""),
-        (
-            "validation",
-            plan.evaluation,
-            "sentences, greedily, between training steps",
-            ", with the training state",
-        ),
-    ):
-        yield name, f"{program.rows:,} {what}"
-        yield "  memory", _memory(program.bytes, program.limit, program.fits) + note
+    yield "training step", f"{plan.train.rows:,} {step}"
+    yield "  memory", _of_program(plan.train)
+    yield "decoding", f"{plan.decode.rows:,} sentences of {length} pieces"
+    yield "  memory", _of_program(plan.decode)
+    yield "validation", f"{plan.evaluation.rows:,} sentences, greedily, between training steps"
+    yield "  memory", f"{_of_program(plan.evaluation)}, with the training state"
     own_memory = _memory(own, memory, memory is None or own <= memory)
     yield "one process alone", f"parameters of {own_memory} (translate, score)"
 
@@ -92,6 +87,10 @@ def _ms(seconds: float) -> str:
 
 def _size(count: int) -> str:
     return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / (1 << 20):.1f} MiB"
+
+
+def _of_program(program: Program) -> str:
+    return _memory(program.bytes, program.limit, program.fits)
 
 
 def _memory(needed: int, limit: int | None, fits: bool) -> str:
