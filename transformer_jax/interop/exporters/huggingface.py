@@ -66,8 +66,7 @@ class HuggingFace(Exporter):
         layout = LAYOUTS[family]
         vocabularies = _vocabularies(family, config, model.tokenizers)
         source, target = vocabularies
-        shared = layout.embeddings(config.tie_embeddings, source.arrangement, target.arrangement)
-        table = layout.table(theirs, shared, target.arrangement)
+        table = layout.table(theirs, source.arrangement, target.arrangement)
         tensors = table.to_tensors(_converted(config, theirs, model.params))
         save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
         names = {
@@ -120,9 +119,7 @@ def _in_family(config: ModelConfig, family: str) -> ModelConfig:
         start_id=config.start_id,
         unused_ids=config.unused_ids,
         tie_embeddings=(
-            config.tie_embeddings
-            if config.tie_embeddings in layout.ties
-            else next(iter(layout.ties))
+            config.tie_embeddings if config.tie_embeddings in layout.ties else layout.ties[0]
         ),
     )
 

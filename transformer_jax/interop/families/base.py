@@ -1,6 +1,6 @@
 """What a family of published models gives: a config, a table of its tensors, tokenizers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.interop.settings import REQUIRED, Settings
+from transformer_jax.interop.settings import REQUIRED, Settings, read_json
 from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor, chain, rows
-from transformer_jax.interop.vocabularies import Arrangement, unused
-from transformer_jax.interop.weights import Stored, Weights, read_json
+from transformer_jax.interop.vocabularies import Arrangement, arrange, unused
+from transformer_jax.interop.weights import Weights
 from transformer_jax.models.config import ModelConfig
 
 
@@ -61,12 +61,39 @@ class ModelFolder:
                 return (self.path / name).read_bytes()
         raise UserError(f"{self.path}: {' or '.join(names)} is missing, the SentencePiece model")
 
-    def piece_ids(self, *names: str) -> dict[str, int]:
-        """The ids by piece in the first of these files, which must be there."""
-        values = self.json(*names)
+    def piece_ids(self, name: str) -> dict[str, int]:
+        """The ids by piece in one of its JSON files, which must be there."""
+        values = self.json(name)
         if not values or not all(type(i) is int and i >= 0 for i in values.values()):
-            raise UserError(f"{self.path / names[0]}: missing, or not the ids of pieces")
+            raise UserError(f"{self.path / name}: missing, or not the ids of pieces")
+        if "<unk>" not in values:
+            raise UserError(f"{self.path / name}: has no piece <unk>")
         return values
+
+    def arrange(
+        self, ids: Mapping[str, int], size: int, *, pad: int | None = None, bos: int | None = None
+    ) -> Arrangement:
+        """As `vocabularies.arrange`, with the special ids of `config.json`.
+
+        Args:
+            ids: of all pieces.
+            size: of the vocabulary in the model, which may have rows without a piece.
+            pad: where it is not `pad_token_id`.
+            bos: None where there is none.
+
+        Raises:
+            UserError: an id is above `size`, or the special ids do not fit.
+        """
+        origin = self.config.origin
+        if max(ids.values()) >= size:
+            raise UserError(
+                f"{origin}: a vocabulary of {size} pieces, but the tokenizer has ids up to "
+                f"{max(ids.values())}"
+            )
+        if pad is None:
+            pad = self.config.get("pad_token_id", int)
+        eos = self.config.get("eos_token_id", int)
+        return arrange(size, pad=pad, eos=eos, unk=ids["<unk>"], bos=bos, origin=origin)
 
 
 @dataclass(frozen=True)
@@ -81,24 +108,39 @@ class Published:
 
 Family = Callable[[ModelFolder, Languages], Published]
 
-
-class EmbeddingNames(NamedTuple):
-    """Names that the embeddings, and the projection to logits, may have in a file."""
-
-    source: Sequence[str]
-    target: Sequence[str]
-    output: Sequence[str]
+#: The projection to logits in a file.
+PROJECTION = "lm_head.weight"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The form in which Transformers has a family's models, to read them."""
+    """The form in which Transformers has a family's models: names of tensors, keys of the config.
 
-    names: EmbeddingNames
-    model: Callable[..., ModelConfig]
-    #: the model that the keys of a `config.json` describe; options of the vocabulary are arguments
-    table: Callable[[ModelConfig, Sequence[Tensor], Arrangement], Table]
-    #: of a model, its embeddings' tensors and the arrangement of its target vocabulary
+    Each of the three functions below holds for reading and for writing.
+    """
+
+    architecture: str  #: the class in Transformers
+    ties: Sequence[str] = ()  #: values of `tie_embeddings` that are written; the first is usual
+    prefix: str = ""  #: what the names of the embeddings begin with
+
+    def model(self, config: Settings, **vocabulary: Any) -> ModelConfig:
+        """The model that a `config.json` describes; options of the vocabulary are arguments.
+
+        Raises:
+            UserError: a key is missing, or what it says cannot be expressed.
+        """
+        raise NotImplementedError
+
+    def keys(self, model: ModelConfig) -> dict[str, Any]:
+        """The keys that `model` reads, of the most similar model that it gives.
+
+        Where this is not the same model, an option has no place in the layout.
+        """
+        raise NotImplementedError
+
+    def table(self, model: ModelConfig, source: Arrangement, target: Arrangement) -> Table:
+        """All tensors of a model."""
+        raise NotImplementedError
 
     def read(
         self,
@@ -117,35 +159,59 @@ class Layout:
             target_ids: their id of each piece of the target.
             start: `decoder_start_token_id` where the config has none.
         """
-        tie, tensors = embeddings(folder.weights, source, target, self.names)
         model = self.model(
             folder.config,
             source_vocab_size=len(source.order),
             target_vocab_size=len(target.order),
-            tie_embeddings=tie,
+            tie_embeddings=self._tie(folder.weights, source, target),
             start_id=target.ours(folder.config.get("decoder_start_token_id", int, start)),
             unused_ids=unused(target, target_ids, never_predicted(folder.generation)),
         )
-        return model, self.table(model, tensors, target)
-
-
-@dataclass(frozen=True)
-class WritableLayout(Layout):
-    """A layout in which models are written too."""
-
-    architecture: str  #: the class in Transformers
-    keys: Callable[[ModelConfig], dict[str, Any]]
-    #: `config.json` of a model, without its vocabulary
-    ties: Mapping[str, Sequence[str]]
-    #: the `tie_embeddings` that it can have, and the names of the matrices that are then written
+        return model, self.table(model, source, target)
 
     def embeddings(self, tie: str, source: Arrangement, target: Arrangement) -> list[Tensor]:
-        """The tensors of embeddings and projection in a file to be written."""
-        # Matrices of unequal shapes: each of the names is one of its own.
-        written = {name: Stored((i,), lambda: np.zeros(0)) for i, name in enumerate(self.ties[tie])}
-        found, tensors = embeddings(Weights("", written), source, target, self.names)
-        assert found == tie, (found, tie)
+        """The tensors of the embeddings and the projection to logits."""
+        shared, encoder, decoder = self._names()
+        names = (shared, encoder, decoder) if tie in ("all", "inputs") else (decoder, shared)
+        if tie in ("all", "decoder"):
+            names = (*names, PROJECTION)
+        tensors = [Tensor("target_embedding/table", names, rows(target.order))]
+        if tie not in ("all", "inputs"):
+            path = "source_embedding/table"
+            tensors.append(Tensor(path, (encoder, shared), rows(source.order)))
+        if tie not in ("all", "decoder"):
+            change = chain(rows(target.order), TRANSPOSED)
+            tensors.append(Tensor("projection/kernel", (PROJECTION,), change))
         return tensors
+
+    def _names(self) -> list[str]:
+        """Names of a matrix for both sides, and of one for each."""
+        names = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
+        return [f"{self.prefix}{name}.weight" for name in names]
+
+    def _tie(self, weights: Weights, source: Arrangement, target: Arrangement) -> str:
+        """Which embeddings are one matrix: `ModelConfig.tie_embeddings`.
+
+        That follows from the file alone: two are one if the file has only one of them, or both
+        with the same numbers. (`tie_word_embeddings` in `config.json` is not to be trusted:
+        versions of Transformers write other values than they read.)
+        """
+        shared, encoder, decoder = self._names()
+
+        def one(*kinds: Sequence[str]) -> bool:
+            first, second = ([name for name in names if name in weights] for names in kinds)
+            if not first or not second or set(first) & set(second):
+                return True
+            return weights.shape(first[0]) == weights.shape(second[0]) and np.array_equal(
+                weights.take(first[0]), weights.take(second[0])
+            )
+
+        same_ids = np.array_equal(source.order, target.order)
+        inputs = same_ids and one((shared, encoder), (shared, decoder))
+        outputs = one((shared, decoder), (PROJECTION,))
+        if inputs:
+            return "all" if outputs else "inputs"
+        return "decoder" if outputs else "none"
 
 
 def make_tokenizers(
@@ -184,58 +250,3 @@ def never_predicted(generation: Settings) -> list[int]:
                 f"{generation.origin}: bad_words_ids={forbidden!r}: only single ids can be left out"
             )
     return [words[0] for words in forbidden]
-
-
-def embeddings(
-    weights: Weights, source: Arrangement, target: Arrangement, names: EmbeddingNames
-) -> tuple[str, list[Tensor]]:
-    """(`ModelConfig.tie_embeddings`, the tensors of embeddings and projection).
-
-    What is one matrix follows from the file alone: two are one if the file has only one of them,
-    or both with the same numbers. (`tie_word_embeddings` in `config.json` is not to be trusted:
-    versions of Transformers write other values than they read.)
-
-    Args:
-        weights: the file.
-        source: arrangement of the source vocabulary.
-        target: the same of the target.
-        names: those that the matrices may have.
-
-    Raises:
-        UserError: an embedding is missing.
-    """
-
-    def there(names: Iterable[str]) -> list[str]:
-        return [name for name in names if name in weights]
-
-    def one(first: Sequence[str], second: Sequence[str]) -> bool:
-        a, b = there(first), there(second)
-        if not a or not b or set(a) & set(b):
-            return True
-        return weights.shape(a[0]) == weights.shape(b[0]) and np.array_equal(
-            weights.take(a[0]), weights.take(b[0])
-        )
-
-    def tensor(path: str, arrangement: Arrangement, *groups: Sequence[str]) -> Tensor:
-        found = [name for group in groups for name in group]
-        first = there(found) or found[:1]
-        ordered = dict.fromkeys([first[0], *found])
-        return Tensor(path, tuple(ordered), rows(arrangement.order))
-
-    inputs = one(names.source, names.target) and np.array_equal(source.order, target.order)
-    outputs = one(names.target, names.output)
-    tied = {(True, True): "all", (False, True): "decoder", (True, False): "inputs"}
-    tie = tied.get((inputs, outputs), "none")
-    table = "target_embedding/table"
-    if inputs and outputs:
-        return tie, [tensor(table, target, names.source, names.target, names.output)]
-    tensors = [tensor(table, target, names.target, names.output if outputs else ())]
-    if inputs:
-        tensors = [tensor(table, target, names.source, names.target)]
-    else:
-        tensors.append(tensor("source_embedding/table", source, names.source))
-    if not outputs:
-        name = there(names.output)[0]
-        change = chain(rows(target.order), TRANSPOSED)
-        tensors.append(Tensor("projection/kernel", (name,), change))
-    return tie, tensors

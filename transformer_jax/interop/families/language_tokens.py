@@ -6,12 +6,19 @@ starts with EOS. The target's language token is given and not predicted.
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from transformer_jax.data.tokenizer import load_processor
-from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import Languages, ModelFolder, make_tokenizers
-from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
+from transformer_jax.interop.families.base import (
+    Languages,
+    Layout,
+    ModelFolder,
+    Published,
+    make_tokenizers,
+)
+from transformer_jax.interop.settings import REQUIRED
+from transformer_jax.interop.vocabularies import vocabulary
 
 #: Names of the SentencePiece model.
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentence.bpe.model", "sentencepiece.model")
@@ -64,24 +71,27 @@ def _listed(folder: ModelFolder, first: int) -> dict[str, int]:
     return dict(pairs)
 
 
-def with_language_tokens(
+def read_with_language_tokens(
+    layout: Layout,
     folder: ModelFolder,
     languages: Languages,
     ids: Mapping[str, int],
     tags: Mapping[str, str],
-) -> tuple[Arrangement, Tokenizers, Languages]:
-    """(arrangement, tokenizers, the languages in the folder's spelling).
+    start: Any = REQUIRED,
+) -> Published:
+    """A folder of a family with language tokens.
 
     Args:
+        layout: of the family.
         folder: of the model.
         languages: those asked for; else those in `tokenizer_config.json`.
         ids: of all pieces, language tokens included.
         tags: language code -> its token.
+        start: as in `Layout.read`.
 
     Raises:
         UserError: a language is not given or not known, or the ids do not fit the model.
     """
-    size = folder.config.number("vocab_size")
     settings = folder.settings("tokenizer_config.json")
     settings.need({"legacy_behaviour": False})
     codes = Languages(
@@ -95,24 +105,14 @@ def with_language_tokens(
                 f"{side}_language: {what}; one of {', '.join(sorted(tags)[:6])} ... "
                 f"({len(tags)} languages)"
             )
-    if max(ids.values()) >= size:
-        raise UserError(
-            f"{folder.config.origin}: vocab_size={size}, but the tokenizer has ids up to "
-            f"{max(ids.values())}"
-        )
-    config = folder.config
-    arrangement = arrange(
-        size,
-        pad=config.get("pad_token_id", int),
-        bos=config.get("bos_token_id", int),
-        eos=config.get("eos_token_id", int),
-        unk=ids["<unk>"],
-        origin=config.origin,
-    )
-    model = folder.content(*SENTENCEPIECE)
+    bos = folder.config.get("bos_token_id", int)
+    arrangement = folder.arrange(ids, folder.config.number("vocab_size"), bos=bos)
+    sentencepiece = folder.content(*SENTENCEPIECE)
     hidden = [*tags.values(), *(["<mask>"] if "<mask>" in ids else [])]
     source, target = (
         vocabulary(arrangement, ids, tags=tags.values(), hidden=hidden, prefix=[tags[code or ""]])
         for code in codes
     )
-    return arrangement, make_tokenizers((model, source), (model, target)), codes
+    model, table = layout.read(folder, arrangement, arrangement, ids, start)
+    tokenizers = make_tokenizers((sentencepiece, source), (sentencepiece, target))
+    return Published(model, table, tokenizers, codes)

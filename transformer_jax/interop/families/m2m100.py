@@ -4,31 +4,13 @@ Pre-norm models with Tensor2Tensor's sinusoids, counted from 2, and one vocabula
 languages. The two differ in what numbers the pieces: `vocab.json`, or SentencePiece itself.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
-from transformer_jax.errors import UserError
-from transformer_jax.interop.families.bart_layout import (
-    EMBEDDINGS,
-    bart_config,
-    bart_keys,
-    bart_layers,
-)
-from transformer_jax.interop.families.base import (
-    Languages,
-    ModelFolder,
-    Published,
-    WritableLayout,
-)
+from transformer_jax.interop.families.bart_layout import BartLayout
+from transformer_jax.interop.families.base import Languages, ModelFolder, Published
 from transformer_jax.interop.families.language_tokens import (
     fairseq_ids,
     is_language,
-    with_language_tokens,
+    read_with_language_tokens,
 )
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import Table, Tensor
-from transformer_jax.interop.vocabularies import Arrangement
-from transformer_jax.models.config import ModelConfig
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
 #: The languages of M2M100 in the order of their tokens, which no published file lists with ids.
@@ -49,38 +31,21 @@ def _pieces(folder: ModelFolder) -> tuple[dict[str, int], dict[str, str]]:
         ids = fairseq_ids(folder)
         return ids, {piece: piece for piece in ids if is_language(piece)}
     ids = folder.piece_ids("vocab.json")
-    if "<unk>" not in ids:
-        raise UserError(f"{folder.path / 'vocab.json'}: has no piece <unk>")
     settings = folder.settings("tokenizer_config.json")
     codes = settings.choose("language_codes", _LANGUAGES, "m2m100")
     tags = {code: f"__{code}__" for code in codes.split()}
     return ids | {tag: len(ids) + i for i, tag in enumerate(tags.values())}, tags
 
 
-def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
-    position = Sinusoidal(form="tensor2tensor", first=2)
-    return bart_config(config, position=position, norm_placement="pre", **vocabulary)
-
-
-def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
-    layers, zeros = bart_layers(model)
-    ignored = [f"model.{stack}.embed_positions.weights" for stack in ("encoder", "decoder")]
-    return Table([*tensors, *layers], zeros, ignored)
-
-
-LAYOUT = WritableLayout(
-    EMBEDDINGS,
-    _model,
-    _table,
-    "M2M100ForConditionalGeneration",
-    bart_keys,
-    {"all": ["model.shared.weight"]},
+LAYOUT = BartLayout(
+    architecture="M2M100ForConditionalGeneration",
+    ties=("all",),
+    position=Sinusoidal(form="tensor2tensor", first=2),
+    norm_placement="pre",
 )
 
 
 def m2m100(folder: ModelFolder, languages: Languages) -> Published:
     """A folder of `M2M100ForConditionalGeneration`."""
     ids, tags = _pieces(folder)
-    arrangement, tokenizers, codes = with_language_tokens(folder, languages, ids, tags)
-    model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=2)
-    return Published(model, table, tokenizers, codes)
+    return read_with_language_tokens(LAYOUT, folder, languages, ids, tags, start=2)

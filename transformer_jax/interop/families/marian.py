@@ -6,28 +6,16 @@ zero and which is never predicted. A multilingual model reads the target languag
 the start of the source, `>>deu<<`, which is an ordinary piece of its vocabulary.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
-from transformer_jax.errors import UserError
-from transformer_jax.interop.families.bart_layout import (
-    EMBEDDINGS,
-    bart_config,
-    bart_keys,
-    bart_layers,
-    output_bias,
-)
+from transformer_jax.interop.families.bart_layout import BartLayout
 from transformer_jax.interop.families.base import (
     Languages,
     ModelFolder,
     Published,
-    WritableLayout,
     make_tokenizers,
 )
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import Table, Tensor
-from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
-from transformer_jax.models.config import ModelConfig
+from transformer_jax.interop.vocabularies import vocabulary
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
 #: Keys of older `config.json` that say how a model of the family differs from the others.
@@ -39,47 +27,18 @@ _FIXED = {
     "static_position_embeddings": True,
 }
 
-
-#: Positions, and the epsilon of norms: Transformers computes others than Marian itself.
-_COMPUTED = {
-    "transformers": (Sinusoidal(form="halves"), 1e-5),
-    "marian": (Sinusoidal(form="tensor2tensor"), 1e-6),
-}
-
-
-def _model(config: Settings, **vocabulary: Any) -> ModelConfig:
-    position, epsilon = config.choose("computes_as", _COMPUTED, "transformers")
-    return bart_config(
-        config,
-        position=position,
-        epsilon=epsilon,
-        norm_placement="post",
-        output_bias=True,
-        **vocabulary,
-    )
-
-
-def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
-    layers, zeros = bart_layers(model)
-    ignored = [f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")]
-    return Table([*tensors, *layers, output_bias(target)], zeros, ignored)
-
-
-def _keys(model: ModelConfig) -> dict[str, Any]:
-    return bart_keys(model) | {"share_encoder_decoder_embeddings": model.tie_embeddings == "all"}
-
-
-LAYOUT = WritableLayout(
-    EMBEDDINGS,
-    _model,
-    _table,
-    "MarianMTModel",
-    _keys,
-    {
-        "all": ["model.shared.weight"],
-        "decoder": ["model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"],
-    },
+LAYOUT = BartLayout(
+    architecture="MarianMTModel",
+    ties=("all", "decoder"),
+    position=Sinusoidal(form="halves"),
+    norm_placement="post",
+    output_bias=True,
 )
+#: Marian itself computes other positions than Transformers, with another epsilon.
+_COMPUTED = {
+    "transformers": LAYOUT,
+    "marian": replace(LAYOUT, position=Sinusoidal(form="tensor2tensor"), epsilon=1e-6),
+}
 
 
 def marian(folder: ModelFolder, languages: Languages) -> Published:
@@ -92,21 +51,13 @@ def marian(folder: ModelFolder, languages: Languages) -> Published:
     target_ids = folder.piece_ids("target_vocab.json") if separate else source_ids
     source_size = config.number("vocab_size")
     target_size = config.number("decoder_vocab_size", source_size) if separate else source_size
-    pad, eos = config.get("pad_token_id", int), config.get("eos_token_id", int)
-
-    def arranged(ids: dict[str, int], size: int, origin: str) -> Arrangement:
-        if max(ids.values()) >= size:
-            raise UserError(f"{origin}: has ids up to {max(ids.values())}, the model {size} pieces")
-        if "<unk>" not in ids:
-            raise UserError(f"{origin}: has no piece <unk>")
-        own_pad = ids.get("<pad>", pad)
-        return arrange(size, pad=own_pad, eos=eos, unk=ids["<unk>"], bos=None, origin=origin)
-
-    source = arranged(source_ids, source_size, str(folder.path / "vocab.json"))
-    target = source
-    if separate:
-        target = arranged(target_ids, target_size, str(folder.path / "target_vocab.json"))
-    model, table = LAYOUT.read(folder, source, target, target_ids, start=pad)
+    pad = config.get("pad_token_id", int)
+    source, target = (
+        folder.arrange(ids, size, pad=ids.get("<pad>"))
+        for ids, size in ((source_ids, source_size), (target_ids, target_size))
+    )
+    layout = config.choose("computes_as", _COMPUTED, "transformers")
+    model, table = layout.read(folder, source, target, target_ids, start=pad)
     return Published(
         model,
         table,

@@ -3,7 +3,7 @@
 Adding one is a file that defines it and a line here.
 """
 
-from transformer_jax.interop.families.base import Family, WritableLayout
+from transformer_jax.interop.families.base import Family, Layout
 from transformer_jax.interop.families.m2m100 import LAYOUT as M2M100
 from transformer_jax.interop.families.m2m100 import m2m100
 from transformer_jax.interop.families.marian import LAYOUT as MARIAN
@@ -21,4 +21,4 @@ FAMILIES: dict[str, Family] = {
 }
 
 #: Those in whose form models are written too.
-LAYOUTS: dict[str, WritableLayout] = {"marian": MARIAN, "m2m_100": M2M100, "t5": T5}
+LAYOUTS: dict[str, Layout] = {"marian": MARIAN, "m2m_100": M2M100, "t5": T5}

@@ -5,35 +5,28 @@ that are read without a scale. In the first T5 the projection to logits is the e
 1 / sqrt(D); later ones have a projection of their own and gated feed-forward networks.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.interop.families.base import (
-    EmbeddingNames,
+    PROJECTION,
     Languages,
+    Layout,
     ModelFolder,
     Published,
-    WritableLayout,
     make_tokenizers,
 )
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import TRANSPOSED, Table, Tensor
-from transformer_jax.interop.vocabularies import Arrangement, arrange, vocabulary
-from transformer_jax.layers.feed_forward import FeedForwardConfig, Glu, Mlp
+from transformer_jax.interop.vocabularies import Arrangement, vocabulary
+from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.t5 import T5
 
 SENTENCEPIECE = ("spiece.model", "sentencepiece.model")
-
-_EMBEDDINGS = EmbeddingNames(
-    ("shared.weight", "encoder.embed_tokens.weight"),
-    ("shared.weight", "decoder.embed_tokens.weight"),
-    ("lm_head.weight",),
-)
 
 _FEED_FORWARDS: dict[str, Mlp | Glu] = {
     "relu": Mlp(activation="relu", use_bias=False),
@@ -42,7 +35,105 @@ _FEED_FORWARDS: dict[str, Mlp | Glu] = {
     "gated-relu": Glu(activation="relu"),
 }
 
+_ATTENTIONS = {"mixer": "SelfAttention", "cross": "EncDecAttention"}
 _HEADS = {"query": "q", "key": "k", "value": "v", "out": "o"}
+
+
+class T5Layout(Layout):
+    """T5's names and keys."""
+
+    def model(self, config: Settings, **vocabulary: Any) -> ModelConfig:
+        d_model, rate = config.number("d_model"), config.get("dropout_rate", float, 0.1)
+        attention: Any = {"use_bias": False, "score_scale": 1.0, "dropout_rate": rate}
+        position = T5(
+            num_buckets=config.number("relative_attention_num_buckets", 32),
+            max_distance=config.number("relative_attention_max_distance", 128),
+            multiplier=1.0,
+        )
+        layers = config.number("num_layers")
+        encoder, decoder = (
+            StackConfig(num_layers=count, mixers=(Full(**attention),), position=position)
+            for count in (layers, config.number("num_decoder_layers", layers))
+        )
+        tied = vocabulary["tie_embeddings"] in ("all", "decoder")
+        scaled_logits = config.get("scale_decoder_outputs", bool, tied)
+        feed_forward = config.choose("feed_forward_proj", _FEED_FORWARDS, "relu")
+        return ModelConfig(
+            d_model=d_model,
+            d_ff=config.number("d_ff"),
+            num_heads=config.number("num_heads"),
+            head_dim=config.number("d_kv"),
+            encoder=encoder,
+            decoder=decoder,
+            cross=FullCross(**attention),
+            norm=RMSNorm(epsilon=config.get("layer_norm_epsilon", float, 1e-6)),
+            norm_placement="pre",
+            feed_forward=replace(feed_forward, dropout_rate=rate),
+            embedding_scale=1.0,
+            logit_scale=d_model**-0.5 if scaled_logits else 1.0,
+            dropout_rate=rate,
+            max_length=config.number("n_positions", 512),
+            **vocabulary,
+        )
+
+    def keys(self, model: ModelConfig) -> dict[str, Any]:
+        rate = getattr(model.feed_forward, "dropout_rate", 0.0)
+        same = [
+            name
+            for name, ours in _FEED_FORWARDS.items()
+            if replace(ours, dropout_rate=rate) == model.feed_forward
+        ]
+        position = model.encoder.position
+        buckets = position if isinstance(position, T5) else T5()
+        return {
+            "d_model": model.d_model,
+            "d_kv": model.head_dim or model.d_model // model.num_heads,
+            "d_ff": model.d_ff,
+            "num_layers": model.encoder.num_layers,
+            "num_decoder_layers": model.decoder.num_layers,
+            "num_heads": model.num_heads,
+            "relative_attention_num_buckets": buckets.num_buckets,
+            "relative_attention_max_distance": buckets.max_distance,
+            "feed_forward_proj": (same or ["relu"])[0],
+            "layer_norm_epsilon": model.norm.epsilon,
+            "dropout_rate": model.dropout_rate,
+            "n_positions": model.max_length,
+            "tie_word_embeddings": model.tie_embeddings == "all",
+        }
+
+    def table(self, model: ModelConfig, source: Arrangement, target: Arrangement) -> Table:
+        tensors = self.embeddings(model.tie_embeddings, source, target)
+
+        def dense(path: str, name: str) -> None:
+            tensors.append(Tensor(f"{path}/kernel", (f"{name}.weight",), TRANSPOSED))
+
+        def same(path: str, name: str) -> None:
+            tensors.append(Tensor(path, (f"{name}.weight",)))
+
+        gated = isinstance(model.feed_forward, Glu)
+        maps = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            sublayers = ["mixer", "cross"] if side == "decoder" else ["mixer"]
+            for i in range(stack.num_layers):
+                block, layer = f"{side}/blocks_{i}", f"{side}.block.{i}.layer"
+                for number, ours in enumerate(sublayers):
+                    theirs = f"{layer}.{number}.{_ATTENTIONS[ours]}"
+                    for part, name in _HEADS.items():
+                        dense(f"{block}/{ours}/heads/{part}", f"{theirs}.{name}")
+                    same(f"{block}/{ours}_residual/norm/scale", f"{layer}.{number}.layer_norm")
+                last = f"{layer}.{len(sublayers)}"
+                for part, name in (maps | {"down": "wo"}).items():
+                    dense(f"{block}/feed_forward/{part}", f"{last}.DenseReluDense.{name}")
+                same(f"{block}/feed_forward_residual/norm/scale", f"{last}.layer_norm")
+            biases = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+            same(f"{side}/position/table", biases)
+            same(f"{side}/last_norm/scale", f"{side}.final_layer_norm")
+        # A bias of the distances in cross-attention is in the first files and never read.
+        unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+        return Table(tensors, zeros={}, ignored=[unread])
+
+
+LAYOUT = T5Layout(architecture="T5ForConditionalGeneration", ties=("all", "inputs"))
 
 
 def t5(folder: ModelFolder, languages: Languages) -> Published:
@@ -50,17 +141,9 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
     config = folder.config
     size = config.number("vocab_size")
     ids, extra = _pieces(folder, size)
-    arrangement = arrange(
-        size,
-        pad=config.get("pad_token_id", int),
-        bos=None,
-        eos=config.get("eos_token_id", int),
-        unk=ids["<unk>"],
-        origin=config.origin,
-    )
-    (output,) = _EMBEDDINGS.output
-    if output not in folder.weights and not config.get("tie_word_embeddings", bool, True):
-        folder.weights.take(output)  # missing, says the config
+    arrangement = folder.arrange(ids, size)
+    if PROJECTION not in folder.weights and not config.get("tie_word_embeddings", bool, True):
+        folder.weights.take(PROJECTION)  # missing, says the config
     model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=0)
     side = folder.content(*SENTENCEPIECE), vocabulary(arrangement, ids, hidden=extra)
     return Published(model, table, make_tokenizers(side, side), languages)
@@ -77,118 +160,3 @@ def _pieces(folder: ModelFolder, size: int) -> tuple[dict[str, int], list[str]]:
     extra = [f"<extra_id_{i}>" for i in range(count) if f"<extra_id_{i}>" not in ids]
     ids |= {piece: own + len(extra) - 1 - i for i, piece in enumerate(extra)}
     return ids, extra
-
-
-def _feed_forward(config: Settings) -> FeedForwardConfig:
-    rate = config.get("dropout_rate", float, 0.1)
-    return replace(config.choose("feed_forward_proj", _FEED_FORWARDS, "relu"), dropout_rate=rate)
-
-
-def _model(config: Settings, *, tie_embeddings: str, **vocabulary: Any) -> ModelConfig:
-    tied = tie_embeddings in ("all", "decoder")
-    scaled_logits = config.get("scale_decoder_outputs", bool, tied)
-    d_model, rate = config.number("d_model"), config.get("dropout_rate", float, 0.1)
-    attention = {"use_bias": False, "score_scale": 1.0, "dropout_rate": rate}
-    mixer = Full(**attention)  # type: ignore[arg-type]
-    position = T5(
-        num_buckets=config.number("relative_attention_num_buckets", 32),
-        max_distance=config.number("relative_attention_max_distance", 128),
-        multiplier=1.0,
-    )
-    layers = config.number("num_layers")
-
-    def stack(num_layers: int) -> StackConfig:
-        return StackConfig(num_layers=num_layers, mixers=(mixer,), position=position)
-
-    return ModelConfig(
-        d_model=d_model,
-        d_ff=config.number("d_ff"),
-        num_heads=config.number("num_heads"),
-        head_dim=config.number("d_kv"),
-        encoder=stack(layers),
-        decoder=stack(config.number("num_decoder_layers", layers)),
-        cross=FullCross(**attention),  # type: ignore[arg-type]
-        norm=RMSNorm(epsilon=config.get("layer_norm_epsilon", float, 1e-6)),
-        norm_placement="pre",
-        feed_forward=_feed_forward(config),
-        embedding_scale=1.0,
-        logit_scale=d_model**-0.5 if scaled_logits else 1.0,
-        dropout_rate=rate,
-        max_length=config.number("n_positions", 512),
-        tie_embeddings=tie_embeddings,  # type: ignore[arg-type]
-        **vocabulary,
-    )
-
-
-def _table(model: ModelConfig, tensors: Sequence[Tensor], target: Arrangement) -> Table:
-    # A bias of the distances in cross-attention is in the first files and never read.
-    name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-    return Table([*tensors, *_layers(model)], zeros={}, ignored=[name])
-
-
-def _keys(model: ModelConfig) -> dict[str, Any]:
-    """The keys of `config.json` of the most similar model that `_model` gives."""
-    rate = getattr(model.feed_forward, "dropout_rate", 0.0)
-    same = [
-        name
-        for name, ours in _FEED_FORWARDS.items()
-        if replace(ours, dropout_rate=rate) == model.feed_forward
-    ]
-    position = model.encoder.position
-    buckets = position if isinstance(position, T5) else T5()
-    return {
-        "d_model": model.d_model,
-        "d_kv": model.head_dim or model.d_model // model.num_heads,
-        "d_ff": model.d_ff,
-        "num_layers": model.encoder.num_layers,
-        "num_decoder_layers": model.decoder.num_layers,
-        "num_heads": model.num_heads,
-        "relative_attention_num_buckets": buckets.num_buckets,
-        "relative_attention_max_distance": buckets.max_distance,
-        "feed_forward_proj": (same or ["relu"])[0],
-        "layer_norm_epsilon": model.norm.epsilon,
-        "dropout_rate": model.dropout_rate,
-        "n_positions": model.max_length,
-        "tie_word_embeddings": model.tie_embeddings == "all",
-    }
-
-
-LAYOUT = WritableLayout(
-    _EMBEDDINGS,
-    _model,
-    _table,
-    "T5ForConditionalGeneration",
-    _keys,
-    {"all": ["shared.weight"], "inputs": ["shared.weight", "lm_head.weight"]},
-)
-
-
-def _layers(model: ModelConfig) -> list[Tensor]:
-    """The tensors of both stacks."""
-    tensors = []
-    gated = isinstance(model.feed_forward, Glu)
-    dense = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for i in range(stack.num_layers):
-            block, layer = f"{side}/blocks_{i}", f"{side}.block.{i}.layer"
-            sublayers = [("mixer", "SelfAttention")]
-            if side == "decoder":
-                sublayers.append(("cross", "EncDecAttention"))
-            for number, (ours, theirs) in enumerate(sublayers):
-                for part, name in _HEADS.items():
-                    path = f"{block}/{ours}/heads/{part}/kernel"
-                    name = f"{layer}.{number}.{theirs}.{name}.weight"
-                    tensors.append(Tensor(path, (name,), TRANSPOSED))
-                norm = f"{layer}.{number}.layer_norm.weight"
-                tensors.append(Tensor(f"{block}/{ours}_residual/norm/scale", (norm,)))
-            last = f"{layer}.{len(sublayers)}"
-            for part, name in (dense | {"down": "wo"}).items():
-                path = f"{block}/feed_forward/{part}/kernel"
-                name = f"{last}.DenseReluDense.{name}.weight"
-                tensors.append(Tensor(path, (name,), TRANSPOSED))
-            norm = f"{last}.layer_norm.weight"
-            tensors.append(Tensor(f"{block}/feed_forward_residual/norm/scale", (norm,)))
-        table = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        tensors.append(Tensor(f"{side}/position/table", (table,)))
-        tensors.append(Tensor(f"{side}/last_norm/scale", (f"{side}.final_layer_norm.weight",)))
-    return tensors
