@@ -16,11 +16,10 @@ CTranslate2's own search differs from ours in details: see docs/interop.md.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
@@ -133,7 +132,7 @@ class CTranslate2(Exporter):
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model = without_adapter(model)
         config = model.config.model
-        spec = _filled_spec(config, _Reader(model.params))
+        spec = _filled_spec(config, model.params)
         source, target = (
             tokenizer.pieces(range(tokenizer.vocab_size))
             for tokenizer in (model.tokenizers.source, model.tokenizers.target)
@@ -158,20 +157,8 @@ class CTranslate2(Exporter):
             (folder / name).write_bytes(content)
 
 
-class _Reader:
-    """Parameters by name, float32; knows which were read."""
-
-    def __init__(self, params: Params) -> None:
-        self.tree = params
-        self._leaves = by_path(params)
-        self.unread = set(self._leaves)
-
-    def __call__(self, name: str) -> np.ndarray:
-        self.unread.discard(name)
-        return np.array(self._leaves[name], np.float32)
-
-    def has(self, name: str) -> bool:
-        return name in self._leaves
+#: Parameters by path, float32. What is written is taken out, so that nothing can be forgotten.
+_Flat = dict[str, np.ndarray]
 
 
 class _Stack:
@@ -211,14 +198,13 @@ class _Stack:
                 "alibi or none, or with a first layer of full attention"
             )
 
-    def encodings(self, read: _Reader, d_model: int) -> np.ndarray:
-        """What is added to the embeddings: [length, D]."""
-        embed = self._hook(read, "embed")
+    def encodings(self, params: Params) -> np.ndarray:
+        """What is added to the embeddings: [length, width of the words]."""
         words = jnp.zeros((1, self._length, self._words))
-        table = np.asarray(embed(words, jnp.arange(self._length))[0], np.float32)
-        return np.pad(table, ((0, 0), (0, d_model - table.shape[1])))
+        places = jnp.arange(self._length)
+        return np.asarray(self._position.apply(params, words, places, method="embed")[0])
 
-    def bias_table(self, read: _Reader, layer: int, num_heads: int) -> np.ndarray:
+    def bias_table(self, params: Params, layer: int, num_heads: int) -> np.ndarray:
         """CTranslate2's T5 table: [rows, H], exact at every distance below `length`.
 
         Half of the rows of a direction are one distance each; `relative_buckets` in
@@ -227,7 +213,8 @@ class _Stack:
         bias_HR = np.zeros((num_heads, len(self._distances)), np.float32)
         if "bias" in self.hooks:
             here_1 = jnp.array([self._length - 1])
-            bias_H1R = self._hook(read, "bias")(here_1, jnp.arange(len(self._distances)))
+            keys_R = jnp.arange(len(self._distances))
+            bias_H1R = self._position.apply(params, here_1, keys_R, method="bias")
             bias_HR += np.asarray(bias_H1R[:, 0], np.float32)
         bias_RH = np.where(self._reads[layer], bias_HR, _NOT_READ).T
         behind_RH, ahead_RH = bias_RH[self._length - 1 :: -1], bias_RH[self._length - 1 :]
@@ -236,11 +223,6 @@ class _Stack:
         return np.concatenate(
             [np.pad(half, ((0, self._length), (0, 0)), mode="edge") for half in halves]
         )
-
-    def _hook(self, read: _Reader, name: str) -> Callable[..., jax.Array]:
-        params = read.tree[self.name].get("position", {})
-        read.unread = {key for key in read.unread if not key.startswith(f"{self.name}/position/")}
-        return lambda *args: self._position.apply({"params": params}, *args, method=name)
 
     def _reads_of(self, mixer: MixerConfig, max_length: int) -> np.ndarray:
         """Whether a query reads the keys at `_distances` (of key minus query), bool [R]."""
@@ -256,29 +238,24 @@ class _Stack:
         return reads | (self._distances > 0) if self._causal else reads
 
 
-def _filled_spec(config: ModelConfig, read: _Reader) -> Any:
+def _filled_spec(config: ModelConfig, params: Params) -> Any:
     """CTranslate2's description of the model, with the weights."""
     from ctranslate2.specs import common_spec, transformer_spec
 
     feed_forward: Any = config.feed_forward
-    options = {
-        "pre_norm": config.norm_placement == "pre",
-        "activation": common_spec.Activation[ACTIVATIONS[feed_forward.activation]],
-        "ffn_glu": isinstance(config.feed_forward, Glu),
-        "rms_norm": isinstance(config.norm, RMSNorm),
-        "layernorm_embedding": config.embedding_norm,
-    }
-    spec = transformer_spec.TransformerSpec(
-        transformer_spec.TransformerEncoderSpec(
-            config.encoder.num_layers, config.num_heads, **options
-        ),
-        transformer_spec.TransformerDecoderSpec(
-            config.decoder.num_layers, config.num_heads, **options
-        ),
+    spec = transformer_spec.TransformerSpec.from_config(
+        (config.encoder.num_layers, config.decoder.num_layers),
+        config.num_heads,
+        pre_norm=config.norm_placement == "pre",
+        activation=common_spec.Activation[ACTIVATIONS[feed_forward.activation]],
+        ffn_glu=isinstance(config.feed_forward, Glu),
+        rms_norm=isinstance(config.norm, RMSNorm),
+        layernorm_embedding=config.embedding_norm,
     )
-    source = "target" if config.tie_embeddings in ("all", "inputs") else "source"
-    source_VE, target_VE = (read(f"{side}_embedding/table") for side in (source, "target"))
-    projection_VE = read("projection/kernel").T if read.has("projection/kernel") else target_VE
+    flat = {path: np.asarray(leaf, np.float32) for path, leaf in by_path(params).items()}
+    target_VE = flat.pop("target_embedding/table")
+    source_VE = flat.pop("source_embedding/table", target_VE)
+    projection_VE = flat.pop("projection/kernel", target_VE.T).T
     spec.encoder.embeddings[0].weight = _widened(source_VE, config.d_model)
     spec.decoder.embeddings.weight = _widened(target_VE, config.d_model)
     spec.decoder.projection.weight = _widened(projection_VE, config.d_model)
@@ -287,71 +264,67 @@ def _filled_spec(config: ModelConfig, read: _Reader) -> Any:
     if config.logit_scale != 1:
         spec.decoder.scale_outputs = float(config.logit_scale)
     if config.output_bias or config.unused_ids:
-        bias_V = np.zeros(len(target_VE), np.float32)
-        if config.output_bias:
-            bias_V += read("output_bias/bias")
+        bias_V = flat.pop("output_bias/bias", np.zeros(len(target_VE), np.float32)).copy()
         bias_V[list(config.unused_ids)] += UNUSED
         spec.decoder.projection.bias = bias_V
     for causal, half in ((False, spec.encoder), (True, spec.decoder)):
-        _fill_stack(half, _Stack(config, causal), config, read)
-    if read.unread:
-        raise AssertionError(f"not exported: {', '.join(sorted(read.unread))}")
+        stack = _Stack(config, causal)
+        position = {"params": params[stack.name].get("position", {})}
+        _fill_stack(half, stack, config, position, flat)
+    left = sorted(path for path in flat if "/position/" not in path)
+    assert not left, f"not exported: {', '.join(left)}"
     return spec
 
 
-def _fill_stack(spec: Any, stack: _Stack, config: ModelConfig, read: _Reader) -> None:
+def _fill_stack(
+    spec: Any, stack: _Stack, config: ModelConfig, position_params: Params, flat: _Flat
+) -> None:
     position = stack.config.position
     if not (stack.has_table[0] or isinstance(position, Rope)):
-        spec.position_encodings.encodings = stack.encodings(read, config.d_model)
+        encodings = stack.encodings(position_params)
+        spec.position_encodings.encodings = _widened(encodings, config.d_model)
+    options: dict[str, Any] = {"self_attention": True}
+    if isinstance(position, Rope):
+        head_dim = mixer_context(config, causal=False).head_dim
+        options |= {"rotary_dim": head_dim, "rotary_base": position.base}
     for layer, (layer_spec, mixer) in enumerate(zip(spec.layer, stack.mixers, strict=True)):
         block = f"{stack.name}/blocks_{layer}"
-        attention = _attention(
-            f"{block}/mixer/heads",
-            config,
-            mixer,
-            read,
-            self_attention=True,
-            relative_attention_bias=stack.has_table[layer],
-            rotary_dim=_head_dim(config) if isinstance(position, Rope) else None,
-            rotary_base=getattr(position, "base", 0.0),
-        )
+        options["relative_attention_bias"] = stack.has_table[layer]
+        attention = _attention(f"{block}/mixer", config, mixer, flat, **options)
         if stack.has_table[layer]:
-            table = stack.bias_table(read, layer, config.num_heads)
+            table = stack.bias_table(position_params, layer, config.num_heads)
             attention.relative_attention_bias = table
             attention.relative_attention_max_distance = np.int32(len(table))
-        _fill_norm(attention.layer_norm, f"{block}/mixer_residual/norm", read)
         layer_spec.self_attention = attention
         if stack.name == "decoder":
-            cross = _attention(f"{block}/cross/heads", config, config.cross, read)
-            _fill_norm(cross.layer_norm, f"{block}/cross_residual/norm", read)
-            layer_spec.attention = cross
+            layer_spec.attention = _attention(f"{block}/cross", config, config.cross, flat)
         ffn = layer_spec.ffn
-        _fill_norm(ffn.layer_norm, f"{block}/feed_forward_residual/norm", read)
+        _fill_norm(ffn.layer_norm, f"{block}/feed_forward_residual/norm", flat)
         names = {"linear_0": "up", "linear_1": "down"}
         if isinstance(config.feed_forward, Glu):
             names = {"linear_0": "gate", "linear_0_noact": "up", "linear_1": "down"}
         for theirs, ours in names.items():
-            _fill_linear(getattr(ffn, theirs), [_dense(read, f"{block}/feed_forward/{ours}")])
+            _fill_linear(getattr(ffn, theirs), [_dense(flat, f"{block}/feed_forward/{ours}")])
     if config.embedding_norm:
-        _fill_norm(spec.layernorm_embedding, f"{stack.name}/first_norm", read)
+        _fill_norm(spec.layernorm_embedding, f"{stack.name}/first_norm", flat)
     if config.norm_placement == "pre":
-        _fill_norm(spec.layer_norm, f"{stack.name}/last_norm", read)
+        _fill_norm(spec.layer_norm, f"{stack.name}/last_norm", flat)
 
 
-def _attention(name: str, config: ModelConfig, mixer: Any, read: _Reader, **options: Any) -> Any:
-    """Attention with the maps under `name`; its norm is not filled."""
+def _attention(name: str, config: ModelConfig, mixer: Any, flat: _Flat, **options: Any) -> Any:
+    """Attention with the maps and the norm of a sublayer."""
     from ctranslate2.specs import attention_spec
 
     spec = attention_spec.MultiHeadAttentionSpec(
         num_heads_kv=getattr(mixer, "num_kv_heads", None) or config.num_heads,
-        head_dim=_head_dim(config),
+        head_dim=mixer_context(config, causal=False).head_dim,
         rms_norm=isinstance(config.norm, RMSNorm),
         **options,
     )
     if getattr(mixer, "score_scale", None):
         spec.queries_scale = float(mixer.score_scale)
     query, key, value, (out, bias) = (
-        _dense(read, f"{name}/{part}") for part in ("query", "key", "value", "out")
+        _dense(flat, f"{name}/heads/{part}") for part in ("query", "key", "value", "out")
     )
     if getattr(mixer, "factored_value", False):
         out = np.tile(out, (config.num_heads, 1))
@@ -359,6 +332,7 @@ def _attention(name: str, config: ModelConfig, mixer: Any, read: _Reader, **opti
     grouped = [maps] if options.get("self_attention") else [maps[:1], maps[1:]]
     for linear, group in zip(spec.linear, [*grouped, [(out, bias)]], strict=True):
         _fill_linear(linear, group)
+    _fill_norm(spec.layer_norm, f"{name}_residual/norm", flat)
     return spec
 
 
@@ -366,8 +340,8 @@ def _attention(name: str, config: ModelConfig, mixer: Any, read: _Reader, **opti
 _Dense = tuple[np.ndarray, np.ndarray | None]
 
 
-def _dense(read: _Reader, name: str) -> _Dense:
-    return read(f"{name}/kernel"), read(f"{name}/bias") if read.has(f"{name}/bias") else None
+def _dense(flat: _Flat, name: str) -> _Dense:
+    return flat.pop(f"{name}/kernel"), flat.pop(f"{name}/bias", None)
 
 
 def _fill_linear(spec: Any, maps: Sequence[_Dense]) -> None:
@@ -379,17 +353,12 @@ def _fill_linear(spec: Any, maps: Sequence[_Dense]) -> None:
         )
 
 
-def _fill_norm(spec: Any, name: str, read: _Reader) -> None:
-    spec.gamma = read(f"{name}/scale")
+def _fill_norm(spec: Any, name: str, flat: _Flat) -> None:
+    spec.gamma = flat.pop(f"{name}/scale")
     if hasattr(spec, "beta"):
-        has_bias = read.has(f"{name}/bias")
-        spec.beta = read(f"{name}/bias") if has_bias else np.zeros_like(spec.gamma)
+        spec.beta = flat.pop(f"{name}/bias", np.zeros_like(spec.gamma))
 
 
-def _head_dim(config: ModelConfig) -> int:
-    return mixer_context(config, causal=False).head_dim
-
-
-def _widened(table_VE: np.ndarray, d_model: int) -> np.ndarray:
-    """[V, D], with zeros at the features that hold the position alone."""
-    return np.pad(table_VE, ((0, 0), (0, d_model - table_VE.shape[1])))
+def _widened(table_RE: np.ndarray, d_model: int) -> np.ndarray:
+    """[R, D], with zeros at the features that a row does not have."""
+    return np.pad(table_RE, ((0, 0), (0, d_model - table_RE.shape[1])))
