@@ -18,7 +18,8 @@ from tests.malformed.harness import few
 from tests.oracles import need
 from transformer_jax.errors import UserError
 from transformer_jax.interop.torch_files import read_torch
-from transformer_jax.interop.weights import Stored, Weights, read_weights
+from transformer_jax.interop.weight_files import read_weights
+from transformer_jax.interop.weights import Stored, Weights
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.linspace(-1, 1, 4).astype(np.float32)

@@ -13,8 +13,8 @@ from transformer_jax.interop.families.base import Languages, ModelFolder, Publis
 from transformer_jax.interop.families.registry import FAMILIES
 from transformer_jax.interop.marian_npz import find_npz, open_npz
 from transformer_jax.interop.run_folder import check_no_run, write_run
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.weights import read_json, read_weights
+from transformer_jax.interop.settings import Settings, read_json
+from transformer_jax.interop.weight_files import read_weights
 from transformer_jax.models.config import check_model_config
 from transformer_jax.runs.folder import Run
 
@@ -62,15 +62,11 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
     path = Path(folder)
     if npz := find_npz(path):
         return open_npz(npz)
-    config = read_json(path / "config.json")
-    generation = path / "generation_config.json"
-    if generation.is_file():
-        searching = Settings(str(generation), read_json(generation))
-    else:
-        searching = Settings(str(path / "config.json"), config)
-    return ModelFolder(
-        path, Settings(str(path / "config.json"), config), searching, read_weights(path)
-    )
+    files = [path / "config.json", path / "generation_config.json"]
+    if not files[1].is_file():
+        files[1] = files[0]
+    config, generation = (Settings(str(file), read_json(file)) for file in files)
+    return ModelFolder(path, config, generation, read_weights(path))
 
 
 def read_model(folder: ModelFolder, languages: Languages) -> Published:

@@ -8,7 +8,6 @@ another way than Transformers, positions and the epsilon of norms, is computed a
 
 import zipfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,31 @@ import yaml
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.interop.families.base import ModelFolder
 from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.weights import Stored, Weights
+from transformer_jax.interop.weights import Weights, in_memory
 
-_ATTENTION = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
-
-#: What is in a layer: Marian's prefix and Transformers' of each norm and attention.
-_SUBLAYERS = {"self": "self_attn", "context": "encoder_attn"}
+#: Prefixes of the options for a stack.
+_STACKS = {"encoder": "enc", "decoder": "dec"}
+_PROJECTIONS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
+#: Marian's names of a layer's maps and norms, with places for their kinds, and Transformers'.
+_MAPS = {
+    **{f"self_{{}}{short}": f"self_attn.{name}" for short, name in _PROJECTIONS.items()},
+    **{f"context_{{}}{short}": f"encoder_attn.{name}" for short, name in _PROJECTIONS.items()},
+    **{"ffn_{}1": "fc1", "ffn_{}2": "fc2"},
+}
+_NORMS = {
+    "self_Wo_ln_{}": "self_attn_layer_norm",
+    "context_Wo_ln_{}": "encoder_attn_layer_norm",
+    "ffn_ffn_ln_{}": "final_layer_norm",
+}
+#: A tensor of a layer: Marian's name and Transformers'.
+_LAYER = {
+    **{ours.format("W"): f"{theirs}.weight" for ours, theirs in _MAPS.items()},
+    **{ours.format("b"): f"{theirs}.bias" for ours, theirs in _MAPS.items()},
+    **{ours.format("scale"): f"{theirs}.weight" for ours, theirs in _NORMS.items()},
+    **{ours.format("bias"): f"{theirs}.bias" for ours, theirs in _NORMS.items()},
+}
+#: Tensors with a row or a column for each piece.
+_VOCABULARY = ("Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_b")
 
 #: Options that must have one of these values where they are given.
 _NEEDED: dict[str, tuple[Any, ...]] = {
@@ -67,7 +85,11 @@ def open_npz(path: Path) -> ModelFolder:
     Raises:
         UserError: a file is missing or damaged, or the options say what cannot be expressed.
     """
-    arrays = _arrays(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: not a NumPy archive ({first_line(error)})") from error
     options = _options(path, arrays)
     vocabularies = _vocabularies(path.parent)
     sizes = [len(ids) for ids in vocabularies]  # without padding
@@ -76,9 +98,7 @@ def open_npz(path: Path) -> ModelFolder:
     )
     if not tied and not options.get("tied-embeddings", bool, False):
         raise UserError(f"{options.origin}: tied-embeddings=False cannot be expressed; only True")
-    depth = {side: options.number(f"{short}-depth", 6) for side, short in _DEPTHS.items()}
-    tensors = dict(_layer_tensors(arrays, depth))
-    tensors |= _vocabulary_tensors(path, arrays, tied)
+    depth = {side: options.number(f"{short}-depth", 6) for side, short in _STACKS.items()}
     config: dict[str, Any] = {
         "model_type": "marian",
         "vocab_size": sizes[0] + 1,
@@ -95,7 +115,7 @@ def open_npz(path: Path) -> ModelFolder:
         "decoder_start_token_id": sizes[1],
         "eos_token_id": vocabularies[1].get("</s>", -1),
     }
-    for side in _DEPTHS:
+    for side in _STACKS:
         config[f"{side}_layers"] = depth[side]
         config[f"{side}_attention_heads"] = options.number("transformer-heads", 8)
         config[f"{side}_ffn_dim"] = options.number("transformer-dim-ffn", 2048)
@@ -110,38 +130,17 @@ def open_npz(path: Path) -> ModelFolder:
         path.parent,
         Settings(options.origin, config),
         Settings(str(path.parent / "decoder.yml"), search),
-        Weights(str(path), tensors),
+        Weights(str(path), in_memory(_tensors(path, arrays, depth, tied))),
         files,
     )
 
 
-_DEPTHS = {"encoder": "enc", "decoder": "dec"}
-
-
-def _arrays(path: Path) -> dict[str, Stored]:
-    """The arrays of the file, read when they are asked for."""
-
-    def read(name: str) -> np.ndarray:
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return np.asarray(arrays[name])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-            raise UserError(f"{path}: cannot read {name} ({first_line(error)})") from error
-
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            shapes = {name: arrays[name].shape for name in arrays.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError, AttributeError) as error:
-        raise UserError(f"{path}: not a NumPy archive ({first_line(error)})") from error
-    return {name: Stored(shape, partial(read, name)) for name, shape in shapes.items()}
-
-
-def _options(path: Path, arrays: dict[str, Stored]) -> Settings:
+def _options(path: Path, arrays: dict[str, np.ndarray]) -> Settings:
     """The options that the model was trained with, checked."""
     name = "special:model.yml"
     if name not in arrays:
         raise UserError(f"{path}: has no {name}, so it is not a model of Marian")
-    text = arrays.pop(name).read().tobytes().rstrip(b"\0")
+    text = arrays.pop(name).tobytes().rstrip(b"\0")
     options = _yaml(f"{path}: {name}", text)
     for key, allowed in _NEEDED.items():
         if key in options and options[key] not in allowed:
@@ -191,61 +190,36 @@ def _vocabularies(folder: Path) -> list[dict[str, int]]:
     return vocabularies
 
 
-def _layer_tensors(arrays: Mapping[str, Stored], depth: Mapping[str, int]) -> dict[str, Stored]:
-    """The tensors of all layers under their names in Transformers; others keep their names."""
-    names: dict[str, str] = {}
-    for side, count in depth.items():
-        for i in range(count):
-            marian, theirs = f"{side}_l{i + 1}", f"model.{side}.layers.{i}"
-            for prefix, attention in _SUBLAYERS.items():
-                for short, projection in _ATTENTION.items():
-                    names[f"{marian}_{prefix}_W{short}"] = (
-                        f"{theirs}.{attention}.{projection}.weight"
-                    )
-                    names[f"{marian}_{prefix}_b{short}"] = f"{theirs}.{attention}.{projection}.bias"
-                norm = f"{theirs}.{attention}_layer_norm"
-                names[f"{marian}_{prefix}_Wo_ln_scale"] = f"{norm}.weight"
-                names[f"{marian}_{prefix}_Wo_ln_bias"] = f"{norm}.bias"
-            for j in (1, 2):
-                names[f"{marian}_ffn_W{j}"] = f"{theirs}.fc{j}.weight"
-                names[f"{marian}_ffn_b{j}"] = f"{theirs}.fc{j}.bias"
-            names[f"{marian}_ffn_ffn_ln_scale"] = f"{theirs}.final_layer_norm.weight"
-            names[f"{marian}_ffn_ffn_ln_bias"] = f"{theirs}.final_layer_norm.bias"
+def _tensors(
+    path: Path, arrays: Mapping[str, np.ndarray], depth: Mapping[str, int], tied: bool
+) -> dict[str, np.ndarray]:
+    """The tensors under their names in Transformers; those that are not known keep their names."""
+    names = {
+        f"{side}_l{i + 1}_{ours}": f"model.{side}.layers.{i}.{theirs}"
+        for side, count in depth.items()
+        for i in range(count)
+        for ours, theirs in _LAYER.items()
+    }
     tensors = {}
-    for name, stored in arrays.items():
-        if name in _VOCABULARY:
-            continue
-        if len(stored.shape) == 2 and stored.shape[0] == 1:
-            stored = Stored(stored.shape[1:], lambda read=stored.read: read()[0])  # type: ignore[misc]
-        elif len(stored.shape) == 2:
-            stored = Stored(stored.shape[::-1], lambda read=stored.read: read().T)  # type: ignore[misc]
-        tensors[names.get(name, name)] = stored
-    return tensors
+    for name, array in arrays.items():
+        if array.ndim == 2:
+            array = array[0] if len(array) == 1 else array.T
+        if name not in _VOCABULARY:
+            tensors[names.get(name, name)] = array
 
-
-#: Tensors with a row or a column for each piece.
-_VOCABULARY = ("Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_b")
-
-
-def _vocabulary_tensors(path: Path, arrays: Mapping[str, Stored], tied: bool) -> dict[str, Stored]:
-    """Embeddings and the bias of the logits, with zeros for padding at the end."""
-
-    def padded(name: str, axis: int) -> Stored:
+    def padded(name: str, axis: int) -> np.ndarray:
+        """With zeros for padding at the end."""
         if name not in arrays:
             raise UserError(f"{path}: the tensor {name} is missing")
-        shape, read = arrays[name]
-        if len(shape) != 2:
+        if arrays[name].ndim != 2:
             raise UserError(f"{path}: the tensor {name} is not a matrix")
-        widths = [(0, int(axis == i)) for i in range(2)]
-        longer = tuple(size + more for size, (_, more) in zip(shape, widths, strict=True))
-        return Stored(longer, lambda: np.pad(read(), widths))
+        return np.pad(arrays[name], [(0, int(axis == i)) for i in range(2)])
 
-    tensors = {"final_logits_bias": padded("decoder_ff_logit_out_b", 1)}
+    tensors["final_logits_bias"] = padded("decoder_ff_logit_out_b", 1)
     if tied:
         return tensors | {"model.shared.weight": padded("Wemb", 0)}
-    return tensors | {
-        f"model.{side}.embed_tokens.weight": padded(f"{side}_Wemb", 0) for side in _DEPTHS
-    }
+    sides = {f"model.{side}.embed_tokens.weight": padded(f"{side}_Wemb", 0) for side in _STACKS}
+    return tensors | sides
 
 
 def _search(folder: Path) -> dict[str, Any]:

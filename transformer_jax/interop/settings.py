@@ -1,14 +1,33 @@
 """The JSON of a model folder, key by key, with refusals that name the key."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 T = TypeVar("T")
 
 #: The default of a key that must be there.
 REQUIRED: Any = object()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        UserError: it is missing or not a JSON object.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not valid JSON ({first_line(error)})") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: not a JSON object")
+    return values
 
 
 class Settings:

@@ -9,6 +9,7 @@ import io
 import math
 import pickle
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from transformer_jax.errors import UserError, first_line
+from transformer_jax.interop.weights import Stored
 
 _DTYPES: dict[str, Any] = {
     "DoubleStorage": np.dtype("<f8"),
@@ -25,29 +27,6 @@ _DTYPES: dict[str, Any] = {
     "LongStorage": np.dtype("<i8"),
     "IntStorage": np.dtype("<i4"),
 }
-
-
-class TorchTensor(NamedTuple):
-    """Where a tensor is in a file."""
-
-    path: Path
-    record: str  #: name in the zip
-    dtype: np.dtype
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  #: in numbers
-
-    def read(self) -> np.ndarray:
-        """The numbers."""
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                numbers = np.frombuffer(archive.read(self.record), self.dtype)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"{self.path}: {self.record}: {first_line(error)}") from error
-        strides = tuple(stride * self.dtype.itemsize for stride in self.strides)
-        return np.lib.stride_tricks.as_strided(
-            numbers[self.offset :], self.shape, strides, writeable=False
-        )
 
 
 class _Kind(NamedTuple):
@@ -68,14 +47,27 @@ class _Place(NamedTuple):
     storage: _Storage
     offset: int
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  #: in numbers
+
+    def read(self, path: Path, record: str) -> np.ndarray:
+        """Its numbers, from a part of a file."""
+        dtype = self.storage.dtype
+        try:
+            with zipfile.ZipFile(path) as archive:
+                numbers = np.frombuffer(archive.read(record), dtype)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path}: {record}: {first_line(error)}") from error
+        strides = tuple(stride * dtype.itemsize for stride in self.strides)
+        return np.lib.stride_tricks.as_strided(
+            numbers[self.offset :], self.shape, strides, writeable=False
+        )
 
 
 class _Refused(Exception):
     """The pickle holds what a dict of tensors does not need."""
 
 
-def read_torch(path: Path) -> dict[str, TorchTensor]:
+def read_torch(path: Path) -> dict[str, Stored]:
     """The tensors of a `.bin` file by name.
 
     Raises:
@@ -95,7 +87,7 @@ def read_torch(path: Path) -> dict[str, TorchTensor]:
         raise UserError(f"{path}: damaged ({first_line(error)})") from error
 
 
-def _read(path: Path, archive: zipfile.ZipFile) -> dict[str, TorchTensor]:
+def _read(path: Path, archive: zipfile.ZipFile) -> dict[str, Stored]:
     sizes = {info.filename: info.file_size for info in archive.infolist()}
     pickles = [name for name in sizes if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1:
@@ -116,9 +108,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> dict[str, TorchTensor]:
         record = f"{folder}/data/{storage.key}"
         if sizes.get(record) != storage.size * storage.dtype.itemsize:
             raise _Refused(f"the numbers of {name} are missing or cut off")
-        tensors[name] = TorchTensor(
-            path, record, storage.dtype, value.offset, value.shape, value.strides
-        )
+        tensors[name] = Stored(value.shape, partial(value.read, path, record))
     return tensors
 
 
