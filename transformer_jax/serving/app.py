@@ -27,7 +27,7 @@ from transformer_jax.serving import deepl, libretranslate, page
 from transformer_jax.serving.batcher import Batcher
 from transformer_jax.serving.engine import Engine
 from transformer_jax.serving.http import Context, Keys, Limits, Metrics, failure
-from transformer_jax.serving.service import Refused, Service
+from transformer_jax.serving.service import Service
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -77,10 +77,7 @@ def make_app(
             warming.cancel()
 
     async def metrics_page(request: Request) -> Response:
-        try:
-            context.check_header(request, "Bearer")
-        except Refused as error:
-            return JSONResponse(failure(request, str(error)), error.status)
+        context.check_header(request, "Bearer")
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def http_error(request: Request, error: Exception) -> Response:

@@ -153,14 +153,18 @@ class Batcher:
         """The next batch; see the top of the file."""
         while True:
             self._arrived.clear()
-            firsts = [self._first(group) for group in self._groups.values()]
+            # As many of each group as a batch takes.
+            firsts = [
+                list(itertools.islice(group, next(iter(group)).engine.batch_size))
+                for group in self._groups.values()
+            ]
             if not firsts:
                 await self._arrived.wait()
                 continue
             now = time.monotonic()
             oldest = min(batch[0].arrival for batch in firsts)
             rest = min(oldest + self._window, self._last_arrival + self._window / 10) - now
-            if rest <= 0 or any(map(_is_full, firsts)):
+            if rest <= 0 or any(len(b) == b[0].engine.batch_size for b in firsts):
                 batch = max(firsts, key=lambda batch: sum(now - job.arrival for job in batch))
                 for job in batch:
                     self._leave(job)
@@ -168,11 +172,3 @@ class Batcher:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rest):
                     await self._arrived.wait()
-
-    def _first(self, group: dict[_Job, None]) -> list[_Job]:
-        """As many of a group as a batch takes."""
-        return list(itertools.islice(group, next(iter(group)).engine.batch_size))
-
-
-def _is_full(batch: list[_Job]) -> bool:
-    return len(batch) == batch[0].engine.batch_size

@@ -19,6 +19,12 @@ from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
+#: The settings of decoding that CTranslate2 has too.
+_TAKEN = (
+    *("method", "batch_size", "source_language", "target_language"),
+    *("max_length_factor", "max_length_offset", "max_source_length"),
+)
+
 
 class CTranslate2Engine:
     """Exports a run to a temporary folder and translates with `ctranslate2.Translator`.
@@ -42,16 +48,7 @@ class CTranslate2Engine:
                 f"engine={format}: its search is beam(length_penalty_form=power); say "
                 "method='beam(length_penalty_form=power)'"
             )
-        only = DecodeConfig(
-            method=method,
-            max_length_factor=decode.max_length_factor,
-            max_length_offset=decode.max_length_offset,
-            max_source_length=decode.max_source_length,
-            batch_size=decode.batch_size,
-            source_language=decode.source_language,
-            target_language=decode.target_language,
-        )
-        if decode != only:
+        if decode != DecodeConfig(**{name: getattr(decode, name) for name in _TAKEN}):
             raise UserError(
                 f"engine={format}: of the settings of decoding it takes the method, batch_size and "
                 "the limits on length; leave out the others"

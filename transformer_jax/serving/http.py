@@ -12,12 +12,13 @@ from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from transformer_jax.errors import UserError, first_error
 from transformer_jax.serving.batcher import QueueFull
-from transformer_jax.serving.service import Refused, Service
+from transformer_jax.serving.service import Service
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,15 +49,12 @@ class Limits:
 
     def check(self, texts: Sequence[str]) -> None:
         """Refuses too many texts, or too long ones."""
-        if len(texts) > self.batch:
-            raise Refused(
-                400, f"Invalid request: {len(texts)} texts exceed the limit of {self.batch}"
-            )
-        count = sum(map(len, texts))
-        if count > self.characters:
-            raise Refused(
-                400, f"Invalid request: {count} characters exceed the limit of {self.characters}"
-            )
+        sizes = {"texts": (len(texts), self.batch)}
+        sizes["characters"] = (sum(map(len, texts)), self.characters)
+        for what, (count, most) in sizes.items():
+            if count > most:
+                message = f"Invalid request: {count} {what} exceed the limit of {most}"
+                raise HTTPException(400, message)
 
 
 class Metrics:
@@ -93,14 +91,14 @@ class Keys:
         """The key under which to count.
 
         Raises:
-            Refused: it is none of the keys.
+            HTTPException: it is none of the keys.
         """
         if not self.required:
             return ""
         for known in self.characters:
             if hmac.compare_digest(known.encode(), key.encode()):
                 return known
-        raise Refused(403, "Invalid API key" if key else "This server needs an API key")
+        raise HTTPException(403, "Invalid API key" if key else "This server needs an API key")
 
 
 class Context:
@@ -138,8 +136,8 @@ class Context:
     async def _outcome(self, request: Request, work: Awaitable[Any]) -> tuple[int, Any]:
         try:
             return 200, await work
-        except Refused as error:
-            return error.status, failure(request, str(error))
+        except HTTPException as error:
+            return error.status_code, failure(request, error.detail)
         except UserError as error:
             return 400, failure(request, str(error))
         except QueueFull:
@@ -165,7 +163,7 @@ async def fields(request: Request, form: type[Fields], limits: Limits) -> Fields
         limits: of its body.
 
     Raises:
-        Refused: too long, too slow, or not what `form` describes.
+        HTTPException: too long, too slow, or not what `form` describes.
     """
     body = await _body(request, limits.body)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -182,10 +180,10 @@ async def fields(request: Request, form: type[Fields], limits: Limits) -> Fields
                 {n: values[0] if len(values) == 1 else values for n, values in pairs.items()}
             )
     except ValidationError as error:
-        raise Refused(400, f"Invalid request: {_sentence(error)}") from error
+        raise HTTPException(400, f"Invalid request: {_sentence(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "Invalid request: not UTF-8, or too many fields") from error
-    raise Refused(
+        raise HTTPException(400, "Invalid request: not UTF-8, or too many fields") from error
+    raise HTTPException(
         415, "Invalid request: send application/json or application/x-www-form-urlencoded"
     )
 
@@ -201,7 +199,7 @@ def _sentence(error: ValidationError) -> str:
 
 
 async def _body(request: Request, limit: int) -> bytes:
-    too_long = Refused(413, f"Invalid request: the body exceeds {limit} bytes")
+    too_long = HTTPException(413, f"Invalid request: the body exceeds {limit} bytes")
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > limit:
         raise too_long
@@ -213,24 +211,23 @@ async def _body(request: Request, limit: int) -> bytes:
                 if len(body) > limit:
                     raise too_long
     except TimeoutError as error:
-        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:g} s") from error
+        raise HTTPException(408, f"The body did not arrive within {BODY_SECONDS:g} s") from error
     return bytes(body)
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
     """The result of `work`, which is cancelled if the client goes away. Read the body before."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientDisconnect
         return task.result()
     finally:
-        for each in (task, gone):
+        for each in (task, leaving):
             each.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -3,11 +3,11 @@
 from typing import Any, Literal
 
 from pydantic import NonNegativeInt
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from transformer_jax.serving.http import Context, Form, fields, while_connected
 from transformer_jax.serving.languages import name_of
-from transformer_jax.serving.service import Refused, Translated
 
 
 class Translate(Form):
@@ -36,7 +36,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     context.limits.check(texts)
     most = context.service.num_hypotheses - 1
     if form.alternatives > most:
-        raise Refused(400, f"Invalid request: alternatives must be at most {most}")
+        raise HTTPException(400, f"Invalid request: alternatives must be at most {most}")
     source = None if form.source == "auto" else form.source
     # Different hypotheses can have the same text, so alternatives are chosen among all of them.
     work = context.service.translate(
@@ -50,7 +50,8 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
 
     answer = {"translatedText": shaped([each.version(0) for each in done])}
     if source is None:
-        answer["detectedLanguage"] = shaped([_detected(each) for each in done])
+        found = [_language(each.engine.source, each.confidence or 0.0) for each in done]
+        answer["detectedLanguage"] = shaped(found)
     if form.alternatives:
         answer["alternatives"] = shaped([each.alternatives(form.alternatives) for each in done])
     return answer
@@ -77,7 +78,7 @@ async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
 async def health(context: Context, request: Request) -> dict[str, str]:
     """`ok` once all programs are compiled."""
     if not context.service.ready:
-        raise Refused(503, "The models are being compiled")
+        raise HTTPException(503, "The models are being compiled")
     return {"status": "ok"}
 
 
@@ -97,11 +98,6 @@ async def settings(context: Context, request: Request) -> dict[str, Any]:
             "target": {"code": target, "name": name_of(target)},
         },
     }
-
-
-def _detected(translated: Translated) -> dict[str, Any]:
-    assert translated.confidence is not None
-    return _language(translated.engine.source, translated.confidence)
 
 
 def _language(code: str, probability: float) -> dict[str, Any]:

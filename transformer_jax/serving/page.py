@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from transformer_jax.serving.engine import Explains, Sentence
 from transformer_jax.serving.http import Context, Form, fields, while_connected
-from transformer_jax.serving.service import Refused
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
@@ -98,7 +98,7 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
     form, engine, pieces = await _place(context, request)
     batcher = context.service.batcher
     if max(len(pieces), len(form.tokens) + 1) > engine.max_pieces:
-        raise Refused(400, f"A sentence has at most {engine.max_pieces} pieces")
+        raise HTTPException(400, f"A sentence has at most {engine.max_pieces} pieces")
 
     async def continued() -> list[dict[str, Any]]:
         found = await batcher.run(lambda: engine.next_pieces(pieces, form.tokens, NUM_CHOICES))
@@ -118,10 +118,10 @@ async def _place(context: Context, request: Request) -> tuple[Place, Explains, A
     context.limits.check([form.q])
     engine = context.service.engine(form.source, form.target)
     if not isinstance(engine, Explains):
-        raise Refused(400, "This engine gives no probabilities")
+        raise HTTPException(400, "This engine gives no probabilities")
     pieces = engine.encode(form.q)
     if not all(UNK_ID <= token < engine.target_size for token in form.tokens):
-        raise Refused(400, f"tokens are from {UNK_ID} to {engine.target_size - 1}")
+        raise HTTPException(400, f"tokens are from {UNK_ID} to {engine.target_size - 1}")
     return form, engine, pieces
 
 
@@ -141,16 +141,11 @@ def _shown(translation: Translation) -> dict[str, Any]:
 def static_routes() -> list[Route]:
     """The routes of the page and what it loads."""
     folder = files("transformer_jax.serving") / "static"
-    return [
-        _static(path, (folder / name).read_bytes(), kind) for path, (name, kind) in FILES.items()
-    ]
-
-
-def _static(path: str, content: bytes, kind: str) -> Route:
-    async def answer(request: Request) -> Response:
-        return Response(content, headers=HEADERS, media_type=kind)
-
-    return Route(path, answer)
+    answers = {
+        path: Response((folder / name).read_bytes(), headers=HEADERS, media_type=kind)
+        for path, (name, kind) in FILES.items()
+    }
+    return [Route(path, answer, methods=["GET"]) for path, answer in answers.items()]
 
 
 ROUTES = {

@@ -1,21 +1,15 @@
-"""What the server offers, independent of HTTP: texts in, translated texts out."""
+"""What the server offers, whatever the protocol: texts in, translated texts out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from starlette.exceptions import HTTPException
 
 from transformer_jax.serving.batcher import Batcher
 from transformer_jax.serving.engine import Engine, Sentence
 from transformer_jax.serving.languages import detect
 from transformer_jax.serving.text import Text, split
 from transformer_jax.translation.translator import Translation
-
-
-class Refused(Exception):
-    """A request that is answered with an error of HTTP."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -91,13 +85,13 @@ class Service:
         """The engine of a direction.
 
         Raises:
-            Refused: there is none.
+            HTTPException: there is none.
         """
         for code in (source, target):
             if code not in self.languages:
-                raise Refused(400, f"{code} is not supported")
+                raise HTTPException(400, f"{code} is not supported")
         if (source, target) not in self.engines:
-            raise Refused(400, f"{source} to {target} is not supported")
+            raise HTTPException(400, f"{source} to {target} is not supported")
         return self.engines[source, target]
 
     async def translate(
@@ -119,7 +113,7 @@ class Service:
             num_best: at most so many translations of a sentence; None: as many as the engine gives.
 
         Raises:
-            Refused: the direction is not supported.
+            HTTPException: the direction is not supported.
             QueueFull: too much is waiting.
         """
         always = self._split_sentences if split_sentences is None else split_sentences
@@ -144,10 +138,10 @@ class Service:
         """The most probable language that can be translated into the target."""
         sources = {here for here, there in self.engines if there == target}
         if not sources:
-            raise Refused(400, f"{target} is not supported")
+            raise HTTPException(400, f"{target} is not supported")
         found = [each for each in self.detect(text) if each[0] in sources]
         if not found and len(sources) == 1:
             return sources.pop(), 0.0
         if not found:
-            raise Refused(400, "the language cannot be detected: name the source")
+            raise HTTPException(400, "the language cannot be detected: name the source")
         return found[0]
