@@ -23,17 +23,12 @@ class Change(NamedTuple):
 
     ours: Callable[[np.ndarray], np.ndarray]
     theirs: Callable[[np.ndarray], np.ndarray]
-    shape: Callable[[Shape], Shape]  #: of theirs, from ours
 
 
-def _same(x: Any) -> Any:
-    return x
-
-
-SAME = Change(_same, _same, _same)
+SAME = Change(np.asarray, np.asarray)
 
 #: PyTorch stores the matrix of a projection as [out, in].
-TRANSPOSED = Change(np.transpose, np.transpose, lambda shape: shape[::-1])
+TRANSPOSED = Change(np.transpose, np.transpose)
 
 
 def rows(order: np.ndarray) -> Change:
@@ -50,16 +45,16 @@ def rows(order: np.ndarray) -> Change:
         taken[order < 0] = 0
         return taken
 
-    return Change(ours, lambda x: x[theirs_of], lambda shape: (len(theirs_of), *shape[1:]))
+    return Change(ours, lambda x: x[theirs_of])
 
 
 #: A vector that is stored as a matrix of one row.
-AS_ROW = Change(lambda x: x[0], lambda x: x[None], lambda shape: (1, *shape))
+AS_ROW = Change(lambda x: x[0], lambda x: x[None])
 
 
 def scaled(factor: float) -> Change:
     """Ours is theirs times a factor."""
-    return Change(lambda x: x * np.float32(factor), lambda x: x / np.float32(factor), _same)
+    return Change(lambda x: x * np.float32(factor), lambda x: x / np.float32(factor))
 
 
 def after_first_rows(count: int) -> Change:
@@ -67,17 +62,12 @@ def after_first_rows(count: int) -> Change:
     return Change(
         lambda x: x[count:],
         lambda x: np.concatenate([np.zeros((count, *x.shape[1:]), x.dtype), x]),
-        lambda shape: (shape[0] + count, *shape[1:]),
     )
 
 
 def chain(first: Change, then: Change) -> Change:
     """`then` after `first`, on the way to ours."""
-    return Change(
-        lambda x: then.ours(first.ours(x)),
-        lambda x: first.theirs(then.theirs(x)),
-        lambda shape: first.shape(then.shape(shape)),
-    )
+    return Change(lambda x: then.ours(first.ours(x)), lambda x: first.theirs(then.theirs(x)))
 
 
 class Tensor(NamedTuple):
@@ -110,7 +100,8 @@ class Table:
         params = {}
         for path, names, change in self.tensors:
             there = [name for name in names if name in weights] or names[:1]
-            values = [weights.take(name, change.shape(shapes[path])) for name in there]
+            shape = change.theirs(np.broadcast_to(np.int8(0), shapes[path])).shape
+            values = [weights.take(name, shape) for name in there]
             for name, other in zip(there[1:], values[1:], strict=True):
                 if not np.array_equal(values[0], other):
                     raise UserError(f"{weights.origin}: {there[0]} and {name} differ")
