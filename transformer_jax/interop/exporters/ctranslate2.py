@@ -171,7 +171,6 @@ class _Stack:
         self._causal = causal
         self._position = self.config.position.build(mixer_context(config, causal=causal))
         self.hooks = self._position.hooks()
-        self._words = self.config.position.word_width(config.d_model)
         self._length = config.max_length
         if not isinstance(self.config.position, Learned | Scalar):
             self._length = max(self._length, _ITS_LENGTH)
@@ -198,9 +197,9 @@ class _Stack:
                 "alibi or none, or with a first layer of full attention"
             )
 
-    def encodings(self, params: Params) -> np.ndarray:
+    def encodings(self, params: Params, d_model: int) -> np.ndarray:
         """What is added to the embeddings: [length, width of the words]."""
-        words = jnp.zeros((1, self._length, self._words))
+        words = jnp.zeros((1, self._length, self.config.position.word_width(d_model)))
         places = jnp.arange(self._length)
         return np.asarray(self._position.apply(params, words, places, method="embed")[0])
 
@@ -281,7 +280,7 @@ def _fill_stack(
 ) -> None:
     position = stack.config.position
     if not (stack.has_table[0] or isinstance(position, Rope)):
-        encodings = stack.encodings(position_params)
+        encodings = stack.encodings(position_params, config.d_model)
         spec.position_encodings.encodings = _widened(encodings, config.d_model)
     options: dict[str, Any] = {"self_attention": True}
     if isinstance(position, Rope):

@@ -64,8 +64,7 @@ class HuggingFace(Exporter):
         config = model.config.model
         family, theirs = self._fitting(config)
         layout = LAYOUTS[family]
-        vocabularies = _vocabularies(family, config, model.tokenizers)
-        source, target = vocabularies
+        source, target = _vocabularies(family, config, model.tokenizers)
         table = layout.table(theirs, source.arrangement, target.arrangement)
         tensors = table.to_tensors(_converted(config, theirs, model.params))
         save_file(tensors, str(folder / WEIGHTS), metadata={"format": "pt"})
@@ -73,14 +72,20 @@ class HuggingFace(Exporter):
             "model_type": family,
             "architectures": [layout.architecture],
             "is_encoder_decoder": True,
-            "vocab_size": source.size,
+            "vocab_size": source.arrangement.size,
         }
         if config.tie_embeddings == "decoder":
-            names["decoder_vocab_size"] = target.size
-        ids = _special_ids(config, target)
+            names["decoder_vocab_size"] = target.arrangement.size
+        ids = {
+            "pad_token_id": target.theirs(PAD_ID),
+            "bos_token_id": target.theirs(BOS_ID),
+            "eos_token_id": target.theirs(EOS_ID),
+            "decoder_start_token_id": target.theirs(config.start_id),
+            "forced_eos_token_id": None,
+        }
         _write_json(folder / "config.json", names | layout.keys(config) | ids)
         _write_json(folder / "generation_config.json", ids | _generation(model, target))
-        _write_tokenizer(family, model, vocabularies, folder)
+        _write_tokenizer(family, model, source, target, folder)
 
     def _fitting(self, config: ModelConfig) -> tuple[str, ModelConfig]:
         """(the family, the model in its terms).
@@ -111,16 +116,14 @@ class HuggingFace(Exporter):
 
 def _in_family(config: ModelConfig, family: str) -> ModelConfig:
     """The most similar model that a `config.json` of the family describes."""
-    layout = LAYOUTS[family]
+    layout, tie = LAYOUTS[family], config.tie_embeddings
     return layout.model(
         Settings("config.json", layout.keys(config)),
         source_vocab_size=config.source_vocab_size,
         target_vocab_size=config.target_vocab_size,
         start_id=config.start_id,
         unused_ids=config.unused_ids,
-        tie_embeddings=(
-            config.tie_embeddings if config.tie_embeddings in layout.ties else layout.ties[0]
-        ),
+        tie_embeddings=tie if tie in layout.ties else layout.ties[0],
     )
 
 
@@ -136,7 +139,12 @@ def _folded(ours: ModelConfig, theirs: ModelConfig) -> _Folded:
     """`ours` with the options of `theirs` that go into the weights."""
     factors: dict[str, float] = {}
     default_scale = mixer_context(ours, causal=False).head_dim ** -0.5
-    is_reordered = _is_reordered(ours, theirs)
+    # Whether the positions are the same, but for the order of the features.
+    halves = Sinusoidal(form="halves")
+    is_reordered = ours.d_model % 2 == 0 and all(
+        mine.position == replace(halves, form="interleaved") and other.position == halves
+        for mine, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder))
+    )
 
     def biased(mine: Any, other: Any) -> Any:
         if type(mine) is not type(other) or not hasattr(mine, "use_bias"):
@@ -187,15 +195,6 @@ def _folded(ours: ModelConfig, theirs: ModelConfig) -> _Folded:
     return _Folded(model, factors, is_reordered)
 
 
-def _is_reordered(ours: ModelConfig, theirs: ModelConfig) -> bool:
-    """Whether the positions are the same, but for the order of the features."""
-    halves = Sinusoidal(form="halves")
-    return all(
-        mine.position == replace(halves, form="interleaved") and other.position == halves
-        for mine, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder))
-    ) and (ours.d_model % 2 == 0)
-
-
 def _converted(ours: ModelConfig, theirs: ModelConfig, params: Params) -> Params:
     """The parameters of `theirs` that give the outputs of `ours`, in float32."""
     flat = {path: np.asarray(leaf, np.float32) for path, leaf in by_path(params).items()}
@@ -223,19 +222,13 @@ class _Vocabulary(NamedTuple):
     pieces: list[str]  #: by our id
     ids: dict[str, int]  #: the family's, by piece
 
-    @property
-    def size(self) -> int:
-        return int((self.arrangement.order >= 0).sum())
-
     def theirs(self, ours: int) -> int | None:
         """The family's id for one of ours; None for a BOS that it does not have."""
         found = int(self.arrangement.order[ours])
         return found if found >= 0 else None
 
 
-def _vocabularies(
-    family: str, config: ModelConfig, tokenizers: Tokenizers
-) -> tuple[_Vocabulary, _Vocabulary]:
+def _vocabularies(family: str, config: ModelConfig, tokenizers: Tokenizers) -> list[_Vocabulary]:
     """Both sides in the numbering of a family: of Marian, M2M100 or T5."""
     sides = tokenizers.source, tokenizers.target
     sizes = [side.vocab_size for side in sides]
@@ -258,17 +251,7 @@ def _vocabularies(
         if pieces[PAD_ID].startswith(UNUSED):  # a padding id without a piece
             pieces[PAD_ID] = "<pad>"
         found.append(_Vocabulary(arrangement, pieces, piece_ids(arrangement, pieces)))
-    return found[0], found[1]
-
-
-def _special_ids(config: ModelConfig, target: _Vocabulary) -> dict[str, Any]:
-    return {
-        "pad_token_id": target.theirs(PAD_ID),
-        "bos_token_id": target.theirs(BOS_ID),
-        "eos_token_id": target.theirs(EOS_ID),
-        "decoder_start_token_id": target.theirs(config.start_id),
-        "forced_eos_token_id": None,
-    }
+    return found
 
 
 def _generation(model: TrainedModel, target: _Vocabulary) -> dict[str, Any]:
@@ -300,36 +283,30 @@ def _generation(model: TrainedModel, target: _Vocabulary) -> dict[str, Any]:
 def _write_tokenizer(
     family: str,
     model: TrainedModel,
-    vocabularies: tuple[_Vocabulary, _Vocabulary],
+    source: _Vocabulary,
+    target: _Vocabulary,
     folder: epath.Path,
 ) -> None:
     """The files of the family's tokenizer, or of Marian's."""
-    tokenizers, (source, target) = model.tokenizers, vocabularies
+    tokenizers, data = model.tokenizers, model.config.data
     special = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
     tokens: dict[str, Any] = {name: source.pieces[i] for name, i in special.items()}
-    data = model.config.data
-    files = {
-        "spiece.model": tokenizers.source.sentencepiece_model,
-        "source.spm": tokenizers.source.sentencepiece_model,
-        "target.spm": tokenizers.target.sentencepiece_model,
-        "sentencepiece.bpe.model": tokenizers.source.sentencepiece_model,
-    }
-    kind, written = "MarianTokenizer", ["source.spm", "target.spm"]
-    settings: dict[str, Any] = {}
+    content = tokenizers.source.sentencepiece_model
     vocabulary = getattr(tokenizers.source, "vocabulary", Vocabulary(()))
-    tags = {source.pieces[i]: int(source.arrangement.order[i]) for i in vocabulary.tags}
+    tags = [source.pieces[i] for i in vocabulary.tags]
     if family == "t5" and vocabulary.pieces and not (tags or vocabulary.marked_tags):
-        kind, written = "T5Tokenizer", ["spiece.model"]
-        settings = {"extra_ids": len(vocabulary.hidden)}
+        kind = "T5Tokenizer"
+        (folder / "spiece.model").write_bytes(content)
+        settings: dict[str, Any] = {"extra_ids": len(vocabulary.hidden)}
     elif tags and family == "m2m_100":
-        written = ["sentencepiece.bpe.model"]
+        (folder / "sentencepiece.bpe.model").write_bytes(content)
         settings = {"src_lang": data.source_language, "tgt_lang": data.target_language}
         if all(is_language(tag) for tag in tags):
             kind = "NllbTokenizer"
-            tokens |= {"bos_token": source.pieces[BOS_ID], "additional_special_tokens": list(tags)}
-            added = {source.pieces[i]: source.theirs(i) for i in vocabulary.hidden}
+            tokens |= {"bos_token": source.pieces[BOS_ID], "additional_special_tokens": tags}
             settings["added_tokens_decoder"] = {
-                str(i): {"content": piece, "special": True} for piece, i in added.items()
+                str(source.theirs(i)): {"content": source.pieces[i], "special": True}
+                for i in vocabulary.hidden
             }
         else:
             kind = "M2M100Tokenizer"
@@ -341,7 +318,9 @@ def _write_tokenizer(
             f"tokenizer: Transformers has no tokenizer for {family} with these language tokens"
         )
     else:
-        separate = source.ids != target.ids
+        kind, separate = "MarianTokenizer", source.ids != target.ids
+        (folder / "source.spm").write_bytes(content)
+        (folder / "target.spm").write_bytes(tokenizers.target.sentencepiece_model)
         _write_json(folder / "vocab.json", source.ids)
         if separate:
             _write_json(folder / "target_vocab.json", target.ids)
@@ -350,8 +329,6 @@ def _write_tokenizer(
             "source_lang": data.source_language,
             "target_lang": data.target_language,
         }
-    for name in written:
-        (folder / name).write_bytes(files[name])
     settings |= {"tokenizer_class": kind, "model_max_length": model.config.model.max_length}
     _write_json(folder / "special_tokens_map.json", tokens)
     _write_json(folder / "tokenizer_config.json", settings | tokens)
