@@ -48,9 +48,23 @@ def import_model(
     languages = Languages(source_language, target_language)
     found = open_folder(folder)
     published = read_model(found, languages)
-    params = published.table.to_params(published.model, found.weights)
-    config = _config(published, found)
-    return write_run(workdir, TrainedModel(config, params, published.tokenizers))
+    model, tokenizers = published.model, published.tokenizers
+    params = published.table.to_params(model, found.weights)
+    sizes = {tokenizers.source.vocab_size, tokenizers.target.vocab_size}
+    config = Config(
+        data=DataConfig(
+            source_language=published.languages.source, target_language=published.languages.target
+        ),
+        tokenizer=TokenizerConfig(
+            joint=tokenizers.joint, vocab_size=sizes.pop() if len(sizes) == 1 else None
+        ),
+        model=model,
+        train=TrainConfig(keep_checkpoints=1),
+        decode=DecodeConfig(
+            method=search(found.generation), max_source_length=max(2, model.max_length)
+        ),
+    )
+    return write_run(workdir, TrainedModel(config, params, tokenizers))
 
 
 def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
@@ -79,21 +93,3 @@ def read_model(folder: ModelFolder, languages: Languages) -> Published:
     published = family(folder, languages)
     check_model_config(published.model)
     return published
-
-
-def _config(published: Published, folder: ModelFolder) -> Config:
-    model, tokenizers = published.model, published.tokenizers
-    sizes = {tokenizers.source.vocab_size, tokenizers.target.vocab_size}
-    return Config(
-        data=DataConfig(
-            source_language=published.languages.source, target_language=published.languages.target
-        ),
-        tokenizer=TokenizerConfig(
-            joint=tokenizers.joint, vocab_size=sizes.pop() if len(sizes) == 1 else None
-        ),
-        model=model,
-        train=TrainConfig(keep_checkpoints=1),
-        decode=DecodeConfig(
-            method=search(folder.generation), max_source_length=max(2, model.max_length)
-        ),
-    )

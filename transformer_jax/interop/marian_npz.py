@@ -43,26 +43,26 @@ _LAYER = {
 #: Tensors with a row or a column for each piece.
 _VOCABULARY = ("Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_b")
 
-#: Options that must have one of these values where they are given.
-_NEEDED: dict[str, tuple[Any, ...]] = {
-    "type": ("transformer",),
-    "transformer-preprocess": ("",),
-    "transformer-postprocess": ("dan",),
-    "transformer-postprocess-emb": ("d",),
-    "transformer-postprocess-top": ("",),
-    "transformer-decoder-autoreg": ("self-attention",),
-    "transformer-train-position-embeddings": (False,),
-    "transformer-train-positions": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-affine": (False,),
-    "transformer-ffn-depth": (2,),
-    "transformer-decoder-ffn-depth": (0, 2),
-    "transformer-tied-layers": ([],),
-    "input-types": ([],),
-    "lemma-dim-emb": (0,),
-    "output-omit-bias": (False,),
-    "ulr": (False,),
+#: Options that must have these values where they are given.
+_NEEDED: dict[str, Any] = {
+    "type": "transformer",
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-postprocess-top": "",
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-train-position-embeddings": False,
+    "transformer-train-positions": False,
+    "transformer-no-projection": False,
+    "transformer-no-bias": False,
+    "transformer-no-affine": False,
+    "transformer-ffn-depth": 2,
+    "transformer-decoder-ffn-depth": 2,
+    "transformer-tied-layers": [],
+    "input-types": [],
+    "lemma-dim-emb": 0,
+    "output-omit-bias": False,
+    "ulr": False,
 }
 
 
@@ -93,9 +93,7 @@ def open_npz(path: Path) -> ModelFolder:
     options = _options(path, arrays)
     vocabularies = _vocabularies(path.parent)
     sizes = [len(ids) for ids in vocabularies]  # without padding
-    tied = options.get("tied-embeddings-all", bool, False) or options.get(
-        "tied-embeddings-src", bool, False
-    )
+    tied = any(options.get(f"tied-embeddings-{which}", bool, False) for which in ("all", "src"))
     if not tied and not options.get("tied-embeddings", bool, False):
         raise UserError(f"{options.origin}: tied-embeddings=False cannot be expressed; only True")
     depth = {side: options.number(f"{short}-depth", 6) for side, short in _STACKS.items()}
@@ -124,12 +122,17 @@ def open_npz(path: Path) -> ModelFolder:
         "target_vocab.json": vocabularies[1] | {"<pad>": sizes[1]},
         "tokenizer_config.json": {"separate_vocabs": not tied},
     }
-    search = _search(path.parent)
-    search["bad_words_ids"] = [[sizes[1]]]
+    file = path.parent / "decoder.yml"
+    search = Settings(str(file), _yaml(str(file), file.read_bytes()) if file.is_file() else {})
+    generation = {
+        "num_beams": search.number("beam-size", 12),
+        "length_penalty": search.get("normalize", float, 0.0),
+        "bad_words_ids": [[sizes[1]]],
+    }
     return ModelFolder(
         path.parent,
         Settings(options.origin, config),
-        Settings(str(path.parent / "decoder.yml"), search),
+        Settings(str(file), generation),
         Weights(str(path), in_memory(_tensors(path, arrays, depth, tied))),
         files,
     )
@@ -141,15 +144,14 @@ def _options(path: Path, arrays: dict[str, np.ndarray]) -> Settings:
     if name not in arrays:
         raise UserError(f"{path}: has no {name}, so it is not a model of Marian")
     text = arrays.pop(name).tobytes().rstrip(b"\0")
-    options = _yaml(f"{path}: {name}", text)
-    for key, allowed in _NEEDED.items():
-        if key in options and options[key] not in allowed:
-            raise UserError(
-                f"{path}: {name}: {key}={options[key]!r} cannot be expressed; only {allowed[0]!r}"
-            )
-    if "type" not in options:
-        raise UserError(f"{path}: {name}: type is missing")
-    return Settings(f"{path}: {name}", options)
+    origin = f"{path}: {name}"
+    options = _yaml(origin, text)
+    if options.get("transformer-decoder-ffn-depth") == 0:  # as in the encoder
+        del options["transformer-decoder-ffn-depth"]
+    settings = Settings(origin, options)
+    settings.need(_NEEDED)
+    settings.get("type", str)
+    return settings
 
 
 def _yaml(origin: str, text: bytes, loader: str = "SafeLoader") -> dict[str, Any]:
@@ -220,13 +222,3 @@ def _tensors(
         return tensors | {"model.shared.weight": padded("Wemb", 0)}
     sides = {f"model.{side}.embed_tokens.weight": padded(f"{side}_Wemb", 0) for side in _STACKS}
     return tensors | sides
-
-
-def _search(folder: Path) -> dict[str, Any]:
-    """Beam size and length penalty of `decoder.yml`, if it is there."""
-    path = folder / "decoder.yml"
-    options = Settings(str(path), _yaml(str(path), path.read_bytes()) if path.is_file() else {})
-    return {
-        "num_beams": options.number("beam-size", 12),
-        "length_penalty": options.get("normalize", float, 0.0),
-    }

@@ -22,6 +22,11 @@ class Arrangement:
 
     order: np.ndarray
 
+    @property
+    def size(self) -> int:
+        """How many ids they have."""
+        return int((self.order >= 0).sum())
+
     def ours(self, theirs: int) -> int:
         """Our id for one of theirs."""
         return int(np.flatnonzero(self.order == theirs)[0])

@@ -37,14 +37,11 @@ def _read_parts(index: Path, read: Callable[[Path], Mapping[str, Stored]]) -> di
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
         raise UserError(f"{index}: has no weight_map of tensors and their files")
-    parts: dict[str, Mapping[str, Stored]] = {}
+    tensors: dict[str, Stored] = {}
     for file in sorted(set(names.values())):
         if Path(file).name != file or not (index.parent / file).is_file():
             raise UserError(f"{index}: names {file}, which is not a file in this folder")
-        parts[file] = read(index.parent / file)
-    tensors: dict[str, Stored] = {}
-    for file, part in parts.items():
-        for name, stored in part.items():
+        for name, stored in read(index.parent / file).items():
             if names.get(name) != file:
                 raise UserError(f"{index}: does not list {name} of {file}")
             tensors[name] = stored

@@ -1,6 +1,7 @@
 """Tensors of published models, by the names in their files."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,7 @@ class Stored(NamedTuple):
 
 def in_memory(arrays: Mapping[str, np.ndarray]) -> dict[str, Stored]:
     """Arrays that are there already."""
-    return {
-        name: Stored(array.shape, lambda array=array: array)  # type: ignore[misc]
-        for name, array in arrays.items()
-    }
+    return {name: Stored(x.shape, partial(np.asarray, x)) for name, x in arrays.items()}
 
 
 class Weights:
@@ -39,17 +37,15 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor that must be there."""
-        return self._stored(name).shape
-
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """The tensor in float32, or float64 if that is how it is stored.
 
         Raises:
             UserError: there is none with this name, or its shape is another one.
         """
-        stored = self._stored(name)
+        if name not in self:
+            raise UserError(f"{self.origin}: the tensor {name} is missing")
+        stored = self._tensors[name]
         if shape is not None and stored.shape != shape:
             raise UserError(
                 f"{self.origin}: the tensor {name} has the shape {list(stored.shape)}, but "
@@ -68,8 +64,3 @@ class Weights:
                 f"{self.origin}: nothing in this architecture reads the tensors "
                 f"{', '.join(left[:5])}{more}"
             )
-
-    def _stored(self, name: str) -> Stored:
-        if name not in self._tensors:
-            raise UserError(f"{self.origin}: the tensor {name} is missing")
-        return self._tensors[name]

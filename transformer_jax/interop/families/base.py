@@ -38,13 +38,11 @@ class ModelFolder:
     made: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     #: JSON files that other files of the folder stand for
 
-    def json(self, *names: str) -> dict[str, Any]:
-        """The first of these JSON files that is there; {} if none is."""
-        for name in names:
-            if name in self.made:
-                return self.made[name]
-        there = [self.path / name for name in names if (self.path / name).is_file()]
-        return read_json(there[0]) if there else {}
+    def json(self, name: str) -> dict[str, Any]:
+        """One of its JSON files; {} if it is not there."""
+        if name in self.made or not (self.path / name).is_file():
+            return self.made.get(name, {})
+        return read_json(self.path / name)
 
     def settings(self, name: str) -> Settings:
         """The keys of one of its JSON files; none if it is not there."""
@@ -202,9 +200,7 @@ class Layout:
             first, second = ([name for name in names if name in weights] for names in kinds)
             if not first or not second or set(first) & set(second):
                 return True
-            return weights.shape(first[0]) == weights.shape(second[0]) and np.array_equal(
-                weights.take(first[0]), weights.take(second[0])
-            )
+            return np.array_equal(weights.take(first[0]), weights.take(second[0]))
 
         same_ids = np.array_equal(source.order, target.order)
         inputs = same_ids and one((shared, encoder), (shared, decoder))

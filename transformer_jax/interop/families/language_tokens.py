@@ -37,7 +37,7 @@ def fairseq_ids(folder: ModelFolder) -> dict[str, int]:
     ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
     ids |= {model.id_to_piece(i): i + 1 for i in range(3, size)}
     listed = _listed(folder, first=size + 1)
-    found = {piece: i for piece, i in listed.items() if _LANGUAGE.fullmatch(piece)}
+    found = {piece: i for piece, i in listed.items() if is_language(piece)}
     if not found:
         raise UserError(
             f"{folder.path}: no file lists the language tokens; expected tokenizer.json or "
@@ -60,8 +60,8 @@ def _listed(folder: ModelFolder, first: int) -> dict[str, int]:
         named = folder.json("tokenizer_config.json")
         numbered = named.get("added_tokens_decoder") or {}
         pairs = [(token.get("content"), int(i)) for i, token in numbered.items()]
-        if not any(_LANGUAGE.fullmatch(str(piece)) for piece, _ in pairs):
-            named = folder.json("special_tokens_map.json", "tokenizer_config.json")
+        if not any(is_language(str(piece)) for piece, _ in pairs):
+            named = folder.json("special_tokens_map.json") or named
             key = "additional_special_tokens"
             tokens = named.get(key) or named.get("extra_special_tokens") or []
             names = [t["content"] if isinstance(t, dict) else t for t in tokens]

@@ -25,18 +25,6 @@ _LANGUAGES = {
 }
 
 
-def _pieces(folder: ModelFolder) -> tuple[dict[str, int], dict[str, str]]:
-    """(id of each piece, token of each language)."""
-    if not (folder.path / "vocab.json").is_file():
-        ids = fairseq_ids(folder)
-        return ids, {piece: piece for piece in ids if is_language(piece)}
-    ids = folder.piece_ids("vocab.json")
-    settings = folder.settings("tokenizer_config.json")
-    codes = settings.choose("language_codes", _LANGUAGES, "m2m100")
-    tags = {code: f"__{code}__" for code in codes.split()}
-    return ids | {tag: len(ids) + i for i, tag in enumerate(tags.values())}, tags
-
-
 LAYOUT = BartLayout(
     architecture="M2M100ForConditionalGeneration",
     ties=("all",),
@@ -47,5 +35,13 @@ LAYOUT = BartLayout(
 
 def m2m100(folder: ModelFolder, languages: Languages) -> Published:
     """A folder of `M2M100ForConditionalGeneration`."""
-    ids, tags = _pieces(folder)
+    if (folder.path / "vocab.json").is_file():
+        ids = folder.piece_ids("vocab.json")
+        settings = folder.settings("tokenizer_config.json")
+        codes = settings.choose("language_codes", _LANGUAGES, "m2m100")
+        tags = {code: f"__{code}__" for code in codes.split()}
+        ids |= {tag: len(ids) + i for i, tag in enumerate(tags.values())}
+    else:
+        ids = fairseq_ids(folder)
+        tags = {piece: piece for piece in ids if is_language(piece)}
     return read_with_language_tokens(LAYOUT, folder, languages, ids, tags, start=2)

@@ -78,11 +78,9 @@ class T5Layout(Layout):
 
     def keys(self, model: ModelConfig) -> dict[str, Any]:
         rate = getattr(model.feed_forward, "dropout_rate", 0.0)
-        same = [
-            name
-            for name, ours in _FEED_FORWARDS.items()
-            if replace(ours, dropout_rate=rate) == model.feed_forward
-        ]
+        names: dict[Any, str] = {
+            replace(ours, dropout_rate=rate): name for name, ours in _FEED_FORWARDS.items()
+        }
         position = model.encoder.position
         buckets = position if isinstance(position, T5) else T5()
         return {
@@ -94,7 +92,7 @@ class T5Layout(Layout):
             "num_heads": model.num_heads,
             "relative_attention_num_buckets": buckets.num_buckets,
             "relative_attention_max_distance": buckets.max_distance,
-            "feed_forward_proj": (same or ["relu"])[0],
+            "feed_forward_proj": names.get(model.feed_forward, "relu"),
             "layer_norm_epsilon": model.norm.epsilon,
             "dropout_rate": model.dropout_rate,
             "n_positions": model.max_length,
@@ -140,23 +138,19 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
     """A folder of `T5ForConditionalGeneration` or `MT5ForConditionalGeneration`."""
     config = folder.config
     size = config.number("vocab_size")
-    ids, extra = _pieces(folder, size)
-    arrangement = folder.arrange(ids, size)
-    if PROJECTION not in folder.weights and not config.get("tie_word_embeddings", bool, True):
-        folder.weights.take(PROJECTION)  # missing, says the config
-    model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=0)
-    side = folder.content(*SENTENCEPIECE), vocabulary(arrangement, ids, hidden=extra)
-    return Published(model, table, make_tokenizers(side, side), languages)
-
-
-def _pieces(folder: ModelFolder, size: int) -> tuple[dict[str, int], list[str]]:
-    """(id of each piece; the sentinels `<extra_id_0>` ..., which have the highest ids)."""
-    model = load_processor(folder.content(*SENTENCEPIECE), str(folder.path / SENTENCEPIECE[0]))
-    own = model.vocab_size()
-    ids = {model.id_to_piece(i): i for i in range(own)}
-    ids["<unk>"] = model.unk_id()
+    content = folder.content(*SENTENCEPIECE)
+    pieces = load_processor(content, str(folder.path / SENTENCEPIECE[0]))
+    own = pieces.vocab_size()
+    ids = {pieces.id_to_piece(i): i for i in range(own)}
+    ids["<unk>"] = pieces.unk_id()
+    # The sentinels `<extra_id_0>` ... have the highest ids.
     settings = folder.settings("tokenizer_config.json")
     count = settings.get("extra_ids", int, min(100, size - own))
     extra = [f"<extra_id_{i}>" for i in range(count) if f"<extra_id_{i}>" not in ids]
     ids |= {piece: own + len(extra) - 1 - i for i, piece in enumerate(extra)}
-    return ids, extra
+    arrangement = folder.arrange(ids, size)
+    if PROJECTION not in folder.weights and not config.get("tie_word_embeddings", bool, True):
+        folder.weights.take(PROJECTION)  # missing, says the config
+    model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=0)
+    side = content, vocabulary(arrangement, ids, hidden=extra)
+    return Published(model, table, make_tokenizers(side, side), languages)
