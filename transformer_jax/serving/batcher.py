@@ -10,7 +10,6 @@ but also a lone sentence, once it has waited longer than all the others.
 
 import asyncio
 import contextlib
-import itertools
 import math
 import time
 from collections import defaultdict
@@ -59,26 +58,27 @@ class Batcher:
         observe: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._window, self._limit, self._observe = window, limit, observe
-        # Dicts as sets in order of arrival, from which a job can leave at any place.
-        self._groups: dict[Hashable, dict[_Job, None]] = defaultdict(dict)
+        # A dict as a set in order of arrival, from which a job can leave at any place.
+        self._jobs: dict[_Job, None] = {}
         self._others = 0
         self._last_arrival = -math.inf
         self._arrived = asyncio.Event()
+        self._threads = threads
         self._device = ThreadPoolExecutor(threads, thread_name_prefix="device")
-        self._idle = asyncio.Semaphore(threads)
 
     async def __aenter__(self) -> "Batcher":
-        self._task = asyncio.create_task(self._serve())
+        self._workers = [asyncio.create_task(self._work()) for _ in range(self._threads)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
+        for worker in self._workers:
+            worker.cancel()
         self._device.shutdown(wait=True, cancel_futures=True)
 
     @property
     def waiting(self) -> int:
         """Sentences and other work that the device has not begun."""
-        return sum(map(len, self._groups.values())) + self._others
+        return len(self._jobs) + self._others
 
     async def translate(self, work: Sequence[tuple[Engine, Sentence]]) -> list[list[Translation]]:
         """The translations of each sentence, best first. If cancelled, they stop waiting.
@@ -89,7 +89,7 @@ class Batcher:
         self._admit()
         jobs = [_Job(engine, sentence) for engine, sentence in work]
         for job in jobs:
-            self._groups[job.group][job] = None
+            self._jobs[job] = None
             self._last_arrival = job.arrival
         self._arrived.set()
         try:
@@ -97,7 +97,7 @@ class Batcher:
         finally:
             for job in jobs:
                 job.result.cancel()  # of those that are not done
-                self._leave(job)
+                self._jobs.pop(job, None)
 
     async def run(self, function: Callable[[], T]) -> T:
         """Calls a function in a thread of the device, between two batches.
@@ -120,54 +120,43 @@ class Batcher:
         if self.waiting >= self._limit:
             raise QueueFull
 
-    def _leave(self, job: _Job) -> None:
-        group = self._groups.get(job.group, {})
-        group.pop(job, None)
-        if not group:
-            self._groups.pop(job.group, None)
-
-    async def _serve(self) -> None:
-        async with asyncio.TaskGroup() as running:
-            while True:
-                await self._idle.acquire()
-                batch = await self._next_batch()
-                running.create_task(self._translate(batch))
-
-    async def _translate(self, batch: list[_Job]) -> None:
-        self._observe(len(batch))
-        sentences = [job.sentence for job in batch]
-        try:
-            results: list[Any] = await self.on_device(partial(batch[0].engine.translate, sentences))
-        except Exception as error:
-            results = [error] * len(batch)
-        self._idle.release()
-        for job, result in zip(batch, results, strict=True):
-            if job.result.done():
-                continue  # its caller has gone
-            if isinstance(result, Exception):
-                job.result.set_exception(result)
-            else:
-                job.result.set_result(result)
+    async def _work(self) -> None:
+        """Keeps one thread of the device busy."""
+        while True:
+            batch = await self._next_batch()
+            self._observe(len(batch))
+            translate = partial(batch[0].engine.translate, [job.sentence for job in batch])
+            try:
+                results: list[Any] = await self.on_device(translate)
+            except Exception as error:
+                results = [error] * len(batch)
+            for job, result in zip(batch, results, strict=True):
+                if job.result.done():
+                    continue  # its caller has gone
+                if isinstance(result, Exception):
+                    job.result.set_exception(result)
+                else:
+                    job.result.set_result(result)
 
     async def _next_batch(self) -> list[_Job]:
         """The next batch; see the top of the file."""
         while True:
             self._arrived.clear()
-            # As many of each group as a batch takes.
-            firsts = [
-                list(itertools.islice(group, next(iter(group)).engine.batch_size))
-                for group in self._groups.values()
-            ]
-            if not firsts:
+            if not self._jobs:
                 await self._arrived.wait()
                 continue
+            groups: dict[Hashable, list[_Job]] = defaultdict(list)
+            for job in self._jobs:
+                if len(groups[job.group]) < job.engine.batch_size:
+                    groups[job.group].append(job)
+            firsts = list(groups.values())
             now = time.monotonic()
             oldest = min(batch[0].arrival for batch in firsts)
             rest = min(oldest + self._window, self._last_arrival + self._window / 10) - now
             if rest <= 0 or any(len(b) == b[0].engine.batch_size for b in firsts):
                 batch = max(firsts, key=lambda batch: sum(now - job.arrival for job in batch))
                 for job in batch:
-                    self._leave(job)
+                    del self._jobs[job]
                 return batch
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rest):
