@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.serving import deepl, libretranslate, page
 from transformer_jax.serving.batcher import Batcher
 from transformer_jax.serving.engine import Engine
@@ -84,6 +84,8 @@ def make_app(
         assert isinstance(error, HTTPException)
         return JSONResponse(failure(request, error.detail), error.status_code)
 
+    allowed: Any = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+    allowed["allow_origins"] = cors
     routes = libretranslate.ROUTES | deepl.ROUTES | page.ROUTES
     return Starlette(
         routes=[
@@ -94,16 +96,7 @@ def make_app(
             Route("/metrics", metrics_page),
             *page.static_routes(),
         ],
-        middleware=[
-            Middleware(
-                CORSMiddleware,
-                allow_origins=cors,
-                allow_methods=["GET", "POST"],
-                allow_headers=["*"],
-            )
-        ]
-        if cors
-        else [],
+        middleware=[Middleware(CORSMiddleware, **allowed)] if cors else [],
         exception_handlers={HTTPException: http_error},
         lifespan=lifespan,
     )
@@ -160,8 +153,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UserError(f"host={host}, port={port}: {why}") from error
+        raise UserError(f"host={host}, port={port}: {first_line(error)}") from error
 
 
 def make_server(app: Starlette) -> uvicorn.Server:

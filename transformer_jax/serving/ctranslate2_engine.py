@@ -30,10 +30,11 @@ class CTranslate2Engine:
     """Exports a run to a temporary folder and translates with `ctranslate2.Translator`.
 
     Args:
-        run: not an ensemble.
         format: of the export, such as `ctranslate2(quantization=int8)`.
+        run: not an ensemble.
         checkpoint: as in `Run.params`.
-        decode: the method must be beam search whose penalty CTranslate2 has.
+        **decoding: as in `open_engine`; the method must be beam search whose penalty CTranslate2
+            has.
 
     Raises:
         UserError: CTranslate2 cannot express the model or the search.
@@ -41,7 +42,8 @@ class CTranslate2Engine:
 
     threads = 1  # each uses all cores
 
-    def __init__(self, run: Run, format: str, checkpoint: str, decode: DecodeConfig) -> None:
+    def __init__(self, format: str, run: Run, checkpoint: str, **decoding: Any) -> None:
+        decode = replace(run.config.decode, **decoding)
         method = decode.method
         if not isinstance(method, Beam) or method.length_penalty_form != "power":
             raise UserError(
@@ -58,10 +60,9 @@ class CTranslate2Engine:
         self.source, self.target = languages_of(run, decode)
         self.batch_size, self.num_hypotheses = decode.batch_size, method.beam_size
         self._decode, self._method = decode, method
-        languages = decode.source_language, decode.target_language
-        self._tokenizers = towards(run.tokenizers(), *languages)
-        self._limit = min(decode.max_source_length, run.config.model.max_length)
+        self._tokenizers = towards(run.tokenizers(), decode.source_language, decode.target_language)
         self._max_length = run.config.model.max_length
+        self._limit = min(decode.max_source_length, self._max_length)
         self.max_pieces = self._limit - 1
         target = self._tokenizers.target
         self.target_size = target.vocab_size
@@ -102,14 +103,13 @@ class CTranslate2Engine:
         )
         # CTranslate2 takes one number of hypotheses for the whole batch. It is always the same, so
         # that a translation does not depend on its batch; what was not asked for is left out here.
-        found = [
+        return [
             [
                 self._translation(pieces, score, is_cut=len(pieces) == most)
                 for pieces, score in zip(result.hypotheses, result.scores, strict=True)
-            ]
-            for result in results
+            ][: sentence.num_best]
+            for result, sentence in zip(results, sentences, strict=True)
         ]
-        return [each[: s.num_best] for each, s in zip(found, sentences, strict=True)]
 
     def _translation(self, pieces: Sequence[str], score: float, *, is_cut: bool) -> Translation:
         # Where it was cut at its limit, its score is without EOS.
@@ -119,8 +119,3 @@ class CTranslate2Engine:
 
     def warm_up(self) -> list[Callable[[], Any]]:
         return [partial(self.translate, [Sentence(self.encode("a"))])]  # nothing is compiled
-
-
-def open_ctranslate2(kind: str, run: Run, checkpoint: str, **decoding: Any) -> CTranslate2Engine:
-    """See `engines.open_engine`."""
-    return CTranslate2Engine(run, kind, checkpoint, replace(run.config.decode, **decoding))

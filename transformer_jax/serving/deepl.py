@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from starlette.requests import Request
 
-from transformer_jax.serving.http import Context, Form, fields, while_connected
+from transformer_jax.serving.http import Context, Form, fields
 from transformer_jax.serving.languages import name_of
 from transformer_jax.serving.service import Service
 
@@ -40,29 +40,22 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     key = context.check_header(request, SCHEME)
     form = await fields(request, Translate, context.limits)
     texts = [form.text] if isinstance(form.text, str) else form.text
-    context.limits.check(texts)
     service = context.service
     split = None if form.split_sentences is None else form.split_sentences == "1"
-    done = await while_connected(
+    done = await context.translate(
         request,
-        service.translate(
-            texts,
-            _code(service, form.source_lang) if form.source_lang else None,
-            _code(service, form.target_lang),
-            split_sentences=split,
-            num_best=1,
-        ),
+        key,
+        texts,
+        source=_code(service, form.source_lang) if form.source_lang else None,
+        target=_code(service, form.target_lang),
+        split_sentences=split,
+        num_best=1,
     )
-    context.count(key, texts)
-    answers = []
-    for text, each in zip(texts, done, strict=True):
-        answer: dict[str, Any] = {
-            "detected_source_language": each.engine.source.upper(),
-            "text": each.version(0),
-        }
-        if form.show_billed_characters:
-            answer["billed_characters"] = len(text)
-        answers.append(answer)
+    answers = [
+        {"detected_source_language": each.engine.source.upper(), "text": each.version(0)}
+        | ({"billed_characters": len(text)} if form.show_billed_characters else {})
+        for text, each in zip(texts, done, strict=True)
+    ]
     return {"translations": answers}
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
-from transformer_jax.serving.ctranslate2_engine import open_ctranslate2
+from transformer_jax.serving.ctranslate2_engine import CTranslate2Engine
 from transformer_jax.serving.engine import Engine
 from transformer_jax.serving.jax_engine import open_jax
 
-ENGINES: dict[str, Callable[..., Engine]] = {"jax": open_jax, "ctranslate2": open_ctranslate2}
+ENGINES: dict[str, Callable[..., Engine]] = {"jax": open_jax, "ctranslate2": CTranslate2Engine}
 
 
 def open_engine(kind: str, run: Run, checkpoint: str, **decoding: Any) -> Engine:

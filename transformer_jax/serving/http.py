@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from transformer_jax.errors import UserError, first_error
 from transformer_jax.serving.batcher import QueueFull
-from transformer_jax.serving.service import Service
+from transformer_jax.serving.service import Service, Translated
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -63,21 +63,14 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
 
-        def make(kind: Any, name: str, text: str, **more: Any) -> Any:
-            return kind(f"transformer_jax_{name}", text, registry=self.registry, **more)
-
-        self.requests = make(
-            Counter, "requests", "Answered requests", labelnames=("route", "status")
-        )
-        self.seconds = make(
-            Histogram, "request_seconds", "Time to the answer", labelnames=("route",)
-        )
-        self.characters = make(Counter, "characters", "Characters of translated texts")
-        self.batches = make(
-            Histogram, "batch_sentences", "Sentences in a batch", buckets=[2**n for n in range(11)]
-        )
-        self.waiting = make(Gauge, "waiting_sentences", "Sentences that the device has not begun")
-        self.ready = make(Gauge, "ready", "1 once all programs are compiled")
+        own: Any = {"namespace": "transformer_jax", "registry": self.registry}
+        sizes = [2**n for n in range(11)]
+        self.requests = Counter("requests", "Answered requests", ["route", "status"], **own)
+        self.seconds = Histogram("request_seconds", "Time to the answer", ["route"], **own)
+        self.characters = Counter("characters", "Characters of translated texts", **own)
+        self.batches = Histogram("batch_sentences", "Sentences in a batch", buckets=sizes, **own)
+        self.waiting = Gauge("waiting_sentences", "Sentences that the device has not begun", **own)
+        self.ready = Gauge("ready", "1 once all programs are compiled", **own)
 
 
 class Keys:
@@ -112,11 +105,17 @@ class Context:
         found, _, key = request.headers.get("authorization", "").partition(" ")
         return self.keys.check(key.strip() if found == scheme else "")
 
-    def count(self, key: str, texts: Sequence[str]) -> None:
-        """Counts translated characters."""
+    async def translate(
+        self, request: Request, key: str, texts: Sequence[str], **options: Any
+    ) -> list[Translated]:
+        """As `Service.translate`, while the client is there, within the limits and counted."""
+        self.limits.check(texts)
+        work = self.service.translate(texts, **options)
+        done = await while_connected(request, work)
         number = sum(map(len, texts))
         self.keys.characters[key] += number
         self.metrics.characters.inc(number)
+        return done
 
     def endpoint(
         self, handler: Callable[["Context", Request], Awaitable[Any]]

@@ -51,13 +51,10 @@ class JaxEngine:
         return decoded.translations
 
     def warm_up(self) -> list[Callable[[], Any]]:
-        calls: list[Callable[[], Any]] = []
-        for pieces in self._one_of_each_length():
-            free = Sentence(pieces)
-            forced = free._replace(prefix=(_PIECE,))
-            for batch in ([forced], *([free] * rows for rows in self.rows)):
-                calls.append(partial(self.translate, batch))
-        return calls
+        lengths = self._one_of_each_length()
+        forced = [[Sentence(pieces, (_PIECE,))] for pieces in lengths]
+        free = [[Sentence(pieces)] * rows for pieces in lengths for rows in self.rows]
+        return [partial(self.translate, batch) for batch in (*forced, *free)]
 
     def _one_of_each_length(self) -> list[list[int]]:
         return [[_PIECE] * (length - 1) for length in padded_lengths(self.max_pieces + 1)]

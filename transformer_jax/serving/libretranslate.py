@@ -6,7 +6,7 @@ from pydantic import NonNegativeInt
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from transformer_jax.serving.http import Context, Form, fields, while_connected
+from transformer_jax.serving.http import Context, Form, fields
 from transformer_jax.serving.languages import name_of
 
 
@@ -33,17 +33,15 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     form = await fields(request, Translate, context.limits)
     key = context.keys.check(form.api_key)
     texts = [form.q] if isinstance(form.q, str) else form.q
-    context.limits.check(texts)
     most = context.service.num_hypotheses - 1
     if form.alternatives > most:
         raise HTTPException(400, f"Invalid request: alternatives must be at most {most}")
     source = None if form.source == "auto" else form.source
     # Different hypotheses can have the same text, so alternatives are chosen among all of them.
-    work = context.service.translate(
-        texts, source, form.target, num_best=None if form.alternatives else 1
+    num_best = None if form.alternatives else 1
+    done = await context.translate(
+        request, key, texts, source=source, target=form.target, num_best=num_best
     )
-    done = await while_connected(request, work)
-    context.count(key, texts)
 
     def shaped(values: list[Any]) -> Any:
         return values[0] if isinstance(form.q, str) else values

@@ -49,25 +49,18 @@ class Translate(Form):
     api_key: str = ""
 
 
-class Place(Form):
+class Place(Translate):
     """Of POST /page/explain and /page/choices: one sentence, and target ids without EOS."""
 
-    q: str
-    source: str
-    target: str
     tokens: Ids
-    api_key: str = ""
 
 
 async def translate(context: Context, request: Request) -> dict[str, Any]:
     """The sentences of a text with all their translations, and the white space between them."""
     form = await fields(request, Translate, context.limits)
     key = context.keys.check(form.api_key)
-    context.limits.check([form.q])
     source = None if form.source == "auto" else form.source
-    work = context.service.translate([form.q], source, form.target)
-    (done,) = await while_connected(request, work)
-    context.count(key, [form.q])
+    (done,) = await context.translate(request, key, [form.q], source=source, target=form.target)
     return {
         "source": done.engine.source,
         "gaps": done.text.gaps,

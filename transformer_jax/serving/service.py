@@ -44,11 +44,7 @@ class Service:
     """
 
     def __init__(
-        self,
-        engines: Sequence[Engine],
-        batcher: Batcher,
-        *,
-        split_sentences: bool = False,
+        self, engines: Sequence[Engine], batcher: Batcher, *, split_sentences: bool = False
     ) -> None:
         self.engines = {(each.source, each.target): each for each in engines}
         self.batcher = batcher
