@@ -160,11 +160,7 @@ def process_share(mesh: Mesh) -> tuple[int, int]:
 
 def shapes_on(shapes: Any, shardings: Any) -> Any:
     """Adds shardings to a tree of `jax.ShapeDtypeStruct`s."""
-    return jax.tree.map(
-        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-        shapes,
-        shardings,
-    )
+    return jax.tree.map(lambda shape, split: shape.update(sharding=split), shapes, shardings)
 
 
 def param_shardings(logical: Any, abstract: Any, mesh: Mesh) -> Any:
