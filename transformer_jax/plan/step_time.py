@@ -86,9 +86,10 @@ def estimate(module: Module, target: Target) -> StepTime | None:
     now = computing = waiting = communicating = links_free = 0.0
     arrivals: dict[str, float] = {}
     for one in walk(module):
-        arrived: list[str] = []
+        arrived: list[str] = []  # collectives whose results are needed now
         sent = collectives_of(module, one, num_devices)
         if sending := sum(each.sent / rate for each in sent if (rate := send_rate(each.group))):
+            # The links send one collective after the other.
             links_free = max(links_free, now) + sending
             communicating += sending
             arrivals[one.name] = links_free
