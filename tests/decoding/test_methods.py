@@ -8,7 +8,7 @@ import pytest
 
 from tests.decoding import suite
 from transformer_jax.config import override
-from transformer_jax.decoding.base import best_first, first
+from transformer_jax.decoding.base import best_first
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
@@ -182,7 +182,7 @@ class StopsTooEarly(Beam):
         state = jax.tree.map(lambda leaf: leaf[:, :-1], state)
         found = narrow.search(step, state, replace(limits, num_best_B=None))
         one_more = [(0, 0), (0, 1)]
-        return first(
+        return best_first(
             type(found)(
                 jnp.pad(found.tokens, [*one_more, (0, 0)]),
                 jnp.pad(found.lengths, one_more),

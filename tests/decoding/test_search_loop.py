@@ -30,13 +30,10 @@ def counted(durations):
         owners_NGK = jnp.repeat(known.values, BEAMS)[:, None, None]
         right_B &= (cache.key[-1] == owners_NGK).reshape(len(running_B), -1).all(axis=1)
         right_B &= (cache.ancestors[-1] == known.values[:, None]).all(axis=1)
-        return Search(
-            position=position + 1,
-            given=search.given,
-            rows=search.rows + jnp.where(running_B & right_B, 1, 0),
-            history=search.history.at[position].set(jnp.where(running_B, known.values, -1)),
-            state=(number, cache, known),
-        )
+        rows = search.rows + jnp.where(running_B & right_B, 1, 0)
+        added_B = jnp.where(running_B, known.values, -1)
+        added_BZ = jnp.broadcast_to(added_B[:, None], (len(added_B), BEAMS))
+        return rows, added_BZ, (number, cache, known)
 
     def left(search):
         return search.rows < durations_B[search.given - 100]
@@ -52,10 +49,10 @@ def counted(durations):
         position=jnp.int32(0),
         given=jnp.arange(batch) + 100,
         rows=jnp.zeros(batch, jnp.int32),
-        history=jnp.full((LENGTH, batch), -1),
+        history=jnp.full((LENGTH, batch, BEAMS), -1),
         state=(numbers_BZ, cache, PerSentence(jnp.arange(batch))),
     )
-    end = search_loop(body, left, start, max_length=LENGTH, num_hypotheses=BEAMS)
+    end = search_loop(body, left, start)
     return end, set(traced)
 
 
@@ -64,7 +61,8 @@ def check(durations):
     end = jax.jit(lambda: counted(durations)[0])()
     np.testing.assert_array_equal(end.rows, durations)
     history = np.where(np.arange(LENGTH)[:, None] < durations, np.arange(len(durations)), -1)
-    np.testing.assert_array_equal(end.history, history)
+    for beam in range(BEAMS):
+        np.testing.assert_array_equal(end.history[:, :, beam], history)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, 8, 9, 33])

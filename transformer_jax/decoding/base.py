@@ -144,28 +144,22 @@ def length_penalties(max_length: int, alpha: float, form: LengthPenaltyForm = "g
 
 
 def best_first(hypotheses: Hypotheses, num_best_B: jax.Array | None = None) -> Hypotheses:
-    """Each sentence's hypotheses, sorted by falling score, and of these the first `num_best_B`."""
-    scores_BZ, order_BZ = top_k_of_rows(hypotheses.scores, hypotheses.scores.shape[1])
-    ordered = Hypotheses(
-        tokens=jnp.take_along_axis(hypotheses.tokens, order_BZ[:, :, None], axis=1),
-        lengths=jnp.take_along_axis(hypotheses.lengths, order_BZ, axis=1),
-        scores=scores_BZ,
-        log_probs=jnp.take_along_axis(hypotheses.log_probs, order_BZ, axis=1),
-    )
-    return first(ordered, num_best_B)
+    """Each sentence's hypotheses, sorted by falling score, and of these the first `num_best_B`.
 
-
-def first(hypotheses: Hypotheses, num_best_B: jax.Array | None) -> Hypotheses:
-    """The first `num_best_B` hypotheses of each sentence; the other places are emptied.
-
-    The hypotheses are sorted already. None: all of them.
+    The other places are emptied. None: all hypotheses stay.
     """
+    scores_BZ, order_BZ = top_k_of_rows(hypotheses.scores, hypotheses.scores.shape[1])
+    tokens = jnp.take_along_axis(hypotheses.tokens, order_BZ[:, :, None], axis=1)
+    lengths, log_probs = (
+        jnp.take_along_axis(leaf, order_BZ, axis=1)
+        for leaf in (hypotheses.lengths, hypotheses.log_probs)
+    )
     if num_best_B is None:
-        return hypotheses
-    kept_BZ = jnp.arange(hypotheses.scores.shape[1]) < num_best_B[:, None]
+        return Hypotheses(tokens, lengths, scores_BZ, log_probs)
+    kept_BZ = jnp.arange(scores_BZ.shape[1]) < num_best_B[:, None]
     return Hypotheses(
-        tokens=jnp.where(kept_BZ[:, :, None], hypotheses.tokens, PAD_ID),
-        lengths=jnp.where(kept_BZ, hypotheses.lengths, 0),
-        scores=jnp.where(kept_BZ, hypotheses.scores, -jnp.inf),
-        log_probs=jnp.where(kept_BZ, hypotheses.log_probs, -jnp.inf),
+        tokens=jnp.where(kept_BZ[:, :, None], tokens, PAD_ID),
+        lengths=jnp.where(kept_BZ, lengths, 0),
+        scores=jnp.where(kept_BZ, scores_BZ, -jnp.inf),
+        log_probs=jnp.where(kept_BZ, log_probs, -jnp.inf),
     )

@@ -46,11 +46,11 @@ from transformer_jax.decoding.base import (
     Method,
     State,
     Step,
-    first,
+    best_first,
     select_hypotheses,
     selectable,
 )
-from transformer_jax.decoding.rollout import most_probable, rollout
+from transformer_jax.decoding.rollout import first_argmax, rollout
 from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -65,22 +65,12 @@ class _Finished(NamedTuple):
     beams: jax.Array  #: which live hypothesis the EOS was added to
 
 
-class _Given(NamedTuple):
-    max_lengths_B: jax.Array
-    asked_B: jax.Array
-
-
 class _Rows(NamedTuple):
     last_tokens_BZ: jax.Array
     live_log_probs_BZ: jax.Array  #: falling; -inf where there is no hypothesis
     finished: _Finished
     num_ended_B: jax.Array  #: hypotheses that ended so far
     done_B: jax.Array
-
-
-class _History(NamedTuple):
-    tokens_TBZ: jax.Array
-    parents_TBZ: jax.Array
 
 
 @dataclass(frozen=True)
@@ -91,12 +81,10 @@ class Beam(Method):
     """
 
     beam_size: PositiveInt = 4  #: Z, hypotheses kept for each sentence
-    length_penalty: FiniteFloat = (
-        Method.length_penalty
-    )  #: alpha; larger favours longer translations
-    length_penalty_form: LengthPenaltyForm = (
-        "gnmt"  #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
-    )
+    length_penalty: FiniteFloat = Method.length_penalty
+    #: alpha; larger favours longer translations
+    length_penalty_form: LengthPenaltyForm = "gnmt"
+    #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
     patience: Annotated[FiniteFloat, Ge(1)] | None = None
     #: stop when patience * beam_size hypotheses have ended, as most libraries do with 1; none =
     #: stop when no better one can come
@@ -109,29 +97,25 @@ class Beam(Method):
         return replace(self, beam_size=max(n, self.beam_size))
 
     def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
-        max_length, asked_B = limits.max_length, limits.num_best_B
-        penalties = self.penalties(max_length)
         if self.beam_size == 1:
-            greedy = rollout(
-                step, most_probable, state, limits, num_hypotheses=1, penalties=penalties
-            )
-            return first(greedy, asked_B)
+            return rollout(self, step, lambda logits, *_: first_argmax(logits), state, limits)
         shape_BZ = (limits.max_lengths_B.shape[0], self.beam_size)
-        penalties_T = jnp.asarray(penalties)
-        max_lengths_B = jnp.minimum(limits.max_lengths_B, max_length)
+        penalties_T = jnp.asarray(self.penalties(limits.max_length))
+        max_lengths_B = jnp.minimum(limits.max_lengths_B, limits.max_length)
+        asked_B = limits.num_best_B
         if asked_B is None:
             asked_B = jnp.full_like(max_lengths_B, self.beam_size)
 
         nothing_BZ = jnp.full(shape_BZ, -jnp.inf, jnp.float32)
         zeros_BZ = jnp.zeros(shape_BZ, jnp.int32)
-        unwritten = jnp.zeros((max_length, *shape_BZ), jnp.int32)
+        unwritten = jnp.zeros((limits.max_length, *shape_BZ), jnp.int32)
         starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(self.beam_size) == 0)
         search = search_loop(
             lambda search: self._extend(step, search, penalties_T),
             lambda search: ~search.rows.done_B,
             Search(
                 position=jnp.zeros((), jnp.int32),
-                given=_Given(max_lengths_B, asked_B),
+                given=(max_lengths_B, asked_B),
                 rows=_Rows(
                     last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
                     # All beams start alike, so only the first one counts.
@@ -140,22 +124,18 @@ class Beam(Method):
                     num_ended_B=jnp.zeros_like(max_lengths_B),
                     done_B=max_lengths_B <= 0,
                 ),
-                history=_History(unwritten, unwritten),
+                history=(unwritten, unwritten),  # tokens and parents
                 state=selectable(state, *shape_BZ),
             ),
-            max_length=max_length,
-            num_hypotheses=self.beam_size,
         )
         finished = search.rows.finished
-        found = Hypotheses(
-            tokens=_trace_back(search.history, finished),
-            lengths=finished.lengths,
-            scores=finished.scores,
-            log_probs=finished.log_probs,
-        )
-        return first(found, limits.num_best_B)
+        tokens = _trace_back(*search.history, finished)
+        found = Hypotheses(tokens, finished.lengths, finished.scores, finished.log_probs)
+        return best_first(found, limits.num_best_B)
 
-    def _extend(self, step: Step, search: Search, penalties_T: jax.Array) -> Search:
+    def _extend(
+        self, step: Step, search: Search, penalties_T: jax.Array
+    ) -> tuple[_Rows, tuple[jax.Array, jax.Array], State]:
         """One step: every live hypothesis grows by a token or ends."""
         position, (max_lengths_B, asked_B), rows = search.position, search.given, search.rows
         logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
@@ -190,17 +170,8 @@ class Beam(Method):
         done_B = (num_ended_B >= enough) | _is_done(
             live_log_probs_BZ[:, 0], to_beat_B, next_penalty, longest_penalty_B
         )
-        return Search(
-            position=position + 1,
-            given=search.given,
-            rows=_Rows(tokens_BZ, live_log_probs_BZ, finished, num_ended_B, done_B),
-            history=jax.tree.map(
-                lambda leaf, new: lax.dynamic_update_index_in_dim(leaf, new, position, 0),
-                search.history,
-                _History(tokens_BZ, parents_BZ),
-            ),
-            state=select_hypotheses(state, parents_BZ),
-        )
+        rows = _Rows(tokens_BZ, live_log_probs_BZ, finished, num_ended_B, done_B)
+        return rows, (tokens_BZ, parents_BZ), select_hypotheses(state, parents_BZ)
 
 
 def _is_done(
@@ -251,7 +222,7 @@ def _keep_best(
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 
-def _trace_back(history: _History, finished: _Finished) -> jax.Array:
+def _trace_back(tokens_TBZ: jax.Array, parents_TBZ: jax.Array, finished: _Finished) -> jax.Array:
     """Tokens [B, Z, T] of the finished hypotheses, from their last token back to the first."""
 
     def back(
@@ -266,6 +237,6 @@ def _trace_back(history: _History, finished: _Finished) -> jax.Array:
         parents_BZ = jnp.take_along_axis(parents_BZ, beams_BZ, axis=1)
         return jnp.where(before_end_BZ, parents_BZ, beams_BZ), tokens_BZ
 
-    positions = jnp.arange(history.tokens_TBZ.shape[0])
-    _, traced_TBZ = lax.scan(back, finished.beams, (positions, *history), reverse=True)
+    steps = jnp.arange(len(tokens_TBZ)), tokens_TBZ, parents_TBZ
+    _, traced_TBZ = lax.scan(back, finished.beams, steps, reverse=True)
     return jnp.moveaxis(traced_TBZ, 0, 2)

@@ -26,28 +26,22 @@ class DecodeConfig:
     """
 
     method: Annotated[Method, OneOf(METHODS)] = Beam()  #: how translations are searched for
-    max_length_factor: Annotated[FiniteFloat, Ge(0), Le(1000)] = (
-        1.5  #: most target tokens a source token
-    )
+    max_length_factor: Annotated[FiniteFloat, Ge(0), Le(1000)] = 1.5
+    #: most target tokens a source token
     max_length_offset: Annotated[int, Gt(0), Le(1_000_000)] = 10  #: leaves room for EOS
-    max_source_length: Annotated[int, Ge(2)] = (
-        256  #: longer input (EOS included) is cut and counted
-    )
+    max_source_length: Annotated[int, Ge(2)] = 256
+    #: longer input (EOS included) is cut and counted
     source_language: str | None = None  #: of a model whose sources begin with a language token
     target_language: str | None = None  #: of a model with language tags; none = its own default
     target_prefix: str = ""  #: text that every translation begins with
-    no_repeat_ngram: Annotated[int, Ge(0)] = (
-        0  #: no sequence of this many pieces occurs twice in a translation; 0 = off
-    )
-    repetition_penalty: Annotated[FiniteFloat, Gt(0)] = (
-        1.0  #: pieces that occurred: their logits are divided by it if positive, else multiplied
-    )
-    mbr: Literal["pairwise", "aggregate"] | None = (
-        None  #: rank a sentence's translations by their mean chrF against all of them
-    )
-    weights: Literal["float", "int8"] = (
-        "float"  #: int8: matrices take half of bfloat16's memory; for TPUs and GPUs
-    )
+    no_repeat_ngram: Annotated[int, Ge(0)] = 0
+    #: no sequence of this many pieces occurs twice in a translation; 0 = off
+    repetition_penalty: Annotated[FiniteFloat, Gt(0)] = 1.0
+    #: pieces that occurred: their logits are divided by it if positive, else multiplied
+    mbr: Literal["pairwise", "aggregate"] | None = None
+    #: rank a sentence's translations by their mean chrF against all of them
+    weights: Literal["float", "int8"] = "float"
+    #: int8: matrices take half of bfloat16's memory; for TPUs and GPUs
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
     @property

@@ -5,20 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
-from transformer_jax.decoding.base import Hypotheses, Limits, State, Step
+from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step, best_first
 from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits PAD and BOS are -inf.
 Choose = Callable[[jax.Array, jax.Array, Any], jax.Array]
-
-
-class _Given(NamedTuple):
-    max_lengths_B1: jax.Array
-    keys_BZ: Any
 
 
 class _Rows(NamedTuple):
@@ -28,85 +21,71 @@ class _Rows(NamedTuple):
 
 
 def rollout(
+    method: Method,
     step: Step,
     choose: Choose,
     state: State,
     limits: Limits,
-    *,
-    num_hypotheses: int,
-    penalties: np.ndarray,
     keys_BZ: jax.Array | None = None,
 ) -> Hypotheses:
-    """Extends each of the [B, num_hypotheses] hypotheses by `choose` until EOS.
+    """Extends each hypothesis of the method by `choose` until EOS, and returns the best first.
 
     At a sentence's limit (`limits.max_lengths_B`) the token is EOS, whatever `choose` returns.
     Log-probabilities are the model's own, over the whole vocabulary.
-    The hypotheses are not sorted. `penalties` are those of the method, `keys_BZ` are handed to
-    `choose`, and the other arguments are those of `Method.search`.
+    `keys_BZ` are handed to `choose`; `step`, `state` and `limits` are those of `Method.search`.
     """
-    max_length = limits.max_length
-    shape_BZ = (limits.max_lengths_B.shape[0], num_hypotheses)
-    max_lengths_B1 = jnp.minimum(limits.max_lengths_B, max_length)[:, None]
+    shape_BZ = (limits.max_lengths_B.shape[0], method.num_hypotheses)
+    max_lengths_B1 = jnp.minimum(limits.max_lengths_B, limits.max_length)[:, None]
 
     def growing(search: Search) -> jax.Array:
-        return (search.rows.lengths_BZ == 0) & (search.given.max_lengths_B1 > 0)
+        max_lengths_B1, _ = search.given
+        return (search.rows.lengths_BZ == 0) & (max_lengths_B1 > 0)
 
-    def body(search: Search) -> Search:
-        position, given, rows = search.position, search.given, search.rows
+    def body(search: Search) -> tuple[_Rows, jax.Array, State]:
+        position, (max_lengths_B1, keys_BZ), rows = search.position, search.given, search.rows
         logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
         logits_BZV = logits_BZV.astype(jnp.float32)
         ids_V = jnp.arange(logits_BZV.shape[-1])
         allowed_V = (ids_V != PAD_ID) & (ids_V != BOS_ID)
-        tokens_BZ = choose(jnp.where(allowed_V, logits_BZV, -jnp.inf), position, given.keys_BZ)
-        tokens_BZ = jnp.where(position + 1 >= given.max_lengths_B1, EOS_ID, tokens_BZ)
+        tokens_BZ = choose(jnp.where(allowed_V, logits_BZV, -jnp.inf), position, keys_BZ)
+        tokens_BZ = jnp.where(position + 1 >= max_lengths_B1, EOS_ID, tokens_BZ)
 
         growing_BZ = growing(search)
         logit_BZ = jnp.take_along_axis(logits_BZV, tokens_BZ[:, :, None], axis=2)[:, :, 0]
         added_BZ = jnp.minimum(logit_BZ - jax.nn.logsumexp(logits_BZV, axis=-1), 0.0)
         ends_BZ = growing_BZ & (tokens_BZ == EOS_ID)
         tokens_BZ = jnp.where(growing_BZ, tokens_BZ, PAD_ID)
-        return Search(
-            position=position + 1,
-            given=given,
-            rows=_Rows(
-                last_tokens_BZ=tokens_BZ,
-                log_probs_BZ=rows.log_probs_BZ + jnp.where(growing_BZ, added_BZ, 0.0),
-                lengths_BZ=jnp.where(ends_BZ, position + 1, rows.lengths_BZ),
-            ),
-            history=lax.dynamic_update_index_in_dim(search.history, tokens_BZ, position, 0),
-            state=state,
+        rows = _Rows(
+            last_tokens_BZ=tokens_BZ,
+            log_probs_BZ=rows.log_probs_BZ + jnp.where(growing_BZ, added_BZ, 0.0),
+            lengths_BZ=jnp.where(ends_BZ, position + 1, rows.lengths_BZ),
         )
+        return rows, tokens_BZ, state
 
     search = search_loop(
         body,
         lambda search: jnp.any(growing(search), axis=1),
         Search(
             position=jnp.zeros((), jnp.int32),
-            given=_Given(max_lengths_B1, keys_BZ),
+            given=(max_lengths_B1, keys_BZ),
             rows=_Rows(
                 last_tokens_BZ=jnp.full(shape_BZ, BOS_ID, jnp.int32),
                 log_probs_BZ=jnp.zeros(shape_BZ, jnp.float32),
                 lengths_BZ=jnp.zeros(shape_BZ, jnp.int32),
             ),
-            history=jnp.full((max_length, *shape_BZ), PAD_ID, jnp.int32),
+            history=jnp.full((limits.max_length, *shape_BZ), PAD_ID, jnp.int32),
             state=state,
         ),
-        max_length=max_length,
-        num_hypotheses=num_hypotheses,
     )
     lengths_BZ = search.rows.lengths_BZ
     log_probs_BZ = jnp.where(max_lengths_B1 <= 0, -jnp.inf, search.rows.log_probs_BZ)
-    return Hypotheses(
+    found = Hypotheses(
         tokens=jnp.moveaxis(search.history, 0, 2),
         lengths=lengths_BZ,
-        scores=log_probs_BZ / jnp.asarray(penalties)[lengths_BZ],
+        scores=log_probs_BZ / jnp.asarray(method.penalties(limits.max_length))[lengths_BZ],
         log_probs=log_probs_BZ,
     )
-
-
-def most_probable(logits_BZV: jax.Array, position: jax.Array, keys_BZ: None) -> jax.Array:
-    """The `choose` of greedy decoding."""
-    return first_argmax(logits_BZV)
+    return best_first(found, limits.num_best_B)
 
 
 def first_argmax(values: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import FiniteFloat, PositiveInt
 
-from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step, best_first
+from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
 from transformer_jax.decoding.rollout import first_argmax, rollout
 from transformer_jax.ops.top_k import top_k_of_rows
 
@@ -28,16 +28,13 @@ class Sample(Method):
     """Independent samples from the model's distribution, sorted by score."""
 
     num_samples: PositiveInt = 1  #: translations drawn for each sentence
-    temperature: Annotated[FiniteFloat, Ge(1e-6)] = (
-        1.0  #: logits are divided by it; below 1 sharpens
-    )
+    temperature: Annotated[FiniteFloat, Ge(1e-6)] = 1.0
+    #: logits are divided by it; below 1 sharpens
     top_k: PositiveInt | None = None  #: draw only from the k most probable tokens; none = all
-    top_p: Annotated[float, Gt(0), Le(1)] = (
-        1.0  #: draw only from the smallest set of tokens of this probability
-    )
-    epsilon: Annotated[float, Ge(0), Lt(1)] = (
-        0.0  #: draw only tokens of at least this probability; the most probable one stays
-    )
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    #: draw only from the smallest set of tokens of this probability
+    epsilon: Annotated[float, Ge(0), Lt(1)] = 0.0
+    #: draw only tokens of at least this probability; the most probable one stays
     seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: the same seed gives the same translations
     length_penalty: FiniteFloat = Method.length_penalty
     #: changes the reported score, and so the order, only
@@ -62,29 +59,15 @@ class Sample(Method):
                 return drawn_BZ
             return jnp.take_along_axis(tokens_BZk, drawn_BZ[:, :, None], axis=2)[:, :, 0]
 
-        return best_first(
-            rollout(
-                step,
-                choose,
-                state,
-                limits,
-                num_hypotheses=self.num_samples,
-                penalties=self.penalties(limits.max_length),
-                keys_BZ=sample_keys(limits.key, limits.sentence_ids_B, self.num_samples),
-            ),
-            limits.num_best_B,
-        )
+        keys_BZ = sample_keys(limits.key, limits.sentence_ids_B, self.num_samples)
+        return rollout(self, step, choose, state, limits, keys_BZ)
 
 
 def sample_keys(key: jax.Array, sentence_ids_B: jax.Array, num_samples: int) -> jax.Array:
     """Random keys [B, num_samples] that depend on a sentence's number and not on its row."""
-
-    def one(sentence_id: jax.Array, number: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.fold_in(key, sentence_id), number)
-
-    return jax.vmap(lambda i: jax.vmap(lambda z: one(i, z))(jnp.arange(num_samples)))(
-        sentence_ids_B
-    )
+    fold_in_all = jax.vmap(jax.random.fold_in, (None, 0))
+    keys_B = fold_in_all(key, sentence_ids_B)
+    return jax.vmap(fold_in_all, (0, None))(keys_B, jnp.arange(num_samples))
 
 
 def draw(keys_BZ: jax.Array, position: jax.Array, logits_BZV: jax.Array) -> jax.Array:

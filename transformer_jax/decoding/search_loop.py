@@ -26,45 +26,50 @@ class Search(NamedTuple):
     position: jax.Array  #: scalar, the next one to be filled
     given: Any  #: leaves [B, ...] that no step changes
     rows: Any  #: leaves [B, ...]
-    history: Any  #: leaves [T, B, ...]
+    history: Any  #: leaves [T, B, Z], of which a step fills one position
     state: State
 
 
 def search_loop(
-    body: Callable[[Search], Search],
+    body: Callable[[Search], tuple[Any, Any, State]],
     unfinished: Callable[[Search], jax.Array],
     start: Search,
-    *,
-    max_length: int,
-    num_hypotheses: int,
 ) -> Search:
-    """Repeats `body` until every sentence is finished, or the position is `max_length`.
+    """Takes steps until every sentence is finished, or the history is full.
 
     Args:
-        body: one step, for any number of sentences.
+        body: one step, for any number of sentences: the new rows, what it adds to the history
+            (leaves [B, Z]), and the new state.
         unfinished: search -> [B] bool.
         start: the search before position 0.
-        max_length: T.
-        num_hypotheses: Z.
 
     Returns:
         The search at the end; its `state` is not to be used.
     """
+    max_length, batch, num_hypotheses = jax.tree.leaves(start.history)[0].shape
 
     def more_than(few: int) -> Callable[[Search], jax.Array]:
         return lambda search: (search.position < max_length) & (unfinished(search).sum() > few)
 
-    batch = unfinished(start).shape[0]
+    def one_step(search: Search) -> Search:
+        position = search.position
+        rows, added, state = body(search)
+        history = jax.tree.map(
+            lambda leaf, new: lax.dynamic_update_index_in_dim(leaf, new, position, 0),
+            search.history,
+            added,
+        )
+        return Search(position + 1, search.given, rows, history, state)
+
     # Where the rows are on many devices, there is one loop.
     splits = batch >= _LEAST and num_devices() == 1
     few = batch // _PART if splits else 0
-    search = lax.while_loop(more_than(few), body, start)
+    search = lax.while_loop(more_than(few), one_step, start)
     if not splits:
         return search
     # Where fewer are left, the first sentence stands several times, with one result.
     (places,) = jnp.nonzero(unfinished(search), size=few)
-    part = lax.while_loop(more_than(0), body, _take(search, places, num_hypotheses))
-
+    part = lax.while_loop(more_than(0), one_step, _take(search, places, num_hypotheses))
     return search._replace(
         position=part.position,
         rows=jax.tree.map(lambda leaf, new: leaf.at[places].set(new), search.rows, part.rows),
