@@ -249,14 +249,14 @@ def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch
 
 def test_ready_means_that_nothing_is_compiled_any_more(url, engines, sentences):
     from transformer_jax.translation.model_calls import decode_batch
-    from transformer_jax.viewing.explanation import _explain
+    from transformer_jax.viewing.attention import _teacher_forced
 
-    before = decode_batch._cache_size(), _explain._cache_size()
+    before = decode_batch._cache_size(), _teacher_forced._cache_size()
     for most in (1, 3, 10, 40):
         form = {"q": sentences[:most], "source": "en", "target": "de"}
         assert httpx.post(f"{url}/translate", json=form).status_code == 200
     place = {"q": sentences[0], "source": "en", "target": "de", "tokens": []}
     for path in ("explain", "choices"):
         assert httpx.post(f"{url}/page/{path}", json=place).status_code == 200
-    assert (decode_batch._cache_size(), _explain._cache_size()) == before
+    assert (decode_batch._cache_size(), _teacher_forced._cache_size()) == before
     assert json.loads(httpx.get(f"{url}/health").text) == {"status": "ok"}

@@ -36,7 +36,7 @@ from flax.traverse_util import flatten_dict
 
 from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import shift_right
+from transformer_jax.models.api import apply, shift_right
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.translation.model import SingleModel
@@ -64,15 +64,47 @@ def attention_weights(
         {"encoder.0": [H, S, S], "decoder.0": [H, T, T], "cross.0": [H, T, S], ...};
         each row sums to 1. Layers whose mixer has no attention weights are left out.
     """
-    padded: list[np.ndarray] = []
-    for ids in (source, target):  # few lengths, because each is compiled
-        padded += pad([ids], 1, padded_length(len(ids), config.max_length))
-    found = {}
-    for name, weights_HTM in _weights(config, params, *padded).items():
+    return teacher_forced(config, params, source, target)[1]
+
+
+def teacher_forced(
+    config: ModelConfig, params: Any, source: list[int], target: list[int]
+) -> tuple[np.ndarray, Maps]:
+    """Log-probabilities [T, V] of what follows each part of the target, and `attention_weights`."""
+    # One length for both: few programs.
+    length = padded_length(max(len(source), len(target)), config.max_length)
+    log_probs_TV, weights = _teacher_forced(
+        config, params, *pad([source], 1, length), *pad([target], 1, length)
+    )
+    maps = {}
+    for name, weights_HTM in weights.items():
         rows = len(source if name.startswith("encoder") else target)
         columns = len(target if name.startswith("decoder") else source)
-        found[name] = np.asarray(weights_HTM)[:, :rows, :columns]
-    return found
+        maps[name] = np.asarray(weights_HTM)[:, :rows, :columns]
+    return np.asarray(log_probs_TV)[: len(target)], maps
+
+
+@partial(jax.jit, static_argnums=0)
+def _teacher_forced(
+    config: ModelConfig,
+    params: Any,
+    source_1S: jax.Array,
+    source_mask_1S: jax.Array,
+    target_1T: jax.Array,
+    target_mask_1T: jax.Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    logits_1TV, collected = Transformer(config).apply(
+        {"params": params},
+        source_1S,
+        source_mask_1S,
+        shift_right(target_1T),
+        target_mask_1T,
+        mutable=["intermediates"],
+    )
+    sown = flatten_dict(collected.get("intermediates", {}))
+    places = {name: (*path, "attention_weights") for name, path in _layers(config).items()}
+    weights = {name: sown[place][0][0] for name, place in places.items() if place in sown}
+    return jax.nn.log_softmax(logits_1TV[0]), weights
 
 
 def effective_attention(
@@ -100,19 +132,10 @@ def effective_attention(
     # The mixers' calls are intercepted, which needs each layer by itself.
     config = replace(config, remat=False, scan_layers=False)
     config = replace(config, dtype="float32", matmul_dtype="float32")
-    paths = _layers(config)
+    paths, pair = _layers(config), (jnp.asarray([source]), jnp.asarray([target]))
     found = {}
     for name in paths if layers is None else layers:
-        length = len(target) if name.startswith("decoder") else len(source)
-
-        @jax.jit
-        def norms(params: Any, path: Any = paths[name], length: int = length) -> jax.Array:
-            def mixed(shift_LD: jax.Array) -> jax.Array:
-                return _output_of_shifted(config, params, source, target, path, shift_LD)
-
-            return _jacobian_norms(mixed, length, config.d_model)
-
-        norms_TM = np.asarray(norms(params))
+        norms_TM = np.asarray(_influences(config, paths[name], params, *pair))
         found[name] = norms_TM / np.maximum(norms_TM.sum(axis=-1, keepdims=True), 1e-30)
     return found
 
@@ -123,13 +146,11 @@ def attention_maps(config: ModelConfig, params: Any, source: list[int], target: 
     Returns:
         As `attention_weights`, for every layer; effective attention is [1, ...].
     """
-    weights = attention_weights(config, params, source, target)
-    missing = [name for name in _layers(config) if name not in weights]
+    maps = attention_weights(config, params, source, target)
+    missing = [name for name in _layers(config) if name not in maps]
     effective = effective_attention(config, params, source, target, missing)
-    return {
-        name: weights[name] if name in weights else effective[name][None]
-        for name in _layers(config)
-    }
+    maps |= {name: effective_TM[None] for name, effective_TM in effective.items()}
+    return {name: maps[name] for name in _layers(config)}
 
 
 def draw(
@@ -158,42 +179,39 @@ def draw(
     Raises:
         UserError: a sentence is longer than the model takes, or there are several models.
     """
-    tokenizers, config = translator.tokenizers, config_of(translator)
-    source_ids = [*tokenizers.source.encode(source), EOS_ID]
+    tokenizers = translator.tokenizers
     if target is None:
-        target_ids = list(translator.n_best([source], 1)[0][0].tokens)
+        target_ids = list(translator.n_best([source], 1)[0][0].tokens[:-1])
     else:
-        target_ids = [*tokenizers.target.encode(target), EOS_ID]
-    check_lengths(config, source_ids, target_ids)
-    pair = (config, translator.params, source_ids, target_ids)
+        target_ids = tokenizers.target.encode(target)
+    pair = pair_of(translator, tokenizers.source.encode(source), target_ids)
     if effective:
         maps = {name: e_TM[None] for name, e_TM in effective_attention(*pair).items()}
     else:
         maps = attention_maps(*pair)
-    return plot_attention(
-        maps, tokenizers.source.pieces(source_ids), tokenizers.target.pieces(target_ids), path
-    )
+    labels = (tokenizers.source.pieces(pair[2]), tokenizers.target.pieces(pair[3]))
+    return plot_attention(maps, *labels, path)
 
 
-def config_of(translator: Translator) -> ModelConfig:
-    """The config of the model, whose layers can be looked at.
+def pair_of(
+    translator: Translator, source: Sequence[int], target: Sequence[int]
+) -> tuple[ModelConfig, Any, list[int], list[int]]:
+    """What the functions above take: the model, and ids without EOS with their EOS.
 
     Raises:
-        UserError: there are several models.
+        UserError: there are several models; or a side is longer than the model takes.
     """
     if not isinstance(translator.model, SingleModel):
         raise UserError("attention is drawn of one model, and this is an ensemble")
-    return translator.model.config
-
-
-def check_lengths(config: ModelConfig, source: Sequence[int], target: Sequence[int]) -> None:
-    """Raises a `UserError` if a side, its EOS included, is longer than the model takes."""
-    for side, ids in (("source", source), ("target", target)):
+    config = translator.model.config
+    pair = [*source, EOS_ID], [*target, EOS_ID]
+    for side, ids in zip(("source", "target"), pair, strict=True):
         if len(ids) > config.max_length:
             raise UserError(
                 f"the {side} has {len(ids)} pieces, its end included, but the model takes only "
                 f"{config.max_length} (model.max_length): shorten it"
             )
+    return config, translator.params, *pair
 
 
 def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -207,70 +225,48 @@ def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     }
 
 
-@partial(jax.jit, static_argnums=0)
-def _weights(config: ModelConfig, params: Any, *pair: jax.Array) -> dict[str, jax.Array]:
-    """The weights that the layers sow, [H, T, M] each."""
-    _, collected = teacher_forced(config, params, *pair, mutable=["intermediates"])
-    sown = flatten_dict(collected.get("intermediates", {}))
-    places = {name: (*path, "attention_weights") for name, path in _layers(config).items()}
-    return {name: sown[place][0][0] for name, place in places.items() if place in sown}
-
-
-def teacher_forced(
+@partial(jax.jit, static_argnums=(0, 1))
+def _influences(
     config: ModelConfig,
+    path: tuple[str, ...],
     params: Any,
     source_1S: jax.Array,
-    source_mask_1S: jax.Array,
     target_1T: jax.Array,
-    target_mask_1T: jax.Array,
-    **options: Any,
-) -> Any:
-    """Logits [1, T, V]; with `mutable=["intermediates"]` also what the layers sow."""
-    return Transformer(config).apply(
-        {"params": params},
-        source_1S,
-        source_mask_1S,
-        shift_right(target_1T),
-        target_mask_1T,
-        **options,
-    )
-
-
-def _output_of_shifted(
-    config: ModelConfig,
-    params: Any,
-    source: list[int],
-    target: list[int],
-    path: tuple[str, ...],
-    shift_LD: jax.Array,
 ) -> jax.Array:
-    """The output [T, D] of the mixer at `path` if `shift_LD` is added to its input.
+    """[T, M]: norms of the derivatives of each output of the mixer at `path` by each input.
 
-    Runs the whole model and intercepts the calls of this mixer. Later layers do not affect the
-    result, so the compiler removes them.
+    The mixer's output if `shift_LD` is added to its input comes from the whole model, in which the
+    calls of this mixer are intercepted. Later layers do not affect it, so the compiler removes
+    them.
     """
-    outputs: list[jax.Array] = []
-    is_inside = False  # a mixer that calls its parent class's method counts once
+    source_mask_1S, target_mask_1T = jnp.ones_like(source_1S, bool), jnp.ones_like(target_1T, bool)
 
-    def intercept(call: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
-        nonlocal is_inside
-        module, method = context.module, context.method_name
-        if is_inside or module.path != path or method not in ("__call__", "project", "read"):
-            return call(*args, **kwargs)
-        if method != "read":
-            args = (args[0] + shift_LD[None], *args[1:])
-        is_inside = True
-        result = call(*args, **kwargs)
-        is_inside = False
-        if method != "project":
-            outputs.append(result[0])
-        return result
+    def mixed(shift_LD: jax.Array) -> jax.Array:
+        outputs: list[jax.Array] = []
+        is_inside = False  # a mixer that calls its parent class's method counts once
 
-    source_1S, target_1T = jnp.asarray([source]), jnp.asarray([target])
-    masks = jnp.ones(source_1S.shape, bool), jnp.ones(target_1T.shape, bool)
-    with nn.intercept_methods(intercept):
-        teacher_forced(config, params, source_1S, masks[0], target_1T, masks[1])
-    return outputs[0]
+        def intercept(call: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
+            nonlocal is_inside
+            module, method = context.module, context.method_name
+            if is_inside or module.path != path or method not in ("__call__", "project", "read"):
+                return call(*args, **kwargs)
+            if method != "read":
+                args = (args[0] + shift_LD[None], *args[1:])
+            is_inside = True
+            result = call(*args, **kwargs)
+            is_inside = False
+            if method != "project":
+                outputs.append(result[0])
+            return result
+
+        with nn.intercept_methods(intercept):
+            target_in_1T = shift_right(target_1T)
+            apply(config, params, source_1S, source_mask_1S, target_in_1T, target_mask_1T)
+        return outputs[0]
+
+    stack, _, role = path
+    shifted = target_1T if (stack, role) == ("decoder", "mixer") else source_1S
+    return _jacobian_norms(mixed, shifted.shape[1], config.d_model)
 
 
 def _jacobian_norms(
