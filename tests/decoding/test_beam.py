@@ -5,7 +5,7 @@ import pytest
 
 from tests.decoding.toy import ToyDecoder
 from transformer_jax.decoding import beam
-from transformer_jax.decoding.base import Limits, length_penalties
+from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
@@ -164,9 +164,11 @@ def test_beam_one_is_greedy():
 
 
 def test_length_penalty_is_the_one_of_the_paper():
-    assert length_penalties(7, 0.6) == pytest.approx([((5 + n) / 6) ** 0.6 for n in range(8)])
-    assert length_penalties(7, 0.0) == pytest.approx([1.0] * 8)
+    expected = [((5 + n) / 6) ** 0.6 for n in range(8)]
+    assert Beam(length_penalty=0.6).penalties(7) == pytest.approx(expected)
+    assert Beam(length_penalty=0.0).penalties(7) == pytest.approx([1.0] * 8)
     for alpha in (-1.0, 0.0, 0.7):
         lengths = [1, 1, 2, 3, 4, 5, 6, 7]  # nothing has the length 0
         expected = [n**alpha for n in lengths]
-        assert length_penalties(7, alpha, "power") == pytest.approx(expected)
+        method = Beam(length_penalty=alpha, length_penalty_form="power")
+        assert method.penalties(7) == pytest.approx(expected)

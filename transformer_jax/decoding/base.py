@@ -26,7 +26,7 @@ State = Any
 Step = Callable[[jax.Array, jax.Array, State], tuple[jax.Array, State]]
 
 
-#: See `length_penalties`.
+#: See `Method.penalties`.
 LengthPenaltyForm = Literal["gnmt", "power"]
 
 
@@ -100,8 +100,20 @@ class Method(abc.ABC):
         """
 
     def penalties(self, max_length: int) -> np.ndarray:
-        """Divisors of the log-probability for lengths 0..max_length; see `length_penalties`."""
-        return length_penalties(max_length, self.length_penalty, self.length_penalty_form)
+        """Divisors of the log-probability for lengths 0..max_length, float32 [max_length + 1].
+
+        gnmt: lp(n) = ((5 + n) / 6) ** alpha, from Wu et al. 2016, arXiv:1609.08144, eq. 14.
+        power: lp(n) = n ** alpha, as in Hugging Face's `generate` and CTranslate2; 1 gives the
+        mean of the log-probabilities.
+
+        n counts a forced prefix and EOS, and not BOS. alpha = 0 ranks by log-probability; larger
+        values favour longer translations.
+        """
+        lengths = np.arange(max_length + 1, dtype=np.float64)
+        # No hypothesis has length 0, and 0 ** alpha is not a divisor.
+        is_gnmt = self.length_penalty_form == "gnmt"
+        bases = (5.0 + lengths) / 6.0 if is_gnmt else np.maximum(lengths, 1.0)
+        return (bases**self.length_penalty).astype(np.float32)
 
     @property
     def static(self) -> Self:
@@ -125,22 +137,6 @@ def select_hypotheses(state: State, parents_BZ: jax.Array) -> State:
         return jnp.take_along_axis(leaf, indices, axis=1, mode="promise_in_bounds")
 
     return map_state(select, lambda cache: cache.select(parents_BZ), state)
-
-
-def length_penalties(max_length: int, alpha: float, form: LengthPenaltyForm = "gnmt") -> np.ndarray:
-    """Divisors of the log-probability for lengths 0..max_length, float32 [max_length + 1].
-
-    gnmt: lp(n) = ((5 + n) / 6) ** alpha, from Wu et al. 2016, arXiv:1609.08144, eq. 14.
-    power: lp(n) = n ** alpha, as in Hugging Face's `generate` and CTranslate2; 1 gives the mean of
-    the log-probabilities.
-
-    n counts a forced prefix and EOS, and not BOS. alpha = 0 ranks by log-probability; larger
-    values favour longer translations.
-    """
-    lengths = np.arange(max_length + 1, dtype=np.float64)
-    # No hypothesis has length 0, and 0 ** alpha is not a divisor.
-    bases = (5.0 + lengths) / 6.0 if form == "gnmt" else np.maximum(lengths, 1.0)
-    return (bases**alpha).astype(np.float32)
 
 
 def best_first(hypotheses: Hypotheses, num_best_B: jax.Array | None = None) -> Hypotheses:

@@ -3,7 +3,7 @@
     score(y) = log p(y | x) / lp(|y|)           (|y| counts EOS)
     lp(n) = ((5 + n) / 6) ** alpha, or n ** alpha
 
-Wu et al. 2016, arXiv:1609.08144, section 7; see `length_penalties`. Each step
+Wu et al. 2016, arXiv:1609.08144, section 7; see `Method.penalties`. Each step
 extends the Z live hypotheses and keeps the best 2Z extensions. Each live hypothesis has one EOS
 extension, so at least Z of the 2Z are not EOS and stay live. Those that are EOS compete for Z
 places of their own, so a finished hypothesis never takes a live one's place.
@@ -128,8 +128,8 @@ class Beam(Method):
                 state=selectable(state, *shape_BZ),
             ),
         )
-        finished = search.rows.finished
-        tokens = _trace_back(*search.history, finished)
+        finished, (tokens_TBZ, parents_TBZ) = search.rows.finished, search.history
+        tokens = _trace_back(tokens_TBZ, parents_TBZ, finished)
         found = Hypotheses(tokens, finished.lengths, finished.scores, finished.log_probs)
         return best_first(found, limits.num_best_B)
 
