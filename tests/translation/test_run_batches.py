@@ -15,7 +15,7 @@ def run(start, finish, lengths, threads, compiled=None):
         [[Row(number, [4], [], length)] for number, length in enumerate(lengths)],
         lambda batch: start(batch[0].number),
         lambda batch, result: finish(batch[0].number),
-        lambda batch: batch[0].length,
+        "a method",
         set() if compiled is None else compiled,
         threads,
     )
@@ -35,7 +35,7 @@ def test_an_accelerator_is_one_batch_ahead_and_compiles_first():
 
     compiling = "start 0, start 2, finish 0, finish 2, start 1, finish 1"
     assert events([32, 32, 16]) == (True, compiling)
-    assert compiled == {16, 32}
+    assert compiled == {("a method", 16), ("a method", 32)}
     known = "start 0, start 1, finish 0, start 2, finish 1, finish 2"
     assert events([32, 32, 16]) == (False, known)
 

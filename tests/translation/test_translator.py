@@ -97,7 +97,7 @@ def test_n_best(make_translator):
     assert translator.n_best([""], 3)[0][0].text == ""
     with pytest.raises(UserError, match="greedy decoding finds one translation, not 2"):
         translator.n_best(["hello"], 2, method=Greedy())
-    with pytest.raises(UserError, match="n_best=0"):
+    with pytest.raises(UserError, match="num_best=0"):
         translator.n_best(["hello"], 0)
 
 

@@ -16,10 +16,10 @@ from jax.sharding import Mesh
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, Step
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
-from transformer_jax.models.api import shift_right
+from transformer_jax.models.api import WeightForm, shift_right
 from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.sharding import constrain
-from transformer_jax.parallel.mesh import activations_on
+from transformer_jax.parallel.mesh import activations_on, param_shardings
 from transformer_jax.translation.model import Model
 
 
@@ -42,6 +42,18 @@ class Pairs(NamedTuple):
     target_BT: Any  #: int32
     target_mask_BT: Any  #: True at real tokens
     num_forced_B: Any = None  #: int32, first target pieces that are given, not scored. None: 0
+
+
+def hold_params(model: Model, params: Any, weights: WeightForm, mesh: Mesh | None) -> Any:
+    """Parameters in the form that decoding holds (`Model.for_decoding`), laid out on the mesh."""
+    shardings = None
+    if mesh is not None:
+        # Those that are laid out already stay where they are.
+        params = jax.device_put(params, param_shardings(model.logical_axes(), params, mesh))
+        shapes = jax.eval_shape(lambda params: model.for_decoding(params, weights), params)
+        shardings = param_shardings(model.decoding_axes(weights), shapes, mesh)
+    convert = jax.jit(type(model).for_decoding, static_argnums=(0, 2), out_shardings=shardings)
+    return convert(model, params, weights)
 
 
 def _on(mesh: Mesh | None) -> contextlib.AbstractContextManager[None]:
@@ -77,15 +89,9 @@ def decode_batch(
     program.
     """
     with _on(mesh):
-        sentence, state = _by_sentence(
-            model.encode(
-                params,
-                sources.ids_BS,
-                sources.mask_BS,
-                max_length=max_length,
-                beam_size=method.num_hypotheses,
-            )
-        )
+        arrays, beam_size = (sources.ids_BS, sources.mask_BS), method.num_hypotheses
+        encoded = model.encode(params, *arrays, max_length=max_length, beam_size=beam_size)
+        sentence, state = _by_sentence(encoded)
         # Otherwise XLA moves the transposes of `sentence` into the loop of the search.
         sentence = jax.lax.optimization_barrier(sentence)
         state = PerSentence(sentence), state
@@ -97,35 +103,22 @@ def decode_batch(
 
         step: Step = decode_step
         if repetition:
-            shape_BZT = (sources.ids_BS.shape[0], method.num_hypotheses, max_length)
+            shape_BZT = (sources.ids_BS.shape[0], beam_size, max_length)
             step, state = control_repetition(step, state, repetition, shape_BZT)
         if sources.prefix_BT is not None:
             step, state = force_prefix(step, state, sources.prefix_BT)
-        return _by_sentence(
-            method.search(
-                step,
-                state,
-                Limits(
-                    sources.max_lengths_B,
-                    sources.numbers_B,
-                    jax.random.key(seed),
-                    max_length,
-                    sources.num_best_B,
-                ),
-            )
-        )
+        key, limits_B = jax.random.key(seed), sources.max_lengths_B
+        limits = Limits(limits_B, sources.numbers_B, key, max_length, sources.num_best_B)
+        return _by_sentence(method.search(step, state, limits))
 
 
 @functools.partial(jax.jit, static_argnames=("model", "mesh"))
 def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> jax.Array:
     """log p(target | source, forced pieces) of each row, float32 [B], in nats."""
-    source_BS, source_mask_BS, target_BT, target_mask_BT, num_forced_B = pairs
-    target_in_BT = shift_right(target_BT)
+    *source, target_BT, target_mask_BT, num_forced_B = pairs
     with _on(mesh):
-        logits_BTV = constrain(
-            model.apply(params, source_BS, source_mask_BS, target_in_BT, target_mask_BT),
-            "batch",
-        )
+        logits_BTV = model.apply(params, *source, shift_right(target_BT), target_mask_BT)
+        logits_BTV = constrain(logits_BTV, "batch")
     nll_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, target_BT)
     scored_BT = target_mask_BT
     if num_forced_B is not None:

@@ -3,8 +3,8 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -18,10 +18,10 @@ Batch = list[Row]
 
 
 def run_batches(
-    batches: Sequence[Batch],
+    batches: Iterable[Batch],
     start: Callable[[Batch], Any],
     finish: Callable[[Batch, Any], None],
-    program: Callable[[Batch], Hashable],
+    program: Hashable,
     compiled: set[Hashable],
     threads: int,
 ) -> float:
@@ -31,7 +31,7 @@ def run_batches(
         batches: what to run.
         start: runs a batch; returns once its program is compiled and under way.
         finish: reads the results of a batch.
-        program: what decides which program a batch runs.
+        program: what decides, with the length of its rows, which program a batch runs.
         compiled: the programs of earlier calls; those of this one are added.
         threads: see `num_threads`.
 
@@ -41,43 +41,39 @@ def run_batches(
     new: dict[Hashable, Batch] = {}
     others = []
     for batch in batches:
-        key = program(batch)
+        key = program, batch[0].length
         if key in compiled or key in new:
             others.append(batch)
         else:
             new[key] = batch
-    with ThreadPoolExecutor(threads) as pool:
-        began = time.perf_counter()
-        _run(list(new.values()), start, finish, threads, pool)
-        seconds = time.perf_counter() - began if new else 0.0
-        compiled.update(new)
-        _run(others, start, finish, threads, pool)
-    return seconds
 
+    def begin(batch: Batch) -> Callable[[], Any]:
+        """Starts a batch; what is returned waits for its results."""
+        if threads == 1:
+            results = start(batch)
+            return lambda: results
+        return pool.submit(lambda: jax.block_until_ready(start(batch))).result
 
-def _run(
-    batches: list[Batch],
-    start: Callable[[Batch], Any],
-    finish: Callable[[Batch, Any], None],
-    threads: int,
-    pool: Executor,
-) -> None:
-    under_way: deque[tuple[Batch, Future[Any]]] = deque()
+    under_way: deque[tuple[Batch, Callable[[], Any]]] = deque()
 
     def finish_all_but(most: int) -> None:
         while len(under_way) > most:
-            batch, result = under_way.popleft()
-            finish(batch, result.result())
+            batch, results = under_way.popleft()
+            finish(batch, results())
 
-    for batch in batches:
-        if threads == 1:
-            result: Future[Any] = Future()
-            result.set_result(start(batch))
-        else:
-            result = pool.submit(lambda batch: jax.block_until_ready(start(batch)), batch)
-        under_way.append((batch, result))
-        finish_all_but(threads)
-    finish_all_but(0)
+    def run(batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            under_way.append((batch, begin(batch)))
+            finish_all_but(threads)
+        finish_all_but(0)
+
+    with ThreadPoolExecutor(threads) as pool:
+        began = time.perf_counter()
+        run(new.values())
+        seconds = time.perf_counter() - began if new else 0.0
+        compiled.update(new)
+        run(others)
+    return seconds
 
 
 def num_threads(arrays: Any) -> int:

@@ -5,6 +5,7 @@ one padded length.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 
@@ -39,15 +40,6 @@ def batches(rows: list[Row], num_rows: Callable[[int], int]) -> Iterator[list[Ro
     """Batches of rows of one padded length, longest first, neighbours of similar length."""
     # Longest first, so that a batch that does not fit into memory fails at once.
     ordered = sorted(rows, key=lambda row: (-row.length, -len(row.source), -len(row.target)))
-    start = 0
-    while start < len(ordered):
-        length = ordered[start].length
-        stop = start
-        while (
-            stop < len(ordered)
-            and stop - start < num_rows(length)
-            and ordered[stop].length == length
-        ):
-            stop += 1
-        yield ordered[start:stop]
-        start = stop
+    for length, group in groupby(ordered, key=lambda row: row.length):
+        of_length, size = list(group), num_rows(length)
+        yield from (of_length[i : i + size] for i in range(0, len(of_length), size))

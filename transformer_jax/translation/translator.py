@@ -5,6 +5,7 @@ sentences of one padded length. So neither the order of the input nor the batch 
 what is computed for a sentence.
 """
 
+import copy
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +22,22 @@ from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.translation.loaded_model import LoadedModel
+from transformer_jax.parallel.mesh import (
+    batch_sharding,
+    decoding_rows,
+    lay_out,
+    num_processes,
+    replicated,
+)
 from transformer_jax.translation.mbr import mbr_scores
 from transformer_jax.translation.model import Model, SingleModel
-from transformer_jax.translation.model_calls import Pairs, Sources
+from transformer_jax.translation.model_calls import (
+    Pairs,
+    Sources,
+    decode_batch,
+    hold_params,
+    score_batch,
+)
 from transformer_jax.translation.run_batches import num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.vocabulary import EOS_ID
@@ -98,54 +111,31 @@ class Translator:
         self.model: Model = SingleModel(model) if isinstance(model, ModelConfig) else model
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
-        self._loaded = LoadedModel(self.model, params, self.decode_config.weights, mesh)
+        self.mesh = mesh
+        #: The parameters in the form that decoding holds, on the devices.
+        self.params = None if params is None else self._held(params)
         self._compiled: set[Hashable] = set()
-
-    @property
-    def params(self) -> Any:
-        """The parameters in the form that decoding holds, on the devices."""
-        return self._loaded.params
 
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
-        mesh = self._loaded.mesh
-        other = Translator(self.model, params, self.tokenizers, self.decode_config, mesh=mesh)
-        other._compiled = self._compiled
+        other = copy.copy(self)
+        other.params = self._held(params)
         return other
 
-    def translate(
-        self, sources: Sequence[str], *, target_prefix: Prefixes | None = None, **overrides: Any
-    ) -> list[str]:
+    def _held(self, params: Any) -> Any:
+        return hold_params(self.model, params, self.decode_config.weights, self.mesh)
+
+    def translate(self, sources: Sequence[str], **options: Any) -> list[str]:
         """The best translation of each sentence; an empty line stays empty.
 
-        See `decode` for `target_prefix`. `overrides` are fields of `DecodeConfig`, such as
+        The options are those of `decode`: `target_prefix`, and fields of `DecodeConfig` such as
         `method=Beam(beam_size=8)`.
         """
-        decoded = self.decode(sources, target_prefix=target_prefix, num_best=1, **overrides)
-        return [translations[0].text for translations in decoded.translations]
+        return [best.text for (best,) in self.n_best(sources, 1, **options)]
 
-    def n_best(
-        self,
-        sources: Sequence[str],
-        n: int,
-        *,
-        target_prefix: Prefixes | None = None,
-        **overrides: Any,
-    ) -> list[list[Translation]]:
-        """At most `n` translations of each sentence, best first.
-
-        The method is given more hypotheses if it has fewer than `n`.
-
-        Raises:
-          UserError: as `decode`; or the method cannot find `n` translations.
-        """
-        if n < 1:
-            raise UserError(f"n_best={n}: must be at least 1")
-        method = override(self.decode_config, overrides, prefix="decode.").method.with_hypotheses(n)
-        overrides |= {"method": method}
-        return self.decode(
-            sources, target_prefix=target_prefix, num_best=n, **overrides
-        ).translations
+    def n_best(self, sources: Sequence[str], n: int, **options: Any) -> list[list[Translation]]:
+        """At most `n` translations of each sentence, best first; see `translate`."""
+        return self.decode(sources, num_best=n, **options).translations
 
     def decode(
         self,
@@ -163,7 +153,8 @@ class Translator:
           sources: one sentence each, as a text or as ids without EOS.
           target_prefix: what each translation begins with, instead of the config's. The
             translation contains it; its pieces are not scored.
-          num_best: at most so many translations of each sentence; None: all that the method
+          num_best: at most so many translations of each sentence: a number for all, for which the
+            method gets more hypotheses if it has fewer; or one for each. None: all that the method
             finds. Beam search ends earlier for few.
           first_id: the number of the first sentence; samples depend on these numbers.
           progress: called as sentences are finished.
@@ -172,51 +163,59 @@ class Translator:
         Raises:
           UserError: an unknown field, or a value out of its range; or prefixes or `num_best` that
             are not as many as the sentences; or prefixes that are not ids of target pieces, or too
-            long for the model.
+            long for the model; or more translations than the method can find.
         """
         began = time.perf_counter()
-        config = self._config_of_call(overrides)
-        asked = _numbers_asked(num_best, config.method.num_hypotheses, len(sources))
+        config = self._config_of_call(overrides, num_best)
+        most = config.method.num_hypotheses
+        asked = _numbers_asked(num_best, most, len(sources))
         prefixes = self._prefixes(target_prefix, config, len(sources))
+        forced = any(prefixes)
         rows, num_cut = self._source_rows(sources, prefixes, asked, config)
-        empty = Translation("", 0.0, 0.0, ())
-        translations: list[list[Translation]] = [[empty] for _ in sources]
+        num_rows = self._num_rows(config.batch_size)
+        translations = [[Translation("", 0.0, 0.0, ())] for _ in sources]
         if progress and len(rows) < len(sources):
             progress(len(sources) - len(rows))
-        forced = any(prefixes)
-        num_rows = self._loaded.num_rows(config.batch_size)
-
-        def max_length(batch: list[Row]) -> int:
-            length = batch[0].length
-            longest = config.max_target_length(length, length if forced else 0)
-            return min(longest, self.model.max_length)
-
-        def program(batch: list[Row]) -> Any:
-            options = config.method.static, config.repetition, forced
-            return options, num_rows, batch[0].length, max_length(batch)
 
         def start(batch: list[Row]) -> Hypotheses:
-            longest = max_length(batch)
-            arrays = _sources(batch, num_rows, config, first_id)
+            length = batch[0].length
+            longest = config.max_target_length(length, length if forced else 0)
+            max_length = min(longest, self.model.max_length)
+            limits = [config.max_target_length(len(row.source), len(row.target)) for row in batch]
+            # mbr compares all translations with each other
+            best = [most if config.mbr else row.num_best for row in batch]
+            arrays = Sources(
+                *pad([row.source for row in batch], num_rows, length),
+                max_lengths_B=_filled(limits, num_rows),
+                numbers_B=_filled([first_id + row.number for row in batch], num_rows),
+                num_best_B=_filled(best, num_rows, most),
+            )
             if forced:
-                prefix_BT, _ = pad([row.target for row in batch], num_rows, longest)
+                prefix_BT, _ = pad([row.target for row in batch], num_rows, max_length)
                 arrays = arrays._replace(prefix_BT=prefix_BT)
-            return self._loaded.decode(arrays, config.method, longest, config.repetition)
+            return self._call(
+                decode_batch,
+                arrays,
+                seed=np.uint32(config.method.seed),
+                method=config.method.static,
+                max_length=max_length,
+                repetition=config.repetition,
+            )
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
-            for row, found in zip(batch, self._texts(batch, hypotheses, config.mbr), strict=True):
-                translations[row.number] = found[: row.num_best]
+            on_host = jax.tree.map(np.asarray, hypotheses)
+            found = [self._translations(*(leaf[i] for leaf in on_host)) for i in range(len(batch))]
+            for row, best in zip(batch, _by_mbr(found, config.mbr), strict=True):
+                translations[row.number] = best[: row.num_best]
             if progress:
                 progress(len(batch))
 
-        compile_seconds = run_batches(
-            list(batches(rows, lambda length: num_rows)),
-            start,
-            finish,
-            program,
-            self._compiled,
-            num_threads(self.params),
+        program = (
+            (config.method.static, config.repetition, forced, num_rows),
+            (config.max_length_factor, config.max_length_offset),
         )
+        in_batches = batches(rows, lambda length: num_rows)
+        compile_seconds = self._run(in_batches, start, finish, program)
         return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
 
     def score(
@@ -251,40 +250,62 @@ class Translator:
                 f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
             )
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
-        rows, num_cut = self._pair_rows(sources, targets, prefixes)
         forced = any(prefixes)
+        limit = self._limit(self.decode_config)
+        tokenizers = self._tokenizers_for(self.decode_config)
+        rows, num_cut = [], 0
+        triples = zip(sources, targets, prefixes, strict=True)
+        for number, (text, given, prefix) in enumerate(triples):
+            source_ids = tokenizers.source.encode(text)
+            target_ids = prefix + self._target_ids(tokenizers, given, with_prefix=False)
+            num_cut += max(len(source_ids), len(target_ids)) >= limit
+            source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
+            length = padded_length(max(len(source), len(target)), limit)
+            rows.append(Row(number, source, target, length, len(prefix)))
         log_probs = np.zeros(len(sources), np.float32)
         num_tokens = np.zeros(len(sources), np.int32)
 
         def num_rows(length: int) -> int:
-            most = min(self.decode_config.batch_size, _SCORING_SLOTS // length)
-            return self._loaded.num_rows(most)
-
-        def program(batch: list[Row]) -> Any:
-            return "score", batch[0].length, forced
+            return self._num_rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
 
         def start(batch: list[Row]) -> jax.Array:
             shape = num_rows(batch[0].length), batch[0].length
             source = pad([row.source for row in batch], *shape)
             target = pad([row.target for row in batch], *shape)
-            arrays = Pairs(*source, *target)
-            if forced:
-                num_forced_B = _filled([row.num_forced for row in batch], shape[0])
-                arrays = arrays._replace(num_forced_B=num_forced_B)
-            return self._loaded.score(arrays)
+            num_forced_B = _filled([row.num_forced for row in batch], shape[0]) if forced else None
+            return self._call(score_batch, Pairs(*source, *target, num_forced_B))
 
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
             num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
 
-        in_batches = list(batches(rows, num_rows))
-        run_batches(in_batches, start, finish, program, self._compiled, num_threads(self.params))
+        self._run(batches(rows, num_rows), start, finish, ("score", forced))
         return Scored(log_probs, num_tokens, num_cut)
 
-    def _config_of_call(self, overrides: dict[str, Any]) -> DecodeConfig:
+    def _num_rows(self, wanted: int) -> int:
+        """The number of rows of a batch, which is a multiple of the number of devices."""
+        return max(1, wanted) if self.mesh is None else decoding_rows(wanted, self.mesh)
+
+    def _call(self, function: Any, arrays: Any, **options: Any) -> Any:
+        """Calls a compiled function. Every process can read the whole result."""
+        if self.mesh is not None and self.mesh.size > 1:  # on one, a call copies them in less time
+            sharding = batch_sharding(self.mesh)
+            arrays = jax.tree.map(lambda array: lay_out(array, sharding), arrays)
+        results = function(self.params, arrays, model=self.model, mesh=self.mesh, **options)
+        if self.mesh is not None and num_processes(self.mesh) > 1:
+            results = jax.device_put(results, replicated(self.mesh))
+        return results
+
+    def _run(self, *work: Any) -> float:
+        threads = num_threads(self.params)
+        return run_batches(*work, compiled=self._compiled, threads=threads)
+
+    def _config_of_call(self, overrides: dict[str, Any], num_best: Any) -> DecodeConfig:
         """The checked config of a call of `decode`."""
         config = override(self.decode_config, overrides, prefix="decode.")
+        if isinstance(num_best, int):
+            config = replace(config, method=config.method.with_hypotheses(num_best))
         if config.weights != self.decode_config.weights:
             raise UserError(
                 f"decode.weights={config.weights}: this translator holds its parameters as "
@@ -317,26 +338,6 @@ class Translator:
                 source = [*ids[: limit - 1], EOS_ID]
                 length = padded_length(max(len(source), len(prefix) + 1), limit)
                 rows.append(Row(number, source, prefix, length, num_best=num_best))
-        return rows, num_cut
-
-    def _pair_rows(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str | Sequence[int]],
-        prefixes: list[list[int]],
-    ) -> tuple[list[Row], int]:
-        """A row for each pair, and how many had to be cut."""
-        limit = self._limit(self.decode_config)
-        tokenizers = self._tokenizers_for(self.decode_config)
-        rows, num_cut = [], 0
-        triples = zip(sources, targets, prefixes, strict=True)
-        for number, (text, given, prefix) in enumerate(triples):
-            source_ids = tokenizers.source.encode(text)
-            target_ids = prefix + self._target_ids(tokenizers, given, with_prefix=False)
-            num_cut += max(len(source_ids), len(target_ids)) >= limit
-            source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
-            length = padded_length(max(len(source), len(target)), limit)
-            rows.append(Row(number, source, target, length, len(prefix)))
         return rows, num_cut
 
     def _prefixes(
@@ -380,25 +381,20 @@ class Translator:
                 )
         return ids
 
-    def _texts(
-        self, batch: list[Row], hypotheses: Hypotheses, mbr: str | None
-    ) -> list[list[Translation]]:
-        """The translations of each sentence of a batch, best first."""
-        on_host = jax.tree.map(np.asarray, hypotheses)
-        found = [self._texts_of(on_host, place) for place in range(len(batch))]
-        return _by_mbr(found, mbr) if mbr else found
-
-    def _texts_of(self, hypotheses: Hypotheses, place: int) -> list[Translation]:
-        translations = []
-        for tokens, length, score, log_prob in zip(
-            *(leaf[place] for leaf in hypotheses), strict=True
+    def _translations(
+        self, tokens_ZT: np.ndarray, lengths_Z: np.ndarray, scores_Z: Any, log_probs_Z: Any
+    ) -> list[Translation]:
+        """The translations of one sentence, best first."""
+        found = []
+        for ids_T, length, score, log_prob in zip(
+            tokens_ZT.tolist(), lengths_Z, scores_Z.tolist(), log_probs_Z.tolist(), strict=True
         ):
             if length:
-                ids = tokens[:length].tolist()
+                ids = tuple(ids_T[:length])
                 # Byte pieces can spell a line end, but a translation is one line.
                 text = self.tokenizers.target.decode(ids).translate(_LINE_ENDS)
-                translations.append(Translation(text, float(score), float(log_prob), tuple(ids)))
-        return translations
+                found.append(Translation(text, score, log_prob, ids))
+        return found
 
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
         """A function from a text to the ids that `decode` makes of it, without EOS."""
@@ -431,29 +427,18 @@ def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) 
     return [min(number, most) for number in asked]
 
 
-def _sources(batch: list[Row], num_rows: int, config: DecodeConfig, first_id: int) -> Sources:
-    """The arrays of a batch that is translated, without prefixes."""
-    most = config.method.num_hypotheses
-    best = [most if config.mbr else row.num_best for row in batch]  # mbr compares all of them
-    limits = [config.max_target_length(len(row.source), len(row.target)) for row in batch]
-    return Sources(
-        *pad([row.source for row in batch], num_rows, batch[0].length),
-        _filled(limits, num_rows),
-        _filled([first_id + row.number for row in batch], num_rows),
-        num_best_B=_filled(best, num_rows, most),
-    )
-
-
 def _filled(numbers: list[int], num_rows: int, fill: int = 0) -> np.ndarray:
     """int32 [num_rows]: the numbers, then `fill`."""
     return np.array([*numbers, *[fill] * (num_rows - len(numbers))], np.int32)
 
 
-def _by_mbr(found: list[list[Translation]], kind: str) -> list[list[Translation]]:
-    """The translations of each sentence, scored and sorted by minimum Bayes risk."""
+def _by_mbr(found: list[list[Translation]], kind: str | None) -> list[list[Translation]]:
+    """The translations of each sentence, scored and sorted by minimum Bayes risk, if asked for."""
+    if not kind:
+        return found
     all_scores = mbr_scores([[each.text for each in sentence] for sentence in found], kind)
-    ranked = [
-        [replace(each, score=score) for each, score in zip(sentence, scores, strict=True)]
-        for sentence, scores in zip(found, all_scores, strict=True)
-    ]
-    return [sorted(sentence, key=lambda each: -each.score) for sentence in ranked]
+    for sentence, scores in zip(found, all_scores, strict=True):
+        scored = zip(sentence, scores, strict=True)
+        sentence[:] = [replace(each, score=score) for each, score in scored]
+        sentence.sort(key=lambda each: -each.score)
+    return found
