@@ -317,7 +317,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
             "greedy has no option 'beam_size'; its options are length_penalty",
         ),
         (["eval", "--method=best"], b"", "'best' is unknown"),
-        (["score"], b"a\tb\nno tab\n", "standard input:2: expected `source <TAB> target`"),
+        (["score"], b"a\tb\nno tab\n", "standard input:2: expected source TAB target, got 0 tabs"),
         (["score", "--source={text}/test.en"], b"", "--source and --target belong together"),
         (
             ["score", "--source={text}/test.en", "--target={text}/short"],

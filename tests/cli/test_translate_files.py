@@ -83,7 +83,7 @@ def test_a_file_has_what_standard_output_has(place, tmp_path, monkeypatch, capfd
 )
 def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, flags, capsys):
     assert main(command(place, tmp_path / "whole", *flags)) == 0
-    write = lines_module.answer_into
+    write = lines_module.answer
 
     def stops(output, items, chunk_size, reply, total):
         def fails(chunk, done):
@@ -94,7 +94,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
         write(output, items, chunk_size, fails, total)
 
     with monkeypatch.context() as patch:
-        patch.setattr(translate, "answer_into", stops)
+        patch.setattr(translate, "answer", stops)
         with pytest.raises(KeyboardInterrupt):
             translate.run(parsed(command(place, tmp_path / "out", *flags)))
     assert not (tmp_path / "out").exists()
@@ -108,7 +108,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
         seen.append(output.done)
         write(output, items, chunk_size, reply, total)
 
-    monkeypatch.setattr(translate, "answer_into", counts)
+    monkeypatch.setattr(translate, "answer", counts)
     assert main(command(place, tmp_path / "out", *flags)) == 0
     assert seen == [16]
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -127,7 +127,7 @@ def test_another_command_does_not_continue_it(place, tmp_path, monkeypatch, caps
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(translate, "answer_into", fails)
+        patch.setattr(translate, "answer", fails)
         with pytest.raises(KeyboardInterrupt):
             translate.run(parsed(command(place, tmp_path / "out")))
     before = (tmp_path / "out.partial" / "lines").read_bytes()

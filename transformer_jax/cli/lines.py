@@ -1,14 +1,11 @@
 """Lines of standard input, standard output and files; only LF ends a line."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from transformer_jax.errors import UserError
-
-if TYPE_CHECKING:
-    from transformer_jax.cli.output_file import OutputFile
 
 T = TypeVar("T")
 
@@ -19,17 +16,9 @@ def stdin_lines() -> Iterator[str]:
     Raises:
         UserError: bytes that are not UTF-8; names the line.
     """
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
-        try:
-            yield line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"standard input:{number}: not UTF-8 (byte 0x{line[error.start]:02x} at column "
-                f"{error.start + 1}); convert it, e.g. with iconv -t UTF-8"
-            ) from None
+    from transformer_jax.data.sources.files import decode_lines
+
+    return decode_lines(sys.stdin.buffer, "standard input")
 
 
 #: (a chunk of inputs, number of inputs before it) -> (lines, how many of the inputs were longer
@@ -37,53 +26,55 @@ def stdin_lines() -> Iterator[str]:
 Reply = Callable[[list[T], int], tuple[list[str], int]]
 
 
-def answer(items: Iterator[T], chunk_size: int, reply: Reply[T]) -> None:
-    """Writes the reply to each chunk of items to standard output, as UTF-8, and flushes.
+class Output:
+    """A file, or standard output, that takes replies as UTF-8.
 
-    Standard error tells the number of cut items at the end.
+    Attributes:
+        done: inputs whose replies are there.
+        cut: of these, how many were longer than the limit and cut.
+    """
+
+    def __init__(self, file: BinaryIO, done: int = 0, cut: int = 0) -> None:
+        self.file, self.done, self.cut = file, done, cut
+
+    def write(self, lines: Sequence[str], inputs: int, cut: int) -> None:
+        """Writes the lines of the reply to the next inputs, and flushes."""
+        self.file.write("".join(line + "\n" for line in lines).encode("utf-8"))
+        self.file.flush()
+        self.done += inputs
+        self.cut += cut
+
+
+def answer(
+    output: Output,
+    items: Iterator[T],
+    chunk_size: int,
+    reply: Reply[T],
+    total: int | None = None,
+) -> None:
+    """Writes the reply to each chunk of items; standard error tells how many were cut.
 
     Args:
-        items: lines, or pairs of them.
+        output: where to.
+        items: lines, or pairs of them, that are not done yet.
         chunk_size: how many items a chunk has; the last one may have fewer.
         reply: to a chunk.
-    """
-    done = num_cut = 0
-    while chunk := list(islice(items, chunk_size)):
-        lines, cut = reply(chunk, done)
-        sys.stdout.buffer.write("".join(line + "\n" for line in lines).encode("utf-8"))
-        sys.stdout.buffer.flush()
-        done += len(chunk)
-        num_cut += cut
-    _tell_cut(num_cut, done)
-
-
-def answer_into(
-    output: "OutputFile", items: Iterator[T], chunk_size: int, reply: Reply[T], total: int
-) -> None:
-    """Writes the reply to each chunk to a file; standard error shows how far it is.
-
-    Args:
-        output: the file.
-        items: those that are not done yet.
-        chunk_size, reply: see `answer`.
-        total: number of items, those that are done included.
+        total: the number of items, those that are done included: standard error shows how far it
+            is. None: it does not.
     """
     from tqdm import tqdm
 
     # A line a minute where nobody watches.
     often = 0.5 if sys.stderr.isatty() else 60.0
-    with tqdm(total=total, initial=output.done, unit=" lines", mininterval=often) as bar:
+    shown: Any = {"unit": " lines", "mininterval": often, "disable": total is None}
+    with tqdm(total=total, initial=output.done, **shown) as bar:
         while chunk := list(islice(items, chunk_size)):
             lines, cut = reply(chunk, output.done)
             output.write(lines, len(chunk), cut)
             bar.update(len(chunk))
-    _tell_cut(output.cut, output.done)
-
-
-def _tell_cut(num_cut: int, done: int) -> None:
-    if num_cut:
+    if output.cut:
         print(
-            f"note: {num_cut} of {done} inputs were longer than the limit and were cut",
+            f"note: {output.cut} of {output.done} inputs were longer than the limit and were cut",
             file=sys.stderr,
         )
 
@@ -97,16 +88,9 @@ def file_pairs(**files: str | None) -> list[tuple[str, str]]:
     Raises:
         UserError: one of them is not given, cannot be read, or has more lines than the other.
     """
-    from transformer_jax.data.sources.files import read_lines
+    from transformer_jax.data.sources.files import read_parallel
 
-    first, second = (f"--{flag}" for flag in files)
-    given = [name for name in files.values() if name is not None]
-    if len(given) < 2:
-        raise UserError(f"{first} and {second} belong together: give both or neither")
-    sources, targets = (list(read_lines(name)) for name in given)
-    if len(sources) != len(targets):
-        raise UserError(
-            f"{first}={given[0]} has {len(sources)} lines and {second}={given[1]} has "
-            f"{len(targets)}; line n of one must translate line n of the other"
-        )
-    return list(zip(sources, targets, strict=True))
+    if None in files.values():
+        flags = " and ".join(f"--{flag}" for flag in files)
+        raise UserError(f"{flags} belong together: give both or neither")
+    return list(read_parallel(*filter(None, files.values())))

@@ -12,10 +12,11 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from etils import epath
 
+from transformer_jax.cli.lines import Output
 from transformer_jax.config import from_dict
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
@@ -32,34 +33,19 @@ class Progress:
     bytes: int = 0  #: of `lines`
 
 
-class OutputFile:
-    """A file of results in progress.
+class OutputFile(Output):
+    """A file of results in progress."""
 
-    Attributes:
-        done: inputs whose results are in the file.
-        cut: of these, how many were cut.
-    """
-
-    def __init__(self, lines: IO[bytes], folder: epath.Path, progress: Progress) -> None:
-        self._lines, self._folder, self._progress = lines, folder, progress
-
-    @property
-    def done(self) -> int:
-        return self._progress.done
-
-    @property
-    def cut(self) -> int:
-        return self._progress.cut
+    def __init__(self, file: BinaryIO, folder: epath.Path, progress: Progress) -> None:
+        super().__init__(file, progress.done, progress.cut)
+        self._folder, self._command = folder, progress.command
 
     def write(self, lines: Sequence[str], inputs: int, cut: int) -> None:
         """Appends the results of the next inputs and notes them as done."""
-        self._lines.write("".join(line + "\n" for line in lines).encode("utf-8"))
-        self._lines.flush()
-        os.fsync(self._lines.fileno())  # neither `progress.json` nor the finished file is first
-        self._progress.done += inputs
-        self._progress.cut += cut
-        self._progress.bytes = self._lines.tell()
-        write_whole(self._folder / "progress.json", json.dumps(asdict(self._progress)).encode())
+        super().write(lines, inputs, cut)
+        os.fsync(self.file.fileno())  # neither `progress.json` nor the finished file is first
+        progress = Progress(self._command, self.done, self.cut, self.file.tell())
+        write_whole(self._folder / "progress.json", json.dumps(asdict(progress)).encode())
 
 
 @contextlib.contextmanager

@@ -8,12 +8,10 @@ Without files, standard input has lines `source <TAB> target`.
 
 import argparse
 import sys
-from collections.abc import Iterator
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import answer, file_pairs, stdin_lines
+from transformer_jax.cli.lines import Output, answer, file_pairs, stdin_lines
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
-from transformer_jax.errors import UserError
 
 _CHUNK_LINES = 1024
 
@@ -29,7 +27,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes a log-probability for each pair."""
-    pairs, chunk_size = _stdin_pairs(), 1 if sys.stdin.isatty() else _CHUNK_LINES
+    from transformer_jax.data.sources.files import split_tabs
+
+    pairs = split_tabs(stdin_lines(), "standard input")
+    chunk_size = 1 if sys.stdin.isatty() else _CHUNK_LINES
     if args.source or args.target:
         pairs = iter(file_pairs(source=args.source, target=args.target))
         chunk_size = _CHUNK_LINES
@@ -42,16 +43,5 @@ def run(args: argparse.Namespace) -> int:
         values = scored.log_probs / scored.num_tokens if args.per_token else scored.log_probs
         return [f"{value:.6f}" for value in values], scored.num_cut
 
-    answer(pairs, chunk_size, reply)
+    answer(Output(sys.stdout.buffer), pairs, chunk_size, reply)
     return 0
-
-
-def _stdin_pairs() -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(stdin_lines(), start=1):
-        source, tab, target = line.partition("\t")
-        if not tab or "\t" in target:
-            raise UserError(
-                f"standard input:{number}: expected `source <TAB> target`, "
-                f"found {line.count(chr(9))} tabs"
-            )
-        yield source, target

@@ -15,7 +15,7 @@ import sys
 from itertools import islice
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import answer, answer_into, stdin_lines
+from transformer_jax.cli.lines import Output, answer, stdin_lines
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return rows, decoded.num_cut
 
     if args.output is None:
-        answer(stdin_lines(), chunk_size, reply)
+        answer(Output(sys.stdout.buffer), stdin_lines(), chunk_size, reply)
         return 0
     selection = run.select(args.checkpoint)
     command = {
@@ -80,5 +80,5 @@ def run(args: argparse.Namespace) -> int:
     total = sum(1 for _ in read_lines(args.input))
     with output_file(args.output, command) as output:
         rest = islice(read_lines(args.input), output.done, None)
-        answer_into(output, rest, chunk_size, reply, total)
+        answer(output, rest, chunk_size, reply, total)
     return 0

@@ -109,7 +109,7 @@ class Files(Source):
             elif _suffix(path) == ".jsonl":
                 yield from _read_jsonl(path, languages)
             else:
-                yield from _read_parallel(path, next(rest))
+                yield from read_parallel(path, next(rest))
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the files' bytes; their names and dates don't matter."""
@@ -159,22 +159,34 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
         with io.BufferedReader(_HashedFile(path), 1 << 18) as raw:
             is_packed = str(path).lower().endswith(".gz")
             lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw
-            for number, line in enumerate(lines, start=1):
-                line = line.removesuffix(b"\n").removesuffix(b"\r")
-                if number == 1:
-                    line = line.removeprefix(_BYTE_ORDER_MARK)
-                yield line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}:{number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column "
-            f"{error.start + 1}); convert the file, e.g. with iconv -t UTF-8"
-        ) from None
+            for text in decode_lines(lines, path):
+                number += 1
+                yield text
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path}: damaged gzip file after line {number} ({error})") from None
     except OSError as error:
         raise _unreadable(path, error) from None
     if number == 0:
         raise UserError(f"{path}: the file is empty, expected one sentence a line")
+
+
+def decode_lines(lines: Iterable[bytes], name: str | Path) -> Iterator[str]:
+    """The lines as text, without their ends and a byte order mark.
+
+    Raises:
+        UserError: bytes that are not UTF-8; names the line.
+    """
+    for number, line in enumerate(lines, start=1):
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}:{number}: not UTF-8 (byte 0x{line[error.start]:02x} at column "
+                f"{error.start + 1}); convert it, e.g. with iconv -t UTF-8"
+            ) from None
 
 
 def _unreadable(path: str | Path, error: OSError) -> UserError:
@@ -235,7 +247,8 @@ class _HashedFile(io.FileIO):
         return self._hash.hexdigest()
 
 
-def _read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
+def read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
+    """Yields line n of one file with line n of the other; `UserError` if one has more."""
     with closing(read_lines(source_path)) as sources, closing(read_lines(target_path)) as targets:
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:
@@ -255,12 +268,20 @@ def read_tsv(path: str) -> Iterator[Pair]:
     Raises:
         UserError: as `read_lines`, or a line has not two columns.
     """
-    for number, line in enumerate(read_lines(path), start=1):
+    return split_tabs(read_lines(path), path)
+
+
+def split_tabs(lines: Iterable[str], name: str) -> Iterator[Pair]:
+    """The two columns of each line.
+
+    Raises:
+        UserError: a line has not two.
+    """
+    for number, line in enumerate(lines, start=1):
         fields = line.split("\t")
         if len(fields) != 2:
-            raise UserError(
-                f"{path}:{number}: expected source TAB target, got {len(fields) - 1} tabs"
-            )
+            tabs = len(fields) - 1
+            raise UserError(f"{name}:{number}: expected source TAB target, got {tabs} tabs")
         yield fields[0], fields[1]
 
 
