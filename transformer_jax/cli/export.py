@@ -17,12 +17,8 @@ def add_arguments(parser: Parser) -> None:
     from transformer_jax.interop.exporters.registry import EXPORTERS
 
     add_run_arguments(parser, decode=False)
-    parser.add_argument(
-        "--format",
-        required=True,
-        metavar="KIND",
-        help=f"{', '.join(EXPORTERS)}; with options in parentheses",
-    )
+    kinds = f"{', '.join(EXPORTERS)}; with options in parentheses"
+    parser.add_argument("--format", required=True, metavar="KIND", help=kinds)
     parser.add_argument("--output", required=True, metavar="DIR", help="a new folder")
 
 

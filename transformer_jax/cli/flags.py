@@ -2,15 +2,14 @@
 
 argparse parses and lists the flags; `transformer_jax.config.override` applies and checks them.
 A flag may also go into a variant, as in `--config.train.schedule.warmup_steps=10`. Its options
-depend on its kind, so these flags are not declared: the parser passes on what it does not know,
-and `override` refuses what is wrong. (tyro lists flags as well as this does, but has no flags
-into a variant that is also a value, and prints an error as a box of many lines.)
+depend on its kind, so these flags are not listed, and `override` refuses those of another kind.
+(tyro lists flags as well as this does, but has no flags into a variant that is also a value, and
+prints an error as a box of many lines.)
 """
 
 import argparse
-import dataclasses
-import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from transformer_jax.config_keys import keys_of, walk
@@ -24,14 +23,15 @@ _METAVARS |= {"array": "A,B", "null": "none"}
 _KINDS: dict[type, str] = {OneOf: "KIND", ManyOf: "KIND,KIND"}
 
 
+class _Key(argparse.Action):
+    """Collects the text of a key's value."""
+
+    def __call__(self, parser: Any, args: argparse.Namespace, value: Any, flag: Any = None) -> None:
+        args.flags = {**args.flags, self.dest: value}
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser with flags for a config, whose errors are one line."""
-
-    #: Put before each key in a flag; and the first parts of the keys.
-    _prefix: str = ""
-    _keys: frozenset[str] = frozenset()
-    #: Flags into variants, such as `--method.beam_size`; only for hints.
-    _options: tuple[str, ...] = ()
 
     def error(self, message: str) -> NoReturn:
         """Raises what `main` prints."""
@@ -49,13 +49,12 @@ class Parser(argparse.ArgumentParser):
                 they are grouped by part.
             only: the keys to add; all where it is empty.
         """
-        self._prefix = prefix
-        self._keys = frozenset(only or (field.name for field in dataclasses.fields(cls)))
+        self.set_defaults(flags={})
         groups: dict[str, Any] = {}
-        for path, key, (default,) in walk(cls(), prefix=prefix, variants=False):
+        for path, key, (default,) in walk(cls(), variants=False):
             if only and key.name not in only:
                 continue
-            name = title or path.rpartition(".")[0]
+            name = title or f"{prefix}{path}".rpartition(".")[0]
             if name not in groups:
                 groups[name] = self.add_argument_group(name)
             mark, notes = mark_of(key.annotation), [key.schema["description"]]
@@ -63,15 +62,14 @@ class Parser(argparse.ArgumentParser):
                 notes.append(f"kinds: {', '.join(mark.family)}")
             if not title:
                 notes.append(f"default: {flag_text(default, key) if default != () else 'none'}")
-            groups[name].add_argument(
-                f"--{path}",
-                dest=path,
-                default=argparse.SUPPRESS,
-                metavar=_KINDS.get(type(mark)) or _metavar(key.schema),
-                help="; ".join(filter(None, notes)).replace("%", "%%"),
-            )
-            for variant in mark.family.values() if type(mark) is OneOf else ():
-                self._options += tuple(f"--{path}.{option}" for option in keys_of(variant))
+            add = partial(groups[name].add_argument, action=_Key, default=argparse.SUPPRESS)
+            shown = "; ".join(filter(None, notes)).replace("%", "%%")
+            metavar = _KINDS.get(type(mark)) or _metavar(key.schema)
+            add(f"--{prefix}{path}", dest=path, metavar=metavar, help=shown)
+            variants = mark.family.values() if type(mark) is OneOf else ()
+            for option in dict.fromkeys(option for each in variants for option in keys_of(each)):
+                inside = f"{path}.{option}"
+                add(f"--{prefix}{inside}", dest=inside, help=argparse.SUPPRESS)
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """The parsed words; `flags` holds the keys of the config and the text of their values.
@@ -80,22 +78,12 @@ class Parser(argparse.ArgumentParser):
             UserError: an argument is unknown, missing, or has no value.
         """
         args, rest = self.parse_known_args(words)
-        flags = {name: value for name, value in vars(args).items() if self._key(name)}
-        for word in rest:
-            flag, equals, value = word.partition("=")
-            if not (equals and flag.startswith("--") and self._key(flag[2:])):
-                inside = [option for option in self._options if option.endswith(f".{flag[2:]}")]
-                known = inside[:1] or re.findall(r"--[\w.]+", self.format_help())
-                self.error(f"unknown argument {word}{hint(inside[0] if inside else flag, known)}")
-            flags[flag[2:]] = value
-        args.flags = {self._key(name): value for name, value in flags.items()}
+        if rest:
+            flag, known = rest[0].partition("=")[0], list(self._option_string_actions)
+            inside = [option for option in known if option.endswith(f".{flag[2:]}")]
+            meant = hint(inside[0], inside) if inside else hint(flag, known)
+            self.error(f"unknown argument {rest[0]}{meant}")
         return args
-
-    def _key(self, name: str) -> str:
-        """The key of a flag without its dashes; "" for a flag of another kind."""
-        key = name.removeprefix(self._prefix)
-        is_key = name.startswith(self._prefix) and key.partition(".")[0] in self._keys
-        return key if is_key else ""
 
 
 def _metavar(schema: Mapping[str, Any]) -> str:

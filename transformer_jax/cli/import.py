@@ -14,16 +14,12 @@ from transformer_jax.cli.flags import Parser
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax import`."""
-    parser.add_argument(
-        "--from", required=True, dest="folder", metavar="FOLDER", help="the downloaded model"
-    )
-    parser.add_argument("--workdir", required=True, metavar="DIR", help="the run folder to write")
-    for side, what in (("source", "translate from"), ("target", "translate into")):
-        parser.add_argument(
-            f"--{side}_language",
-            metavar="CODE",
-            help=f"language to {what}, as the model spells it; some families need it",
-        )
+    add = parser.add_argument
+    add("--from", required=True, dest="folder", metavar="FOLDER", help="the downloaded model")
+    add("--workdir", required=True, metavar="DIR", help="the run folder to write")
+    spelled = "as the model spells it; some families need it"
+    add("--source_language", metavar="CODE", help=f"language to translate from, {spelled}")
+    add("--target_language", metavar="CODE", help=f"language to translate into, {spelled}")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,13 +17,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     several = "a run folder; each one is a curve"
     add("--workdir", required=True, action="append", metavar="DIR", help=several)
-    add(
-        "--output",
-        default="bleu.png",
-        type=png_path,
-        metavar="FILE",
-        help="PNG to write (default: bleu.png)",
-    )
+    add("--output", default="bleu.png", type=png_path, metavar="FILE", help="PNG (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

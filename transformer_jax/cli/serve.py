@@ -9,51 +9,32 @@ Several runs serve several directions: repeat --workdir. Runs of one direction t
 
 import argparse
 import logging
+from pathlib import Path
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_runs
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax serve`."""
     add_run_arguments(parser)
-    parser.add_argument(
-        "--engine",
-        default="jax",
-        metavar="KIND",
-        help="jax (default), ctranslate2, or 'ctranslate2(quantization=int8)'",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=5000, help="0: a free one (%(default)s)")
-    parser.add_argument(
-        "--api_keys", metavar="FILE", help="one key a line; each request must name one of them"
-    )
-    parser.add_argument(
-        "--cors",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="a web page's origin that may use the server, or *; repeatable",
-    )
-    parser.add_argument(
-        "--char_limit", type=int, default=5000, help="characters of a request (%(default)s)"
-    )
-    parser.add_argument("--batch_limit", type=int, default=50, help="texts of one (%(default)s)")
-    parser.add_argument(
-        "--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)"
-    )
-    parser.add_argument(
-        "--window_ms",
-        type=float,
-        default=50.0,
-        help="most milliseconds that a sentence waits for others on an idle device (%(default)s)",
-    )
-    parser.add_argument(
-        "--split_sentences",
-        action="store_true",
-        help="cut every line into sentences, not only lines that are too long for the model",
-    )
+    add = parser.add_argument
+    kinds = "jax (default), ctranslate2, or 'ctranslate2(quantization=int8)'"
+    add("--engine", default="jax", metavar="KIND", help=kinds)
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    add("--port", type=int, default=5000, help="0: a free one (%(default)s)")
+    keys = "one key a line; each request must name one of them"
+    add("--api_keys", metavar="FILE", help=keys)
+    origin = "a web page's origin that may use the server, or *; repeatable"
+    add("--cors", action="append", default=[], metavar="ORIGIN", help=origin)
+    add("--char_limit", type=int, default=5000, help="characters of a request (%(default)s)")
+    add("--batch_limit", type=int, default=50, help="texts of one (%(default)s)")
+    add("--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)")
+    waits = "most milliseconds that a sentence waits for others on an idle device (%(default)s)"
+    add("--window_ms", type=float, default=50.0, help=waits)
+    lines = "cut every line into sentences, not only lines that are too long for the model"
+    add("--split_sentences", action="store_true", help=lines)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,12 +73,10 @@ def run(args: argparse.Namespace) -> int:
 def _keys(path: str) -> list[str]:
     """The keys in a file, one a line."""
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            keys = [line.strip() for line in file if line.strip()]
-    except OSError as error:
-        raise UserError(f"--api_keys={path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"--api_keys={path}: not UTF-8 (byte {error.start})") from error
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--api_keys={path}: {first_line(error)}") from error
+    keys = [line.strip() for line in lines if line.strip()]
     if not keys:
         raise UserError(f"--api_keys={path}: there is no key in it")
     return keys
