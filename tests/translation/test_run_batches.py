@@ -12,12 +12,12 @@ from transformer_jax.translation.text_batches import Row
 def run(start, finish, lengths, threads, compiled=None):
     """Runs batches of one row each, with a program for each length."""
     return run_batches(
+        set() if compiled is None else compiled,
+        threads,
         [[Row(number, [4], [], length)] for number, length in enumerate(lengths)],
         lambda batch: start(batch[0].number),
         lambda batch, result: finish(batch[0].number),
         "a method",
-        set() if compiled is None else compiled,
-        threads,
     )
 
 

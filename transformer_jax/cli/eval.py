@@ -39,9 +39,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_arguments(parser)
     add = parser.add_argument
     add("--split", choices=("test", "validation"), help="of the run's corpus (default: test)")
-    add(
-        "--direction", metavar="A-B", help="translate from A into B (default: all that are trained)"
-    )
+    add("--direction", metavar="A-B", help="from A into B (default: all that are trained)")
     add("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
     add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")

@@ -6,7 +6,6 @@ wrote beyond these bytes is cut off. The finished file then gets its name at onc
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -27,7 +26,7 @@ from transformer_jax.runs.lock import only_run
 class Progress:
     """What `progress.json` holds."""
 
-    command: str  #: a hash of what the results depend on
+    command: Any  #: what the results depend on
     done: int = 0  #: inputs
     cut: int = 0  #: inputs that were longer than the limit and cut
     bytes: int = 0  #: of `lines`
@@ -64,10 +63,9 @@ def output_file(name: str, command: Any) -> Iterator[OutputFile]:
     folder = path.with_name(f"{path.name}.partial")
     if path.exists():
         raise UserError(f"--output={name}: the file exists; move it away or name another")
-    digest = hashlib.sha256(json.dumps(command, sort_keys=True).encode()).hexdigest()
     try:
         with only_run(folder), open(folder / "lines", "ab") as lines:
-            progress = _read(folder, digest)
+            progress = _read(folder, command)
             if lines.tell() < progress.bytes:
                 raise UserError(f"{folder / 'lines'}: cut short; remove {folder} to begin again")
             lines.truncate(progress.bytes)
@@ -79,15 +77,15 @@ def output_file(name: str, command: Any) -> Iterator[OutputFile]:
         raise UserError(f"--output={name}: cannot be written ({error.strerror})") from error
 
 
-def _read(folder: epath.Path, digest: str) -> Progress:
+def _read(folder: epath.Path, command: Any) -> Progress:
     path = folder / "progress.json"
     if not path.exists():
-        return Progress(digest)
+        return Progress(command)
     try:
         progress = from_dict(Progress, json.loads(path.read_text()))
     except (ValueError, RecursionError, UserError) as error:
         raise UserError(f"{path}: damaged; remove {folder} to begin again") from error
-    if progress.command != digest:
+    if progress.command != command:
         raise UserError(
             f"{folder}: begun with another model, other options or another input: give the same "
             "ones to continue, or remove it to begin again"

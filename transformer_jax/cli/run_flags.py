@@ -1,7 +1,7 @@
 """Flags that several commands share: the run, how it decodes, and other processes of a job."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from transformer_jax.cli.flags import Parser
@@ -55,24 +55,19 @@ def chosen_runs(args: argparse.Namespace) -> list[tuple["Run", dict[str, Any]]]:
     from transformer_jax.runs.ensemble import join
     from transformer_jax.runs.folder import open_run
 
-    directions: dict[Any, list[Run]] = {}
+    by_languages: dict[Any, list[Run]] = {}
     for run in map(open_run, args.workdir):
         data = run.config.data
-        directions.setdefault((data.source_language, data.target_language), []).append(run)
-    together = [join(runs, mean=args.ensemble_mean) for runs in directions.values()]
-    return [each for run in together for each in _in_directions(run, args)]
-
-
-def _in_directions(run: "Run", args: argparse.Namespace) -> Iterator[tuple["Run", dict[str, Any]]]:
-    overrides = _chosen_decoding(run, args)
-    data = run.config.data
-    if not data.corpora or overrides.keys() & {"source_language", "target_language"}:
-        yield run, overrides
-        return
-    for source, target in data.directions:
-        own = (source, target) == (data.source_language, data.target_language)
-        languages = {"source_language": source, "target_language": target}
-        yield run, overrides if own else overrides | languages
+        by_languages.setdefault((data.source_language, data.target_language), []).append(run)
+    chosen = []
+    for own, runs in by_languages.items():
+        run = join(runs, mean=args.ensemble_mean)
+        overrides, data = _chosen_decoding(run, args), run.config.data
+        is_named = overrides.keys() & {"source_language", "target_language"}
+        for source, target in [own] if is_named or not data.corpora else data.directions:
+            languages = {"source_language": source, "target_language": target}
+            chosen.append((run, overrides | (languages if (source, target) != own else {})))
+    return chosen
 
 
 def _chosen_decoding(run: "Run", args: argparse.Namespace) -> dict[str, Any]:

@@ -44,19 +44,15 @@ def run(args: argparse.Namespace) -> int:
     if (args.input is None) != (args.output is None):
         raise UserError("--input and --output belong together: give both or neither")
     translator = run.translator(args.checkpoint, **overrides)
-    method = translator.decode_config.method.with_hypotheses(max(1, args.n_best))
+    count = max(1, args.n_best)
+    translator.decode_config.method.with_hypotheses(count)  # an error before the input is read
     alone = args.input is None and sys.stdin.isatty()  # answer each line before the next is typed
     batch_size = 1 if alone else translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
     def reply(lines: list[str], done: int) -> tuple[list[str], int]:
-        decoded = translator.decode(
-            lines,
-            num_best=max(1, args.n_best),
-            first_id=done,
-            method=method,
-            batch_size=batch_size,
-        )
+        options = {"num_best": count, "first_id": done, "batch_size": batch_size}
+        decoded = translator.decode(lines, **options)
         if not args.n_best:
             return [best.text for best, *_ in decoded.translations], decoded.num_cut
         rows = [

@@ -150,13 +150,14 @@ class Beam(Method):
             counts_BC &= is_best_C & ~rows.done_B[:, None]
         num_ended_B = rows.num_ended_B + counts_BC.sum(axis=1)
 
-        finished = _keep_best(
-            rows.finished,
-            jnp.where(counts_BC, log_probs_BC, -jnp.inf),
-            penalties_T[position + 1],
-            position + 1,
-            parents_BC,
+        ended_BC = jnp.where(counts_BC, log_probs_BC, -jnp.inf)
+        ended = _Finished(
+            scores=ended_BC / penalties_T[position + 1],
+            log_probs=ended_BC,
+            lengths=jnp.where(jnp.isneginf(ended_BC), 0, position + 1),
+            beams=parents_BC,
         )
+        finished = _keep_best(rows.finished, ended)
         live_log_probs_BZ, chosen_BZ = top_k_of_rows(
             jnp.where(ends_BC, -jnp.inf, log_probs_BC), self.beam_size
         )
@@ -202,23 +203,10 @@ def _candidates(
     return log_probs_BC, places_BC // vocab_size, places_BC % vocab_size
 
 
-def _keep_best(
-    finished: _Finished,
-    log_probs_BC: jax.Array,
-    penalty: jax.Array,
-    length: jax.Array,
-    parents_BC: jax.Array,
-) -> _Finished:
+def _keep_best(finished: _Finished, ended: _Finished) -> _Finished:
     """The best Z of the finished hypotheses and the new ones; the earlier one wins a tie."""
-    num_beams = finished.scores.shape[1]
-    new = _Finished(
-        scores=log_probs_BC / penalty,
-        log_probs=log_probs_BC,
-        lengths=jnp.where(jnp.isneginf(log_probs_BC), 0, length),
-        beams=parents_BC,
-    )
-    both = jax.tree.map(lambda old, add: jnp.concatenate([old, add], axis=1), finished, new)
-    _, kept_BZ = top_k_of_rows(both.scores, num_beams)
+    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), finished, ended)
+    _, kept_BZ = top_k_of_rows(both.scores, finished.scores.shape[1])
     return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, kept_BZ, axis=1), both)
 
 

@@ -18,22 +18,22 @@ Batch = list[Row]
 
 
 def run_batches(
+    compiled: set[Hashable],
+    threads: int,
     batches: Iterable[Batch],
     start: Callable[[Batch], Any],
     finish: Callable[[Batch, Any], None],
     program: Hashable,
-    compiled: set[Hashable],
-    threads: int,
 ) -> float:
     """Runs batches and reads their results, first those whose programs are not compiled.
 
     Args:
+        compiled: the programs of earlier calls; those of this one are added.
+        threads: see `num_threads`.
         batches: what to run.
         start: runs a batch; returns once its program is compiled and under way.
         finish: reads the results of a batch.
         program: what decides, with the length of its rows, which program a batch runs.
-        compiled: the programs of earlier calls; those of this one are added.
-        threads: see `num_threads`.
 
     Returns:
         Seconds spent in compiling.

@@ -203,8 +203,8 @@ class Translator:
             )
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
-            on_host = jax.tree.map(np.asarray, hypotheses)
-            found = [self._translations(*(leaf[i] for leaf in on_host)) for i in range(len(batch))]
+            on_host = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), hypotheses)
+            found = [self._translations(*one) for _, *one in zip(batch, *on_host, strict=False)]
             for row, best in zip(batch, _by_mbr(found, config.mbr), strict=True):
                 translations[row.number] = best[: row.num_best]
             if progress:
@@ -218,14 +218,21 @@ class Translator:
         compile_seconds = self._run(in_batches, start, finish, program)
         return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
 
-    def score(
+    def score(self, sources: Sequence[str], targets: Sequence[Any], **options: Any) -> np.ndarray:
+        """Log p(target | source) in nats, EOS included, of each pair: float32 [N].
+
+        See `score_pairs`.
+        """
+        return self.score_pairs(sources, targets, **options).log_probs
+
+    def score_pairs(
         self,
         sources: Sequence[str],
         targets: Sequence[str | Sequence[int]],
         *,
         target_prefix: Prefixes | None = None,
-    ) -> np.ndarray:
-        """Log p(target | source) in nats, EOS included, of each pair: float32 [N].
+    ) -> Scored:
+        """The log-probabilities, lengths, and the number of pairs that had to be cut.
 
         Args:
           sources: one sentence each.
@@ -235,16 +242,6 @@ class Translator:
         Raises:
           UserError: as `decode`; or not as many targets as sources.
         """
-        return self.score_pairs(sources, targets, target_prefix=target_prefix).log_probs
-
-    def score_pairs(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str | Sequence[int]],
-        *,
-        target_prefix: Prefixes | None = None,
-    ) -> Scored:
-        """As `score`, with the lengths and the number of pairs that had to be cut."""
         if len(sources) != len(targets):
             raise UserError(
                 f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
@@ -298,8 +295,7 @@ class Translator:
         return results
 
     def _run(self, *work: Any) -> float:
-        threads = num_threads(self.params)
-        return run_batches(*work, compiled=self._compiled, threads=threads)
+        return run_batches(self._compiled, num_threads(self.params), *work)
 
     def _config_of_call(self, overrides: dict[str, Any], num_best: Any) -> DecodeConfig:
         """The checked config of a call of `decode`."""
@@ -381,14 +377,10 @@ class Translator:
                 )
         return ids
 
-    def _translations(
-        self, tokens_ZT: np.ndarray, lengths_Z: np.ndarray, scores_Z: Any, log_probs_Z: Any
-    ) -> list[Translation]:
-        """The translations of one sentence, best first."""
+    def _translations(self, *hypotheses_Z: list[Any]) -> list[Translation]:
+        """The translations of one sentence, best first, from the leaves of `Hypotheses`."""
         found = []
-        for ids_T, length, score, log_prob in zip(
-            tokens_ZT.tolist(), lengths_Z, scores_Z.tolist(), log_probs_Z.tolist(), strict=True
-        ):
+        for ids_T, length, score, log_prob in zip(*hypotheses_Z, strict=True):
             if length:
                 ids = tuple(ids_T[:length])
                 # Byte pieces can spell a line end, but a translation is one line.

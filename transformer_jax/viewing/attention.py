@@ -73,9 +73,8 @@ def teacher_forced(
     """Log-probabilities [T, V] of what follows each part of the target, and `attention_weights`."""
     # One length for both: few programs.
     length = padded_length(max(len(source), len(target)), config.max_length)
-    log_probs_TV, weights = _teacher_forced(
-        config, params, *pad([source], 1, length), *pad([target], 1, length)
-    )
+    pair = *pad([source], 1, length), *pad([target], 1, length)
+    log_probs_TV, weights = _teacher_forced(config, params, *pair)
     maps = {}
     for name, weights_HTM in weights.items():
         rows = len(source if name.startswith("encoder") else target)
@@ -86,20 +85,12 @@ def teacher_forced(
 
 @partial(jax.jit, static_argnums=0)
 def _teacher_forced(
-    config: ModelConfig,
-    params: Any,
-    source_1S: jax.Array,
-    source_mask_1S: jax.Array,
-    target_1T: jax.Array,
-    target_mask_1T: jax.Array,
+    config: ModelConfig, params: Any, *pair: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    *source, target_1T, target_mask_1T = pair
+    inputs = *source, shift_right(target_1T), target_mask_1T
     logits_1TV, collected = Transformer(config).apply(
-        {"params": params},
-        source_1S,
-        source_mask_1S,
-        shift_right(target_1T),
-        target_mask_1T,
-        mutable=["intermediates"],
+        {"params": params}, *inputs, mutable=["intermediates"]
     )
     sown = flatten_dict(collected.get("intermediates", {}))
     places = {name: (*path, "attention_weights") for name, path in _layers(config).items()}
@@ -227,11 +218,7 @@ def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _influences(
-    config: ModelConfig,
-    path: tuple[str, ...],
-    params: Any,
-    source_1S: jax.Array,
-    target_1T: jax.Array,
+    config: ModelConfig, path: tuple[str, ...], params: Any, *pair: jax.Array
 ) -> jax.Array:
     """[T, M]: norms of the derivatives of each output of the mixer at `path` by each input.
 
@@ -239,7 +226,8 @@ def _influences(
     calls of this mixer are intercepted. Later layers do not affect it, so the compiler removes
     them.
     """
-    source_mask_1S, target_mask_1T = jnp.ones_like(source_1S, bool), jnp.ones_like(target_1T, bool)
+    source_1S, target_1T = pair
+    masks = [jnp.ones_like(ids, bool) for ids in pair]
 
     def mixed(shift_LD: jax.Array) -> jax.Array:
         outputs: list[jax.Array] = []
@@ -260,8 +248,7 @@ def _influences(
             return result
 
         with nn.intercept_methods(intercept):
-            target_in_1T = shift_right(target_1T)
-            apply(config, params, source_1S, source_mask_1S, target_in_1T, target_mask_1T)
+            apply(config, params, source_1S, masks[0], shift_right(target_1T), masks[1])
         return outputs[0]
 
     stack, _, role = path

@@ -13,8 +13,11 @@ from transformer_jax.viewing.attention import attention_weights
 from transformer_jax.viewing.plots import plot_attention, plot_training
 from transformer_jax.vocabulary import EOS_ID
 
+#: Translations that are shown.
+_SHOWN = 4
 
-def report(run: Run, *, samples: int = 4) -> Iterator[str]:
+
+def report(run: Run) -> Iterator[str]:
     """Translates validation sentences and draws the pictures of a run.
 
     The heat map shows the sentence, among the first 40 of the validation set, whose word order
@@ -29,12 +32,11 @@ def report(run: Run, *, samples: int = 4) -> Iterator[str]:
         translator = run.translator()
         pairs = list(itertools.islice(read_pairs(data, "validation"), 40))
         sources = [source for source, _ in pairs]
-        translations = translator.n_best(sources, 1)
-        examples = list(zip(pairs, translations, strict=True))[:samples]
-        for (source, reference), (best, *_) in examples:
+        translations = [best for (best,) in translator.n_best(sources, 1)]
+        for (source, reference), translation in zip(pairs[:_SHOWN], translations, strict=False):
             yield (
                 f"  {data.source_language}: {source}\n"
-                f"  {data.target_language}: {best.text}\n"
+                f"  {data.target_language}: {translation.text}\n"
                 f"  reference: {reference}\n"
             )
         pictures.append(_draw_cross_attention(run, translator, sources, translations))
@@ -43,19 +45,16 @@ def report(run: Run, *, samples: int = 4) -> Iterator[str]:
 
 
 def _draw_cross_attention(
-    run: Run,
-    translator: Translator,
-    sources: list[str],
-    translations: list[list[Translation]],
+    run: Run, translator: Translator, sources: list[str], translations: list[Translation]
 ) -> epath.Path | None:
     """One sentence's map, the mean over the heads of the layer with the sharpest weights."""
     tokenizers = translator.tokenizers
     candidates = []
-    for source, (best, *_) in zip(sources, translations, strict=True):
-        ids = [*tokenizers.source.encode(source), EOS_ID]
-        if not 1 < len(ids) <= 25 or len(best.tokens) > 24:
+    for source, translation in zip(sources, translations, strict=True):
+        pair = [*tokenizers.source.encode(source), EOS_ID], list(translation.tokens)
+        if not 1 < len(pair[0]) <= 25 or len(pair[1]) > 24:
             continue
-        weights = attention_weights(run.model, translator.params, ids, list(best.tokens))
+        weights = attention_weights(run.model, translator.params, *pair)
         cross = {
             f"{name}, mean of {len(w_HTS)} heads": w_HTS.mean(axis=0)
             for name, w_HTS in weights.items()
@@ -63,19 +62,16 @@ def _draw_cross_attention(
         }
         if cross:
             name = min(cross, key=lambda name: _entropy(cross[name]))
-            candidates.append((_crossings(cross[name]), name, cross[name], (source, ids), best))
+            title = f"{_printable(source)}\n{_printable(translation.text)}"
+            candidates.append((_crossings(cross[name]), name, cross[name], pair, title))
     if not candidates:
         return None
-    _, name, weights_TS, (source, ids), best = max(candidates, key=lambda each: each[0])
-    source_words = words_of(tokenizers.source.pieces(ids))
-    target_words = words_of(tokenizers.target.pieces(list(best.tokens)))
-    return plot_attention(
-        {name: by_word(weights_TS, target_words, source_words)[None]},
-        [word for word, _ in source_words],
-        [word for word, _ in target_words],
-        run.path / "plots" / "cross_attention.png",
-        f"{_printable(source)}\n{_printable(best.text)}",
-    )
+    _, name, weights_TS, (source_ids, target_ids), title = max(candidates, key=lambda each: each[0])
+    source_words = words_of(tokenizers.source.pieces(source_ids))
+    target_words = words_of(tokenizers.target.pieces(target_ids))
+    maps = {name: by_word(weights_TS, target_words, source_words)[None]}
+    labels = ([word for word, _ in words] for words in (source_words, target_words))
+    return plot_attention(maps, *labels, run.path / "plots" / "cross_attention.png", title)
 
 
 def _printable(text: str) -> str:
