@@ -37,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     With several processes this does not return after a failure but ends the process, since the
     others may never answer again. It ends the process after a failed save too.
     """
-    at_once = False
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         if args.command != "recipes":
@@ -46,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         # Names of files and values of flags may contain line ends.
         print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        at_once = isinstance(error, CannotSave)  # its threads can block a normal exit forever
+        if isinstance(error, CannotSave):  # its threads can block a normal exit forever
+            end_at_once(USER_ERROR)
         status = USER_ERROR
     except BrokenPipeError:
         # The reader of our output has ended; keep Python from complaining at exit.
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = f"{type(error).__name__}: {first_line(error)}"
         print(f"error: {text} (most likely another process has ended)", file=sys.stderr)
         status = 1
-    if at_once or (status not in (0, STOPPED) and _is_one_of_several()):
+    if status not in (0, STOPPED) and _is_one_of_several():
         end_at_once(status)
     return status
 

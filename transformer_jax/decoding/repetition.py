@@ -34,9 +34,6 @@ class Repetition:
         return self.no_repeat_ngram > 0 or self.penalty != 1.0
 
 
-NO_CONTROL = Repetition()
-
-
 def control_repetition(
     step: Step, state: State, repetition: Repetition, shape_BZT: tuple[int, int, int]
 ) -> tuple[Step, State]:

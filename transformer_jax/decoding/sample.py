@@ -48,12 +48,8 @@ class Sample(Method):
 
     def search(self, step: Step, state: State, limits: Limits) -> Hypotheses:
         def choose(logits_BZV: jax.Array, position: jax.Array, keys_BZ: jax.Array) -> jax.Array:
-            logits_BZk, tokens_BZk = truncate(
-                logits_BZV / self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                epsilon=self.epsilon,
-            )
+            heated_BZV = logits_BZV / self.temperature
+            logits_BZk, tokens_BZk = truncate(heated_BZV, self.top_k, self.top_p, self.epsilon)
             drawn_BZ = draw(keys_BZ, position, logits_BZk)
             if tokens_BZk is None:
                 return drawn_BZ
@@ -82,7 +78,7 @@ def draw(keys_BZ: jax.Array, position: jax.Array, logits_BZV: jax.Array) -> jax.
 
 
 def truncate(
-    logits: jax.Array, *, top_k: int | None = None, top_p: float = 1.0, epsilon: float = 0.0
+    logits: jax.Array, top_k: int | None = None, top_p: float = 1.0, epsilon: float = 0.0
 ) -> tuple[jax.Array, jax.Array | None]:
     """What top-k, top-p and epsilon leave of `logits` [..., V].
 

@@ -34,6 +34,5 @@ def mbr_scores(texts: Sequence[Sequence[str]], kind: str) -> list[list[float]]:
         return []
     if kind == "aggregate":
         return list(fastchrf.aggregate_chrf(lists, lists))
-    return [
-        [sum(row) / len(row) for row in matrix] for matrix in fastchrf.pairwise_chrf(lists, lists)
-    ]
+    matrices = fastchrf.pairwise_chrf(lists, lists)
+    return [[sum(row) / len(row) for row in matrix] for matrix in matrices]

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, Step
 from transformer_jax.decoding.forced_prefix import force_prefix
-from transformer_jax.decoding.repetition import NO_CONTROL, Repetition, control_repetition
+from transformer_jax.decoding.repetition import Repetition, control_repetition
 from transformer_jax.models.api import WeightForm, shift_right
 from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.sharding import constrain
@@ -80,7 +80,7 @@ def decode_batch(
     model: Model,
     method: Method,
     max_length: int,
-    repetition: Repetition = NO_CONTROL,
+    repetition: Repetition | None = None,
     mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].

@@ -25,9 +25,8 @@ def plot_training(run: Run) -> epath.Path | None:
         The path, or None if the run has not logged anything yet.
     """
     records = run.metrics()
-    path = run.path / "metrics.jsonl"
-    losses = _points(path, records, "loss", "nll")
-    bleus = _points(path, records, "validation.bleu")
+    losses = _points(run, records, "loss", "nll")
+    bleus = _points(run, records, "validation.bleu")
     if not losses:
         return None
     figure = _figure(7, 4)
@@ -65,13 +64,12 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     axes = figure.subplots()
     names = [run.path.name for run in runs]
     for run, name in zip(runs, names, strict=True):
-        metrics = run.path / "metrics.jsonl"
         records = [each for each in run.metrics() if "minutes" in each]
-        points = _points(metrics, records, "validation.bleu", "minutes")
+        points = _points(run, records, "validation.bleu", "minutes")
         if not points:
             raise UserError(
-                f"{metrics}: no validation BLEU with its minutes: the run has no validation set, "
-                "was not evaluated yet, or was trained before minutes were recorded"
+                f"{run.path}/metrics.jsonl: no validation BLEU with its minutes: the run has no "
+                "validation set, was not evaluated yet, or was trained before minutes were recorded"
             )
         label = name if names.count(name) == 1 else str(run.path)
         _, bleu, minutes = zip(*points, strict=True)
@@ -84,7 +82,7 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     return _save(figure, as_path(path))
 
 
-def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:
+def _points(run: Run, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:
     """(step, value of each key) of every record that has the first key."""
     points = []
     for record in records:
@@ -94,7 +92,7 @@ def _points(path: epath.Path, records: list[dict[str, Any]], *keys: str) -> list
             except (KeyError, TypeError, ValueError, OverflowError):
                 _LOGGER.warning(
                     "%s: the record of step %s has no number under %s; it is not drawn",
-                    path,
+                    run.path / "metrics.jsonl",
                     str(record["step"])[:20],
                     " and ".join(keys),
                 )
