@@ -70,8 +70,11 @@ def _draw_cross_attention(
     source_words = words_of(tokenizers.source.pieces(source_ids))
     target_words = words_of(tokenizers.target.pieces(target_ids))
     maps = {name: by_word(weights_TS, target_words, source_words)[None]}
-    labels = ([word for word, _ in words] for words in (source_words, target_words))
-    return plot_attention(maps, *labels, run.path / "plots" / "cross_attention.png", title)
+    source_labels, target_labels = (
+        [word for word, _ in words] for words in (source_words, target_words)
+    )
+    path = run.path / "plots" / "cross_attention.png"
+    return plot_attention(maps, source_labels, target_labels, path, title)
 
 
 def _printable(text: str) -> str:
