@@ -90,7 +90,8 @@ def file_pairs(**files: str | None) -> list[tuple[str, str]]:
     """
     from transformer_jax.data.sources.files import read_parallel
 
-    if None in files.values():
+    source, target = files.values()
+    if source is None or target is None:
         flags = " and ".join(f"--{flag}" for flag in files)
         raise UserError(f"{flags} belong together: give both or neither")
-    return list(read_parallel(*filter(None, files.values())))
+    return list(read_parallel(source, target))

@@ -24,8 +24,7 @@ def add_arguments(parser: Parser) -> None:
     add("--engine", default="jax", metavar="KIND", help=kinds)
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     add("--port", type=int, default=5000, help="0: a free one (%(default)s)")
-    keys = "one key a line; each request must name one of them"
-    add("--api_keys", metavar="FILE", help=keys)
+    add("--api_keys", metavar="FILE", help="one key a line; each request must name one of them")
     origin = "a web page's origin that may use the server, or *; repeatable"
     add("--cors", action="append", default=[], metavar="ORIGIN", help=origin)
     add("--char_limit", type=int, default=5000, help="characters of a request (%(default)s)")

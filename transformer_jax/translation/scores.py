@@ -90,8 +90,7 @@ def corpus_scores(
     """
     _check_lengths(hypotheses, references, "translations")
     scores = {}
-    metrics = make_metrics(target_language=target_language, also=also)
-    for key, metric in metrics.items():
+    for key, metric in make_metrics(target_language=target_language, also=also).items():
         result = metric.corpus_score(list(hypotheses), [list(references)])
         name = _NAMES.get(key, result.name)
         scores[key] = Score(name, result.score, str(metric.get_signature()))
@@ -116,10 +115,9 @@ def compare(
 
     _check_lengths(hypotheses, references, "translations")
     _check_lengths(baseline, references, "baseline translations")
-    metrics = make_metrics(target_language=target_language, also=also)
     comparisons = {}
     # One by one: sacrebleu keys its results by the metrics' own names, and two are called BLEU.
-    for key, metric in metrics.items():
+    for key, metric in make_metrics(target_language=target_language, also=also).items():
         signatures, results = PairedTest(
             [("baseline", list(baseline)), ("system", list(hypotheses))],
             {key: metric},

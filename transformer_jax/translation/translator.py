@@ -184,15 +184,14 @@ class Translator:
             limits = [config.max_target_length(len(row.source), len(row.target)) for row in batch]
             # mbr compares all translations with each other
             best = [most if config.mbr else row.num_best for row in batch]
+            given = [row.target for row in batch]
             arrays = Sources(
                 *pad([row.source for row in batch], num_rows, length),
                 max_lengths_B=_filled(limits, num_rows),
                 numbers_B=_filled([first_id + row.number for row in batch], num_rows),
+                prefix_BT=pad(given, num_rows, max_length)[0] if forced else None,
                 num_best_B=_filled(best, num_rows, most),
             )
-            if forced:
-                prefix_BT, _ = pad([row.target for row in batch], num_rows, max_length)
-                arrays = arrays._replace(prefix_BT=prefix_BT)
             return self._call(
                 decode_batch,
                 arrays,
