@@ -96,6 +96,7 @@ def test_flags_are_collected_as_text():
     args = parser().parse(["--config.on=false", "--config.part.one.size=7", "--workdir=w"])
     assert args.flags == {"on": "false", "part.one.size": "7"}
     assert args.workdir == "w"
+    assert parser().parse(["--config.part.one.size", "7"]).flags == {"part.one.size": "7"}
 
 
 @pytest.mark.parametrize(
