@@ -295,7 +295,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (
             ["eval", "--source={text}/test.en", "--reference={text}/short"],
             b"",
-            "has 12 lines and --reference={text}/short has 2",
+            "has 12 lines and {text}/short has 2",
         ),
         (["eval", "--baseline={text}/short"], b"", "has 2 lines, but test has 12"),
         (["eval", "--source={text}/none", "--reference={text}/none"], b"", "no such file"),
@@ -322,7 +322,7 @@ def test_score_agrees_with_translate(run_folder, command, tmp_path):
         (
             ["score", "--source={text}/test.en", "--target={text}/short"],
             b"",
-            "test.en has 12 lines and --target={text}/short has 2",
+            "test.en has 12 lines and {text}/short has 2",
         ),
     ],
 )
