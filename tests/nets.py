@@ -39,6 +39,9 @@ DELETED_KEYS = (
     "*decode.terminology",
     "*stablehlo*",
     ".results of *",
+    "*model.residual",
+    "*.merged_query_key",
+    "*.factored_value",
 )
 
 #: What words in RUNS stand for: keys of a config with other values than the recipe's.
@@ -74,7 +77,7 @@ RUNS = {
         model.feed_forward=mlp(activation=gelu,dropout_rate=0.1) train.optimizer=lion
         data.filters=duplicates,length_ratio,script
         train.schedule=constant(learning_rate=1e-3,warmup_steps=20)""",
-    "reversible": """quickstart FILES SMALL DEEP model.residual=reversible
+    "t5": """quickstart FILES SMALL DEEP
         model.encoder.position=t5 model.decoder.position=t5 train.accumulate=2 train.ema_decay=0.9
         train.optimizer=adafactor""",
     "several": "several.py SMALL train.steps=300 model.encoder.position=sinusoidal(form=halves)",

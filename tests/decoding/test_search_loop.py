@@ -39,7 +39,7 @@ def counted(durations):
         return search.rows < durations_B[search.given - 100]
 
     durations_B = jnp.asarray(durations)
-    cache = KeyValueCache.empty(batch * BEAMS, LENGTH + 4, (1, 1), (1, 1), jnp.int32)
+    cache = KeyValueCache.empty(batch * BEAMS, LENGTH + 4, 1, 1, jnp.int32)
     cache = cache.for_beams(batch, BEAMS)
     cache = cache._replace(
         key=cache.key.at[-1].set((numbers_BZ // BEAMS).reshape(-1, 1, 1)),

@@ -90,8 +90,6 @@ MODELS = {
     "grouped": both(mixers=(Full(num_kv_heads=2), Full(num_kv_heads=1)), position=Rope())
     | {"cross": FullCross(num_kv_heads=1)},
     "grouped_t5": both(mixers=(Full(num_kv_heads=1),), position=T5()),
-    "factored": both(mixers=(Full(factored_value=True),))
-    | {"cross": FullCross(factored_value=True)},
     "window_rope": both(mixers=(Window(window=3),), position=Rope()),
     "window_t5": both(mixers=(Window(window=2, dilation=3),), position=T5(num_buckets=8)),
     "full_then_window": both(mixers=(Full(), Window(window=2))),
@@ -146,8 +144,6 @@ def test_two_vocabularies(tokenizers, tmp_path):
         (both(mixers=(Window(window=2), Window(window=3)), position=Rope()), "one table of biases"),
         (both(mixers=(Window(window=2), Full()), position=Alibi()), "one table of biases"),
         (both(mixers=(Window(window=2),)), "position=sinusoidal does; train with position=rope"),
-        (both(mixers=(Full(merged_query_key=True),)), r"mixers=full\(merged_query_key=True\)"),
-        ({"cross": FullCross(merged_query_key=True)}, "model.cross=full"),
     ],
 )
 def test_what_it_cannot_express_is_refused_by_name(options, words):

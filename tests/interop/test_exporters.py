@@ -39,7 +39,6 @@ def variants():
         yield f"feed_forward={name}", {"feed_forward": kind()}
     for name, kind in ADAPTERS.items():
         yield f"adapter={name}", {"adapter": kind()}
-    yield "residual=reversible", {"residual": "reversible", "norm_placement": "pre"}
 
 
 VARIANTS = dict(variants())

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 
 from tests.contract import suite
 from tests.reference.naive_full_attention import full_attention
@@ -27,9 +26,6 @@ FORMS = {
     "plain": {},
     "grouped": {"num_kv_heads": 2},
     "multi-query": {"num_kv_heads": 1},
-    "merged": {"merged_query_key": True},
-    "factored": {"factored_value": True},
-    "all at once": {"merged_query_key": True, "factored_value": True},
 }
 
 
@@ -118,7 +114,7 @@ def test_cross_attention_keeps_the_contract(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "position"), [("plain", "t5"), ("grouped", "rope"), ("all at once", "alibi")]
+    ("name", "position"), [("plain", "t5"), ("grouped", "rope"), ("multi-query", "alibi")]
 )
 @pytest.mark.parametrize("causal", [False, True])
 def test_fused_equals_plain_with_its_gradients(name, position, causal):
@@ -159,67 +155,6 @@ def test_the_cache_holds_only_the_key_value_heads(name):
     assert state.key.shape == state.value.shape == (8, 2, groups, K)
 
 
-def merged_from(separate):
-    """W_h = W_q,h W_k,h^T for every head, and its bias likewise."""
-    split = lambda x: x.reshape(*x.shape[:-1], H, K)  # noqa: E731
-    q, k = split(separate["query"]["kernel"]), split(separate["key"]["kernel"])
-    bias = split(separate["query"]["bias"])
-    kernel = jnp.einsum("dhk,ehk->dhe", q, k).reshape(D, H * D)
-    query = {"kernel": kernel, "bias": jnp.einsum("hk,ehk->he", bias, k).reshape(-1)}
-    return {"query": query, "value": separate["value"], "out": separate["out"]}
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_merged_and_separate_give_the_same_scores(causal):
-    separate, variables = built({}, causal=causal, position="t5")
-    merged, _ = built({"merged_query_key": True}, causal=causal, position="t5")
-    params = variables["params"]
-    other = {"params": params | {"heads": merged_from(params["heads"])}}
-
-    def weights(mixer, variables):
-        _, sown = mixer.apply(variables, suite.inputs(), suite.MASK, mutable=["intermediates"])
-        return sown["intermediates"]["attention_weights"][0]
-
-    np.testing.assert_allclose(weights(merged, other), weights(separate, variables), atol=1e-5)
-    x = suite.inputs()
-    np.testing.assert_allclose(
-        suite.parallel(merged, other, x), suite.parallel(separate, variables, x), atol=1e-5
-    )
-
-
-def test_merged_and_separate_scores_start_with_the_same_deviation():
-    wide = replace(suite.context(causal=False), d_model=64, head_dim=16)
-    x = jax.random.normal(jax.random.key(0), (4, 16, 64))
-
-    def spread(config):
-        mixer = config.build(wide, suite.position(causal=False))
-        variables = nn.unbox(mixer.init(jax.random.key(1), x, jnp.ones((4, 16), bool)))
-
-        def scores(module):
-            q, (k, _) = module.heads.queries(x), module.heads.keys_values(x)
-            return jnp.einsum("bthk,bmhk->bhtm", q, jnp.broadcast_to(k, q.shape))
-
-        return float(mixer.apply(variables, method=scores).std())
-
-    separate, merged = (spread(Full(merged_query_key=m)) for m in (False, True))
-    assert 0.8 < merged / separate < 1.25
-
-
-def test_one_shared_up_is_an_output_map_of_equal_blocks():
-    factored, variables = built({"factored_value": True}, causal=False)
-    plain, _ = built({}, causal=False)
-    heads = dict(variables["params"]["heads"])
-    up = heads["out"]["kernel"]
-    assert up.shape == (K, D)
-    heads["out"] = {"kernel": jnp.tile(up, (H, 1)), "bias": heads["out"]["bias"]}
-    x = suite.inputs()
-    np.testing.assert_allclose(
-        suite.parallel(plain, {"params": {"heads": heads}}, x),
-        suite.parallel(factored, variables, x),
-        atol=1e-5,
-    )
-
-
 def test_num_heads_groups_is_plain_attention():
     plain, variables = built({}, causal=True)
     grouped, _ = built({"num_kv_heads": H}, causal=True)
@@ -249,8 +184,6 @@ def test_dropout_of_weights_reaches_the_fused_path():
     [
         ({"num_kv_heads": 3}, "none", "num_kv_heads=3: must divide model.num_heads=4"),
         ({"num_kv_heads": -1}, "none", "num_kv_heads=-1.: .*greater than 0"),
-        ({"num_kv_heads": 2, "merged_query_key": True}, "none", "no key heads to share"),
-        ({"merged_query_key": True}, "rope", "turn belongs between W_q and W_k"),
     ],
 )
 def test_what_cannot_work_fails_at_build_with_advice(options, position, words):

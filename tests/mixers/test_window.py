@@ -62,7 +62,7 @@ def test_the_ring_forgets_what_the_window_no_longer_sees(window, dilation):
         build("window", causal=True, window=window, dilation=dilation)
     )
     least = min((window + 1) * dilation, LENGTH)
-    assert state.room == KeyValueCache.empty(1, least, (1, 1), (1, 1), jnp.float32).room
+    assert state.room == KeyValueCache.empty(1, least, 1, 1, jnp.float32).room
 
 
 def test_the_ring_is_the_same_for_every_length():

@@ -52,7 +52,6 @@ CONFIGS = {
     **{f"cross {n}": dataclasses.replace(SMALL, cross=small_cross(n)) for n in CROSS_MIXERS},
     **{f"norm {n}": dataclasses.replace(SMALL, norm=cls()) for n, cls in NORMS.items()},
     **{f"{n}": dataclasses.replace(SMALL, feed_forward=cls()) for n, cls in FEED_FORWARDS.items()},
-    "reversible": dataclasses.replace(SMALL, residual="reversible"),
     "bfloat16": dataclasses.replace(SMALL, dtype="bfloat16", matmul_dtype="bfloat16"),
 }
 

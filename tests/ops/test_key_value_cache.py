@@ -23,16 +23,14 @@ def softmax_attention(q_HK, k_THK, v_THV, scale):
     return np.einsum("ht,thv->hv", weights / weights.sum(axis=1, keepdims=True), v_THV)
 
 
-@pytest.mark.parametrize(("key_heads", "value_heads"), [(4, 4), (2, 2), (1, 4)])
+@pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("room", [5, 8, 30, 100])
 @pytest.mark.parametrize("selects", [False, True])
-def test_each_hypothesis_attends_to_its_own_history(key_heads, value_heads, room, selects):
+def test_each_hypothesis_attends_to_its_own_history(groups, room, selects):
     random = np.random.default_rng(room)
     draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
     rows = BATCH * BEAMS
-    cache = KeyValueCache.empty(
-        rows, room, (key_heads, WIDTH), (value_heads, WIDTH + 1), jnp.float32
-    )
+    cache = KeyValueCache.empty(rows, room, groups, WIDTH, jnp.float32)
     assert room <= cache.room < room + max(8, room // 8 + 1)
     cache = cache.for_beams(BATCH, BEAMS) if selects else cache
     histories = [[] for _ in range(rows)]  # of (key, value), for each hypothesis
@@ -45,16 +43,15 @@ def test_each_hypothesis_attends_to_its_own_history(key_heads, value_heads, room
 
     select = jax.jit(KeyValueCache.select)
     for at in range(min(room, 20)):
-        q = draw(rows, HEADS, WIDTH)
-        k, v = draw(rows, key_heads, WIDTH), draw(rows, value_heads, WIDTH + 1)
+        q, k, v = draw(rows, HEADS, WIDTH), draw(rows, groups, WIDTH), draw(rows, groups, WIDTH)
         got, cache = step(cache, q, k, v, jnp.int32(at))
         for n in range(rows):
             histories[n].append((k[n], v[n]))
             keys, values = (np.stack(part) for part in zip(*histories[n], strict=True))
             want = softmax_attention(
                 q[n],
-                keys.repeat(HEADS // key_heads, axis=1),
-                values.repeat(HEADS // value_heads, axis=1),
+                keys.repeat(HEADS // groups, axis=1),
+                values.repeat(HEADS // groups, axis=1),
                 WIDTH**-0.5,
             )
             np.testing.assert_allclose(got[n], want, atol=1e-5)
@@ -69,7 +66,7 @@ def test_each_hypothesis_attends_to_its_own_history(key_heads, value_heads, room
 
 
 def test_the_rows_that_hold_a_token_follow_the_ancestors():
-    cache = KeyValueCache.empty(6, 4, (1, 1), (1, 1), jnp.float32).for_beams(2, 3)
+    cache = KeyValueCache.empty(6, 4, 1, 1, jnp.float32).for_beams(2, 3)
     one = jnp.ones((6, 1, 1))
     cache = cache.write(one, one, jnp.int32(0)).select(jnp.array([[2, 0, 0], [1, 1, 2]]))
     cache = cache.write(one, one, jnp.int32(1))
@@ -78,7 +75,7 @@ def test_the_rows_that_hold_a_token_follow_the_ancestors():
 
 
 def test_a_state_is_mapped_by_kind():
-    cache = KeyValueCache.empty(1, 1, (1, 1), (1, 1), jnp.float32)
+    cache = KeyValueCache.empty(1, 1, 1, 1, jnp.float32)
     state = {"a": jnp.zeros(2), "b": [cache]}
     got = map_state(lambda leaf: leaf + 1, lambda cache: cache.for_beams(1, 1), state)
     assert got["a"].tolist() == [1, 1] and got["b"][0].ancestors is not None

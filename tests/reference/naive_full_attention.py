@@ -18,7 +18,7 @@ def attend(scores_HTM, values_MHK, mask_TM):
 
 
 def full_attention(params, x_TD, memory_MD, mask_TM, *, num_heads, head_dim, bias_HTM=0.0):
-    """One row; `params` as `HeadProjections` holds them, in any of its forms."""
+    """One row; `params` as `HeadProjections` holds them."""
     params = {k: {n: np.asarray(a, np.float64) for n, a in v.items()} for k, v in params.items()}
 
     def project(name, x):
@@ -30,13 +30,8 @@ def full_attention(params, x_TD, memory_MD, mask_TM, *, num_heads, head_dim, bia
     def all_heads(x):  # query head h reads head h // (H / G)
         return np.repeat(x, num_heads // x.shape[1], axis=1)
 
-    query = project("query", x_TD).reshape(len(x_TD), num_heads, -1)
-    if "key" in params:
-        keys = all_heads(split(project("key", memory_MD)))
-    else:  # merged: the tokens are their own keys
-        keys = np.repeat(memory_MD[:, None], num_heads, axis=1)
-    scores = np.einsum("thk,mhk->htm", query, keys) / np.sqrt(head_dim) + bias_HTM
+    keys = all_heads(split(project("key", memory_MD)))
+    scores = np.einsum("thk,mhk->htm", split(project("query", x_TD)), keys)
+    scores = scores / np.sqrt(head_dim) + bias_HTM
     heads = attend(scores, all_heads(split(project("value", memory_MD))), mask_TM)
-    if params["out"]["kernel"].shape[0] == head_dim:  # one map from the sum of the heads
-        return project("out", heads.sum(axis=1))
     return project("out", heads.reshape(len(heads), -1))

@@ -8,8 +8,7 @@ and memory in training; a decoding step is O(L) and keeps keys and values of eve
 token so far. The fused implementation needs O(L) memory in training too.
 
 Options let fewer key and value heads serve all queries (multi-query: Shazeer 2019,
-arXiv:1911.02150; grouped: Ainslie et al. 2023, arXiv:2305.13245), and write two of the
-maps another way (`HeadProjections`).
+arXiv:1911.02150; grouped: Ainslie et al. 2023, arXiv:2305.13245).
 """
 
 from dataclasses import dataclass
@@ -56,35 +55,16 @@ class FullOptions:
     implementation: Literal["auto", "plain", "fused"] = "auto"
     #: fused: memory linear in the length; auto: cuDNN's kernel where the GPU has it, else plain.
     #: For both, padding must be at the end of a row.
-    merged_query_key: bool = False  #: one matrix per head in place of W_q W_k^T
-    factored_value: bool = False  #: one output map shared by all heads
     use_bias: bool = True  #: of queries, values and the output
     score_scale: Positive | None = None  #: of the query-key product; None = 1 / sqrt(head_dim)
     dropout_rate: DropoutRate = 0.0  #: of the attention weights
 
-    def check_heads(self, context: MixerContext) -> None:
-        """Raises UserError if the heads cannot be shared as asked."""
+    def check(self, context: MixerContext, hooks: frozenset[str] = frozenset()) -> None:
         groups = self.num_kv_heads
         if groups and context.num_heads % groups:
             raise UserError(
                 f"num_kv_heads={groups}: must divide model.num_heads={context.num_heads}"
             )
-        if self.merged_query_key and groups not in (None, context.num_heads):
-            raise UserError(
-                f"num_kv_heads={groups} with merged_query_key=true: a merged matrix takes the "
-                "tokens themselves for keys, so there are no key heads to share; unset one of them"
-            )
-
-    def heads(self, context: MixerContext) -> HeadProjections:
-        """The linear maps."""
-        return HeadProjections(
-            context,
-            num_kv_heads=self.num_kv_heads,
-            merged_query_key=self.merged_query_key,
-            factored_value=self.factored_value,
-            use_bias=self.use_bias,
-            score_scale=self.score_scale,
-        )
 
 
 @dataclass(frozen=True)
@@ -93,15 +73,6 @@ class Full(FullOptions, MixerConfig):
 
     quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
-
-    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
-        self.check_heads(context)
-        if self.merged_query_key and "rotate" in hooks:
-            raise UserError(
-                "merged_query_key=true with a position that turns queries and keys: the "
-                "turn belongs between W_q and W_k, which the merged matrix no longer separates; "
-                "use position=sinusoidal, t5 or alibi"
-            )
 
     def build(self, context: MixerContext, position: Position) -> Mixer:
         return FullAttention(self, context, position)
@@ -113,16 +84,13 @@ class FullCross(FullOptions, CrossMixerConfig):
 
     quadratic: ClassVar[bool] = True
 
-    def check(self, context: MixerContext) -> None:
-        self.check_heads(context)
-
     def build(self, context: MixerContext) -> CrossMixer:
         return FullCrossAttention(self, context)
 
 
 @struct.dataclass
 class Memory:
-    """The projected memory: keys [B, G, K, M], values [B, J, M, V] and the mask [B, M].
+    """The projected memory: keys [B, G, K, M], values [B, G, M, K] and the mask [B, M].
 
     These are the operands of a step's products, so that a step does not move them.
     """
@@ -132,7 +100,7 @@ class Memory:
     mask: jax.Array
 
     def keys_values(self) -> tuple[jax.Array, jax.Array]:
-        """Keys [B, M, G, K] and values [B, M, J, V]."""
+        """Keys [B, M, G, K] and values [B, M, G, K]."""
         return jnp.moveaxis(self.key, 3, 1), self.value.swapaxes(1, 2)
 
 
@@ -142,43 +110,44 @@ class DotProductAttention(MixerModule):
     config: FullOptions
 
     def setup(self) -> None:
-        self.heads = self.config.heads(self.context)
-        self.weight_dropout = Dropout(self.config.dropout_rate)
+        o = self.config
+        self.heads = HeadProjections(self.context, o.num_kv_heads, o.use_bias)
+        self.weight_dropout = Dropout(o.dropout_rate)
 
     def attend(
         self,
         q_BTHK: jax.Array,
         k_BMGK: jax.Array,
-        v_BMJV: jax.Array,
+        v_BMGK: jax.Array,
         key_mask_BM: jax.Array,
         *,
         causal: bool = False,
         bias: Bias | None = None,
     ) -> jax.Array:
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
-        scale, rate, key = self.heads.scale, self.config.dropout_rate, self.weight_dropout.key()
-        hooks = Hooks(bias, rate, key)
-        if self._is_fused(q_BTHK, k_BMGK, v_BMJV, hooks):
+        o, key = self.config, self.weight_dropout.key()
+        hooks = Hooks(bias, o.dropout_rate, key)
+        if self._is_fused(q_BTHK, k_BMGK, v_BMGK, hooks):
             return flash_attention(
-                q_BTHK, k_BMGK, v_BMJV, key_mask_BM, hooks, causal=causal, scale=scale
+                q_BTHK, k_BMGK, v_BMGK, key_mask_BM, hooks, causal=causal, scale=o.score_scale
             )
         mask = attention_mask(key_mask_BM, causal=causal)
         bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
-        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=scale)
+        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=o.score_scale)
         if self.is_watched:
             self.sow("intermediates", "attention_weights", weights_BHTM)
-        weights_BHTM = dropout(weights_BHTM, rate, key)
-        return weighted_values(weights_BHTM, v_BMJV).astype(v_BMJV.dtype)
+        weights_BHTM = dropout(weights_BHTM, o.dropout_rate, key)
+        return weighted_values(weights_BHTM, v_BMGK).astype(v_BMGK.dtype)
 
     def _is_fused(
-        self, q_BTHK: jax.Array, k_BMGK: jax.Array, v_BMJV: jax.Array, hooks: Hooks
+        self, q_BTHK: jax.Array, k_BMGK: jax.Array, v_BMGK: jax.Array, hooks: Hooks
     ) -> bool:
         implementation = self.config.implementation
         if self.is_watched or implementation == "plain":
             return False
         if implementation == "fused":
             return True
-        if chosen_kernel(q_BTHK, k_BMGK, v_BMJV, hooks) != "cudnn":
+        if chosen_kernel(q_BTHK, k_BMGK, v_BMGK, hooks) != "cudnn":
             return False
         # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
         return q_BTHK.shape[1] >= _MIN_QUERIES
@@ -192,10 +161,10 @@ class FullAttention(DotProductAttention, Mixer):
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         at_L, bias = jnp.arange(x_BLD.shape[1]), bias_of(self.position)
         q_BLHK = self.heads.queries(x_BLD)
-        k_BLGK, v_BLJV = self.heads.keys_values(x_BLD)
+        k_BLGK, v_BLGK = self.heads.keys_values(x_BLD)
         q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, at_L, at_L)
-        y_BLHV = self.attend(q_BLHK, k_BLGK, v_BLJV, mask_BL, causal=self.context.causal, bias=bias)
-        return self.heads.join(y_BLHV)
+        y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=self.context.causal, bias=bias)
+        return self.heads.join(y_BLHK)
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
@@ -205,18 +174,18 @@ class FullAttention(DotProductAttention, Mixer):
         self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
     ) -> tuple[jax.Array, KeyValueCache]:
         """Writes this token's key and value at `position` and attends to those so far."""
-        q_BHK, k_BGK, v_BJV = self.heads.of_token(x_BD, self.position, position)
-        cache = state.write(k_BGK, v_BJV, position)
+        q_BHK, k_BGK, v_BGK = self.heads.of_token(x_BD, self.position, position)
+        cache = state.write(k_BGK, v_BGK, position)
         at_T = jnp.arange(cache.room)
-        y_BHV = attend_to_cache(
+        y_BHK = attend_to_cache(
             q_BHK,
             cache,
             at_T <= position,
             token_bias(self.position, position, at_T),
             length=position + 1,
-            scale=self.heads.scale,
+            scale=self.config.score_scale,
         )
-        return self.heads.join(y_BHV), cache
+        return self.heads.join(y_BHK), cache
 
 
 class FullCrossAttention(DotProductAttention, CrossMixer):
@@ -226,8 +195,8 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
 
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
-        k_BMGK, v_BMJV = self.heads.keys_values(memory_BMD)
-        return Memory(jnp.moveaxis(k_BMGK, 1, 3), v_BMJV.swapaxes(1, 2), mask_BM)
+        k_BMGK, v_BMGK = self.heads.keys_values(memory_BMD)
+        return Memory(jnp.moveaxis(k_BMGK, 1, 3), v_BMGK.swapaxes(1, 2), mask_BM)
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         q_BTHK = self.heads.queries(x_BTD)

@@ -17,32 +17,15 @@ from transformer_jax.positions.base import Position
 class HeadProjections(nn.Module):
     """W_q, W_k, W_v and W_o, with the head axis split out.
 
-    Two options write the same maps in another way:
-
-    `merged_query_key`: the scores x W_q,h W_k,h^T m^T depend only on the product of the two
-    matrices, so a head can hold that product itself, W_h of [D, D]. Queries are x W_h, and the
-    tokens m are their own keys, shared by all heads. The product is no longer limited to rank
-    head_dim, and has D / (2 head_dim) times the parameters.
-
-    `factored_value`: a head's value map D -> D is W_v,h ("down", to head_dim) times its
-    block of W_o ("up"). With this option all heads share one "up": the sum of the heads
-    is multiplied by a single [head_dim, D] matrix, as if the H blocks of W_o were equal.
-
     Attributes:
         context: the model's side of the configuration.
         num_kv_heads: heads of keys and values; None = num_heads.
-        merged_query_key: see above.
-        factored_value: see above.
         use_bias: of queries, values and the output.
-        score_scale: of the query-key product; None = 1 / sqrt(head_dim).
     """
 
     context: MixerContext
     num_kv_heads: int | None = None
-    merged_query_key: bool = False
-    factored_value: bool = False
     use_bias: bool = True
-    score_scale: float | None = None
 
     def setup(self) -> None:
         c = self.context
@@ -50,44 +33,26 @@ class HeadProjections(nn.Module):
         kv_width = (self.num_kv_heads or c.num_heads) * c.head_dim
         heads = ("embed", "heads")
         dtypes = {"use_bias": self.use_bias} | c.dtypes
-        if self.merged_query_key:
-            # The deviation of the product of two matrices of the default initialisation.
-            deviation = c.head_dim**0.5 * 2.0 / (c.d_model + width)
-            init = nn.initializers.normal(deviation)
-            self.query = Dense(
-                c.d_model, c.num_heads * c.d_model, heads, kernel_init=init, **dtypes
-            )
-        else:
-            self.query = Dense(c.d_model, width, heads, **dtypes)
-            # A bias on the keys adds the same number to all scores of a query: no effect.
-            self.key = Dense(c.d_model, kv_width, heads, use_bias=False, **c.dtypes)
+        self.query = Dense(c.d_model, width, heads, **dtypes)
+        # A bias on the keys adds the same number to all scores of a query: no effect.
+        self.key = Dense(c.d_model, kv_width, heads, use_bias=False, **c.dtypes)
         self.value = Dense(c.d_model, kv_width, heads, **dtypes)
-        if self.factored_value:
-            self.out = Dense(c.head_dim, c.d_model, ("head_dim", "embed"), **dtypes)
-        else:
-            self.out = Dense(width, c.d_model, ("heads", "embed"), **dtypes)
-
-    @property
-    def scale(self) -> float:
-        """Factor of the query-key product, also if the two are merged."""
-        return self.score_scale or self.context.head_dim**-0.5
+        self.out = Dense(width, c.d_model, ("heads", "embed"), **dtypes)
 
     def empty_cache(self, batch: int, room: int) -> KeyValueCache:
         """For the keys and values of `room` tokens of each of `batch` hypotheses."""
         c = self.context
-        values = (self.num_kv_heads or c.num_heads, c.head_dim)
-        keys = (1, c.d_model) if self.merged_query_key else values
-        return KeyValueCache.empty(batch, room, keys, values, c.dtype)
+        heads = self.num_kv_heads or c.num_heads
+        return KeyValueCache.empty(batch, room, heads, c.head_dim, c.dtype)
 
     def queries(self, x: jax.Array) -> jax.Array:
-        """[..., D] -> [..., H, K]; if merged, [..., H, D]."""
+        """[..., D] -> [..., H, K]."""
         return self.query.split(x, self.context.num_heads)
 
     def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """[..., D] -> keys and values [..., G, K]; if merged, the keys are [..., 1, D]."""
+        """[..., D] -> keys and values [..., G, K]."""
         groups = self.num_kv_heads or self.context.num_heads
-        keys = x[..., None, :] if self.merged_query_key else self.key.split(x, groups)
-        return keys, self.value.split(x, groups)
+        return self.key.split(x, groups), self.value.split(x, groups)
 
     def rotated(self, x_BLD: jax.Array, position: Position, at_L: jax.Array) -> QKV:
         """Queries and keys of tokens at positions `at_L`, turned by the scheme, and values."""
@@ -104,8 +69,6 @@ class HeadProjections(nn.Module):
 
     def join(self, heads: jax.Array) -> jax.Array:
         """[..., H, K] -> [..., D]."""
-        if self.factored_value:
-            return self.out(heads.sum(axis=-2))
         return self.out.join(heads)
 
 

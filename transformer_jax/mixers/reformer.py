@@ -14,7 +14,7 @@ that are in another bucket than their query in every round, and keys more than C
 back in a crowded bucket. Hashing is by argmax, so in rare cases two roundings of one
 number put a token into two buckets; "step equals parallel" holds up to that. If
 max_length <= chunk there is one bucket, and this is full attention with shared queries
-and keys. The paper's reversible residuals are `model.residual`.
+and keys. The paper's reversible residuals are not here: `model.remat` saves the same memory.
 """
 
 import math
@@ -91,7 +91,7 @@ class BucketCache:
     """What decoding keeps of the tokens so far.
 
     Attributes:
-        tokens: keys, of length 1, and values of H heads.
+        tokens: keys, of norm 1, and values of H heads.
         place: int32 [B, H, J, buckets, C], positions of each bucket's last C tokens.
         count: int32 [B, H, J, buckets], tokens of each bucket so far.
     """
@@ -136,10 +136,9 @@ class LshAttention(Mixer):
     def init_state(self, batch: int, max_length: int) -> BucketCache:
         """Room for `max_length` tokens, and a ring of positions for each bucket."""
         c = self.context
-        shape = (c.num_heads, c.head_dim)
         rings = (batch, c.num_heads, self.rounds, math.prod(self.factors))
         return BucketCache(
-            tokens=KeyValueCache.empty(batch, max_length, shape, shape, c.dtype),
+            tokens=KeyValueCache.empty(batch, max_length, c.num_heads, c.head_dim, c.dtype),
             place=jnp.zeros((*rings, min(self.config.chunk, max_length)), jnp.int32),
             count=jnp.zeros(rings, jnp.int32),
         )

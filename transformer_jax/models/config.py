@@ -77,8 +77,6 @@ class ModelConfig:
     norm: Annotated[NormConfig, OneOf(NORMS)] = LayerNorm()  #: of the features of a token
     norm_placement: Literal["pre", "post"] = "pre"
     #: before each sublayer and after each stack, or after each residual connection, as in the paper
-    residual: Literal["standard", "reversible"] = "standard"
-    #: reversible: two streams; training's activation memory does not grow with depth
     feed_forward: Annotated[FeedForwardConfig, OneOf(FEED_FORWARDS)] = Mlp()
     #: the network that each block applies to every token
     tie_embeddings: Literal["all", "decoder", "inputs", "none"] = "all"
@@ -147,19 +145,6 @@ def _check(config: ModelConfig) -> None:
         )
     if config.dropout_rate == "auto":
         raise UserError("model.dropout_rate=auto is resolved by train.py alone; give a number")
-    if config.residual == "reversible" and config.norm_placement != "pre":
-        raise UserError(
-            "model.residual=reversible can be undone only where each sublayer adds to its stream: "
-            "set model.norm_placement=pre"
-        )
-    if config.residual == "reversible" and config.remat:
-        raise UserError(
-            "model.residual=reversible recomputes every block as it is: set model.remat=false"
-        )
-    if config.residual == "reversible" and config.scan_layers:
-        raise UserError(
-            "model.residual=reversible runs every block by itself: set model.scan_layers=false"
-        )
     _check_ids(config)
     _check_stack(config, config.encoder, "encoder")
     _check_stack(config, config.decoder, "decoder")

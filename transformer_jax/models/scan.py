@@ -18,13 +18,15 @@ from flax import linen as nn
 from transformer_jax.ops.matmul import PRODUCT
 
 
-def run_cycles(stack: nn.Module, length: int, streams: Any, *inputs: Any) -> tuple[Any, int]:
+def run_cycles(
+    stack: nn.Module, length: int, x_BLD: jax.Array, *inputs: Any
+) -> tuple[jax.Array, int]:
     """Runs the blocks of the whole cycles of a bound `Stack`.
 
     Args:
-        stack: has the method `run_blocks(layers, streams, *inputs)`.
+        stack: has the method `run_blocks(layers, x_BLD, *inputs)`.
         length: the number of layers in a cycle.
-        streams: what the first block reads.
+        x_BLD: what the first block reads.
         inputs: what every block reads besides.
 
     Returns:
@@ -32,7 +34,7 @@ def run_cycles(stack: nn.Module, length: int, streams: Any, *inputs: Any) -> tup
     """
     cycles = len(stack.blocks) // length
     if cycles < 2:
-        return streams, 0
+        return x_BLD, 0
     params = stack.variables["params"]
     # Every cycle is applied under the names of the first one.
     own = [
@@ -43,22 +45,22 @@ def run_cycles(stack: nn.Module, length: int, streams: Any, *inputs: Any) -> tup
     keys = jax.random.split(stack.make_rng("dropout"), cycles) if stack.has_rng("dropout") else None
     alone = stack.clone(parent=None)
 
-    def run(streams: Any, cycle: tuple[Any, jax.Array | None]) -> tuple[Any, None]:
+    def run(x_BLD: jax.Array, cycle: tuple[Any, jax.Array | None]) -> tuple[jax.Array, None]:
         own, key = cycle
-        streams = alone.apply(
+        x_BLD = alone.apply(
             {"params": {**params, **own}},
             range(length),
-            streams,
+            x_BLD,
             *inputs,
             rngs={} if key is None else {"dropout": key},
             method="run_blocks",
         )
-        return streams, None
+        return x_BLD, None
 
     if not stack.config.remat:
         # A loop keeps every array that the backward pass uses. Between separate layers XLA computes
         # all but the products again, where that is cheaper than to keep it.
         saved = jax.checkpoint_policies.save_only_these_names(PRODUCT)
         run = jax.checkpoint(run, policy=saved, prevent_cse=False)
-    streams, _ = jax.lax.scan(run, streams, (stacked, keys))
-    return streams, length * cycles
+    x_BLD, _ = jax.lax.scan(run, x_BLD, (stacked, keys))
+    return x_BLD, length * cycles

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from transformer_jax.layers.dropout import Dropout
-from transformer_jax.models.block import RESIDUALS, Block, build_norm
+from transformer_jax.models.block import Block, build_norm
 from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_context
-from transformer_jax.models.reversible import run_stack
 from transformer_jax.models.scan import run_cycles
 from transformer_jax.ops.sharding import constrain
 
@@ -42,7 +41,6 @@ class Stack(nn.Module):
             )
             for layer, mixer in enumerate(layer_mixers(stack))
         ]
-        self.residuals = RESIDUALS[config.residual]
         self.dropout = Dropout(float(config.dropout_rate))
         if config.embedding_norm:
             self.first_norm = build_norm(config)
@@ -55,36 +53,21 @@ class Stack(nn.Module):
         """Word embeddings -> [B, L, D]; the decoder gets the memory [B, M, D] and its mask."""
         length = words_BLE.shape[1]
         self.position.check_length(length)
-        x_BLD = self.dropout(self._start(words_BLE, jnp.arange(length)))
-        if self._reconstructs():
-            streams = run_stack(self, x_BLD, mask_BL, memory)
-        else:
-            streams, done = self.residuals.start(x_BLD), 0
-            if self._scans():
-                streams, done = run_cycles(self, self.cycle_length, streams, mask_BL, memory)
-            rest = range(done, len(self.blocks))
-            streams = self.run_blocks(rest, streams, mask_BL, memory)
-        return constrain(self._end(streams), "batch", None, None)
+        x_BLD, done = self.dropout(self._start(words_BLE, jnp.arange(length))), 0
+        # A loop needs parameters, and hides what a layer sows.
+        is_watched = self.is_mutable_collection("intermediates")
+        if self.config.scan_layers and not (self.is_initializing() or is_watched):
+            x_BLD, done = run_cycles(self, self.cycle_length, x_BLD, mask_BL, memory)
+        x_BLD = self.run_blocks(range(done, len(self.blocks)), x_BLD, mask_BL, memory)
+        return constrain(self._end(x_BLD), "batch", None, None)
 
     def run_blocks(
-        self, layers: range, streams: Any, mask_BL: jax.Array, memory: Sequence[jax.Array]
-    ) -> Any:
-        """The streams after some of the blocks, one after the other."""
-        for layer in layers:
-            streams = jax.tree.map(lambda x: constrain(x, "batch", None, None), streams)
-            streams = self.blocks[layer](streams, mask_BL, memory)
-        return streams
-
-    def update(
-        self,
-        layer: int,
-        index: int,
-        x_BLD: jax.Array,
-        mask_BL: jax.Array,
-        memory: Sequence[jax.Array],
+        self, layers: range, x_BLD: jax.Array, mask_BL: jax.Array, memory: Sequence[jax.Array]
     ) -> jax.Array:
-        """The update by one sublayer of one block; for `models.reversible`."""
-        return self.blocks[layer].sublayers(mask_BL, memory)[index].update(x_BLD)
+        """x after some of the blocks, one after the other."""
+        for layer in layers:
+            x_BLD = self.blocks[layer](constrain(x_BLD, "batch", None, None), mask_BL, memory)
+        return x_BLD
 
     def project(self, memory_BSD: jax.Array, mask_BS: jax.Array) -> list[Any]:
         """Each layer's projection of the memory; leaves lead with B."""
@@ -102,28 +85,17 @@ class Stack(nn.Module):
         # `embed` takes [B, L, E]; all beams are at the same position.
         batch, beams, width = words_BZE.shape
         x_N1D = self._start(words_BZE.reshape(-1, 1, width), position[None])
-        streams = self.residuals.start(x_N1D.reshape(batch, beams, -1))
+        x_BZD = x_N1D.reshape(batch, beams, -1)
         next_state = []
         for block, layer_state, layer_projected in zip(self.blocks, state, projected, strict=True):
-            streams, layer_state = block.step(streams, layer_state, layer_projected, position)
+            x_BZD, layer_state = block.step(x_BZD, layer_state, layer_projected, position)
             next_state.append(layer_state)
-        return self._end(streams), next_state
-
-    def _reconstructs(self) -> bool:
-        """Whether the backward pass reconstructs activations: in training, with a dropout key."""
-        is_training = self.has_rng("dropout") and not self.is_initializing()
-        return is_training and self.config.residual == "reversible"
-
-    def _scans(self) -> bool:
-        """Whether layers run as a loop. That needs parameters, and hides what a layer sows."""
-        is_watched = self.is_mutable_collection("intermediates")
-        return self.config.scan_layers and not (self.is_initializing() or is_watched)
+        return self._end(x_BZD), next_state
 
     def _start(self, words_BLE: jax.Array, positions_L: jax.Array) -> jax.Array:
         """What the first layer reads: [B, L, D]."""
         x_BLD = self.position.embed(words_BLE, positions_L)
         return self.first_norm(x_BLD) if self.config.embedding_norm else x_BLD
 
-    def _end(self, streams: Any) -> jax.Array:
-        x = self.residuals.end(streams)
+    def _end(self, x: jax.Array) -> jax.Array:
         return self.last_norm(x) if self.config.norm_placement == "pre" else x

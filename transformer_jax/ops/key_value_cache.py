@@ -9,8 +9,8 @@ A decoding step is bound by the memory that it moves, so a cache is written once
   (Milakov and Gimelshein 2018, arXiv:1805.02867).
 
 Scores and weights are float32. Axes: T room for tokens, N hypotheses of all sentences, sentence by
-sentence; B sentences, Z hypotheses of one; H query heads, G key heads and J value heads, both of
-which divide H.
+sentence; B sentences, Z hypotheses of one; H query heads, G heads of keys and values, a divisor
+of H.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class KeyValueCache(NamedTuple):
     """A decoder state whose leaves lead with tokens; the hypotheses come second."""
 
     key: jax.Array  #: [T, N, G, K]
-    value: jax.Array  #: [T, N, J, V]
+    value: jax.Array  #: [T, N, G, K]
     #: [T, B, Z] int32: which hypothesis of the sentence wrote the token that each one has there;
     #: None: each has its own tokens
     ancestors: jax.Array | None = None
@@ -42,24 +42,17 @@ class KeyValueCache(NamedTuple):
         return self.key.shape[0]
 
     @classmethod
-    def empty(
-        cls, batch: int, room: int, key: tuple[int, int], value: tuple[int, int], dtype: Any
-    ) -> "KeyValueCache":
-        """Zeros, for at least `room` tokens of `batch` hypotheses.
-
-        Args:
-          key: heads and width of one token's keys.
-          value: heads and width of one token's values.
-        """
+    def empty(cls, batch: int, room: int, heads: int, width: int, dtype: Any) -> "KeyValueCache":
+        """Zeros, for at least `room` tokens of `batch` hypotheses."""
         block = _block(room)
-        room = -(-room // block) * block
-        return cls(*(jnp.zeros((room, batch, *shape), dtype) for shape in (key, value)))
+        zeros = jnp.zeros((-(-room // block) * block, batch, heads, width), dtype)
+        return cls(zeros, zeros)
 
     def at(self, places_M: jax.Array) -> "KeyValueCache":
         """The tokens at these places alone."""
         return jax.tree.map(lambda leaf: leaf[places_M], self)
 
-    def write(self, k_NGK: jax.Array, v_NJV: jax.Array, place: jax.Array) -> "KeyValueCache":
+    def write(self, k_NGK: jax.Array, v_NGK: jax.Array, place: jax.Array) -> "KeyValueCache":
         """With a token's key and value at `place`.
 
         Read the returned cache, not this one: otherwise XLA keeps a copy of all of it.
@@ -74,7 +67,7 @@ class KeyValueCache(NamedTuple):
                 jnp.arange(ancestors_TBZ.shape[2]), ancestors_TBZ.shape[1:]
             )
             ancestors_TBZ = put(ancestors_TBZ, itself_BZ)
-        return KeyValueCache(put(self.key, k_NGK), put(self.value, v_NJV), ancestors_TBZ)
+        return KeyValueCache(put(self.key, k_NGK), put(self.value, v_NGK), ancestors_TBZ)
 
     def for_beams(self, batch: int, beams: int) -> "KeyValueCache":
         """A cache from which `select` can be called."""
@@ -116,7 +109,7 @@ class KeyValueCache(NamedTuple):
         return row // beams * beams + self.ancestors[places, row // beams, row % beams]
 
     def part(self, start: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-        """Keys [size, N, G, K] and values [size, N, J, V] that each hypothesis has from `start`."""
+        """Keys and values [size, N, G, K] that each hypothesis has from `start`."""
 
         def read(leaf: jax.Array) -> jax.Array:
             part = lax.dynamic_slice_in_dim(leaf, start, size)
@@ -165,7 +158,7 @@ def attend_to_cache(
     length: jax.Array | None = None,
     scale: float | None = None,
 ) -> jax.Array:
-    """The attention of one token of each hypothesis, [N, H, V] in the dtype of the values.
+    """The attention of one token of each hypothesis, [N, H, K] in the dtype of the values.
 
     Args:
         reads_T: True where the token reads; at least one of the first `length` places.
@@ -173,20 +166,19 @@ def attend_to_cache(
         length: int32, places from here on are not read; None reads the whole cache at once.
         scale: of the product of query and key; 1 / sqrt(K) unless given.
     """
-    num_rows, heads, width = q_NHK.shape
-    key_heads, (value_heads, value_width) = cache.key.shape[2], cache.value.shape[2:]
+    (num_rows, heads, width), groups = q_NHK.shape, cache.key.shape[2]
     q_NHK = q_NHK * (width**-0.5 if scale is None else scale)
-    q_NGRK = q_NHK.reshape(num_rows, key_heads, -1, width)
+    q_NGRK = q_NHK.reshape(num_rows, groups, -1, width)
     block = cache.room if length is None else _block(cache.room)
     num_blocks = 1 if length is None else (length + block - 1) // block
 
     def add_block(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        top_NH, total_NH, sum_NHV = so_far
+        top_NH, total_NH, sum_NHK = so_far
 
         def part(x: jax.Array, axis: int = 0) -> jax.Array:
             return lax.dynamic_slice_in_dim(x, index * block, block, axis)
 
-        k_CNGK, v_CNJV = cache.part(index * block, block)
+        k_CNGK, v_CNGK = cache.part(index * block, block)
         scores_CNGR = jnp.einsum(
             "cngk,ngrk->cngr", k_CNGK, q_NGRK, preferred_element_type=jnp.float32
         )
@@ -197,28 +189,27 @@ def attend_to_cache(
         new_top_NH = jnp.maximum(top_NH, scores_CNH.max(axis=0))
         weights_CNH = jnp.exp(scores_CNH - new_top_NH[None])
         kept_NH = jnp.exp(top_NH - new_top_NH)
-        weights_CNJQ = weights_CNH.reshape(block, num_rows, value_heads, -1)
         # Values as the first operand: XLA for CPUs gathers them in half the time for this product.
-        values_NJVQ = jnp.einsum(
-            "cnjv,cnjq->njvq",
-            v_CNJV,
-            weights_CNJQ.astype(v_CNJV.dtype),
+        values_NGKR = jnp.einsum(
+            "cngk,cngr->ngkr",
+            v_CNGK,
+            weights_CNH.reshape(scores_CNGR.shape).astype(v_CNGK.dtype),
             preferred_element_type=jnp.float32,
         )
-        values_NHV = values_NJVQ.swapaxes(2, 3).reshape(sum_NHV.shape)
+        values_NHK = values_NGKR.swapaxes(2, 3).reshape(sum_NHK.shape)
         return (
             new_top_NH,
             total_NH * kept_NH + weights_CNH.sum(axis=0),
-            sum_NHV * kept_NH[..., None] + values_NHV,
+            sum_NHK * kept_NH[..., None] + values_NHK,
         )
 
     start = (
         jnp.full((num_rows, heads), MASKED, jnp.float32),
         jnp.zeros((num_rows, heads), jnp.float32),
-        jnp.zeros((num_rows, heads, value_width), jnp.float32),
+        jnp.zeros((num_rows, heads, width), jnp.float32),
     )
-    _, total_NH, sum_NHV = lax.fori_loop(0, num_blocks, add_block, start)
-    return (sum_NHV / total_NH[..., None]).astype(cache.value.dtype)
+    _, total_NH, sum_NHK = lax.fori_loop(0, num_blocks, add_block, start)
+    return (sum_NHK / total_NH[..., None]).astype(cache.value.dtype)
 
 
 def _block(room: int) -> int:

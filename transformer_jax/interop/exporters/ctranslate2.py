@@ -3,14 +3,13 @@
 The folder holds `model.bin`, `config.json` and the vocabularies of CTranslate2, and the
 SentencePiece models. CTranslate2's Python package writes them; it runs the model elsewhere too.
 
-Three things are written in another form, with the same result:
+Two things are written in another form, with the same result:
 
 * Positions that are added to the embeddings become a table of vectors, as many as
   `model.max_length`; where the scheme has no end, at least 256, CTranslate2's own limit.
 * A bias on the scores that depends on the distance alone (T5, ALiBi), and the keys that a `window`
   or `strided` mixer leaves out, become a T5 table with a row for each distance. CTranslate2
   computes it in the first layer that has one, for all layers of the stack that have one.
-* `factored_value` repeats its shared output map for each head.
 
 CTranslate2's own search differs from ours in details: see docs/interop.md.
 """
@@ -61,7 +60,7 @@ from transformer_jax.positions.t5 import T5
 from transformer_jax.variants import kind_of, to_text
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, UNK_ID
 
-_ATTENTION = frozenset({"num_kv_heads", "factored_value", "use_bias", "score_scale"})
+_ATTENTION = frozenset({"num_kv_heads", "use_bias", "score_scale"})
 
 EXPRESSED = {
     ModelConfig: frozenset(
@@ -322,14 +321,10 @@ def _attention(name: str, config: ModelConfig, mixer: Any, flat: _Flat, **option
     )
     if getattr(mixer, "score_scale", None):
         spec.queries_scale = float(mixer.score_scale)
-    query, key, value, (out, bias) = (
-        _dense(flat, f"{name}/heads/{part}") for part in ("query", "key", "value", "out")
-    )
-    if getattr(mixer, "factored_value", False):
-        out = np.tile(out, (config.num_heads, 1))
-    maps = [query, key, value]
+    parts = ("query", "key", "value", "out")
+    *maps, out = (_dense(flat, f"{name}/heads/{part}") for part in parts)
     grouped = [maps] if options.get("self_attention") else [maps[:1], maps[1:]]
-    for linear, group in zip(spec.linear, [*grouped, [(out, bias)]], strict=True):
+    for linear, group in zip(spec.linear, [*grouped, [out]], strict=True):
         _fill_linear(linear, group)
     _fill_norm(spec.layer_norm, f"{name}_residual/norm", flat)
     return spec
