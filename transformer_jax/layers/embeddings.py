@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.layers.parameters import Layer
+from transformer_jax.layers.parameters import Layer, TableBox
 from transformer_jax.ops.matrices import rows
 
 
@@ -29,7 +29,7 @@ class Embedding(Layer):
         init = nn.initializers.normal(stddev=self.features**-0.5)
         shape = (self.vocab_size, self.features)
         axes = ("vocab", "embed")
-        self.table = self.embeddings("table", init, shape, axes, projects=self.projects)
+        self.table = self.weight("table", init, shape, axes, TableBox, projects=self.projects)
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[...] int32 -> [..., D]."""

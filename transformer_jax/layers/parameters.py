@@ -7,8 +7,6 @@ import jax
 from flax import linen as nn
 from flax import struct
 
-from transformer_jax.ops.matrices import Matrix, Table
-
 
 class MatrixBox(nn.LogicallyPartitioned):
     """The box of a matrix that decoding may hold in another form (`ops.matrices`)."""
@@ -35,7 +33,9 @@ class Layer(nn.Module):
         init: Callable[..., jax.Array],
         shape: tuple[int, ...],
         axes: tuple[str | None, ...],
-    ) -> jax.Array:
+        box: type[nn.LogicallyPartitioned] = nn.LogicallyPartitioned,
+        **box_options: Any,
+    ) -> Any:
         """Declares a parameter, in `setup`.
 
         Args:
@@ -43,41 +43,15 @@ class Layer(nn.Module):
             init: (key, shape, dtype) -> initial value.
             shape: of the parameter.
             axes: the logical name of each axis; `parallel/` maps them to the mesh.
-        """
-        boxed = nn.with_logical_partitioning(init, axes)
-        return self.param(name, boxed, shape, self.param_dtype)
+            box: `MatrixBox` for a matrix [I, O] that only `ops.matrices` and `matmul` use;
+                `TableBox` for a table [V, D] of which only `ops.matrices.rows` and `.T` are used.
+            box_options: further fields of the box.
 
-    def matrix(
-        self,
-        name: str,
-        init: Callable[..., jax.Array],
-        shape: tuple[int, int],
-        axes: tuple[str | None, ...],
-    ) -> Matrix:
-        """Declares a matrix [I, O] that only `ops.matrices` and `matmul` use; as `weight`."""
-
-        def boxed(*args: Any) -> MatrixBox:
-            return MatrixBox(init(*args), axes, mesh=None)
-
-        return self.param(name, boxed, shape, self.param_dtype)
-
-    def embeddings(
-        self,
-        name: str,
-        init: Callable[..., jax.Array],
-        shape: tuple[int, int],
-        axes: tuple[str | None, ...],
-        *,
-        projects: bool,
-    ) -> Matrix | Table:
-        """Declares a table [V, D] of which only `ops.matrices.rows` and its `.T` are used.
-
-        Args:
-            name: as the other arguments, see `weight`.
-            projects: whether its transpose is the projection to the vocabulary.
+        Returns:
+            An array, or the form in which decoding holds a matrix or table.
         """
 
-        def boxed(*args: Any) -> TableBox:
-            return TableBox(init(*args), axes, mesh=None, projects=projects)
+        def boxed(*args: Any) -> nn.LogicallyPartitioned:
+            return box(init(*args), axes, mesh=None, **box_options)
 
         return self.param(name, boxed, shape, self.param_dtype)

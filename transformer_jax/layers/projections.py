@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from transformer_jax.layers.parameters import Layer
+from transformer_jax.layers.parameters import Layer, MatrixBox
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.matrices import reshaped
 
@@ -37,7 +37,7 @@ class Dense(Layer):
 
     def setup(self) -> None:
         shape = (self.in_features, self.features)
-        self.kernel = self.matrix("kernel", self.kernel_init, shape, self.axes)
+        self.kernel = self.weight("kernel", self.kernel_init, shape, self.axes, MatrixBox)
         if self.use_bias:
             zeros = nn.initializers.zeros_init()
             self.bias = self.weight("bias", zeros, shape[1:], self.axes[1:])

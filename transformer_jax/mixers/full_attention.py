@@ -127,7 +127,7 @@ class DotProductAttention(MixerModule):
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
         o, key = self.config, self.weight_dropout.key()
         hooks = Hooks(bias, o.dropout_rate, key)
-        if self._is_fused(q_BTHK, k_BMGK, v_BMGK, hooks):
+        if self._is_fused(q_BTHK, hooks):
             return flash_attention(
                 q_BTHK, k_BMGK, v_BMGK, key_mask_BM, hooks, causal=causal, scale=o.score_scale
             )
@@ -139,18 +139,14 @@ class DotProductAttention(MixerModule):
         weights_BHTM = dropout(weights_BHTM, o.dropout_rate, key)
         return weighted_values(weights_BHTM, v_BMGK).astype(v_BMGK.dtype)
 
-    def _is_fused(
-        self, q_BTHK: jax.Array, k_BMGK: jax.Array, v_BMGK: jax.Array, hooks: Hooks
-    ) -> bool:
+    def _is_fused(self, q_BTHK: jax.Array, hooks: Hooks) -> bool:
         implementation = self.config.implementation
         if self.is_watched or implementation == "plain":
             return False
         if implementation == "fused":
             return True
-        if chosen_kernel(q_BTHK, k_BMGK, v_BMGK, hooks) != "cudnn":
-            return False
         # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
-        return q_BTHK.shape[1] >= _MIN_QUERIES
+        return chosen_kernel(q_BTHK, hooks) == "cudnn" and q_BTHK.shape[1] >= _MIN_QUERIES
 
 
 class FullAttention(DotProductAttention, Mixer):

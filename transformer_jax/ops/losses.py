@@ -151,60 +151,49 @@ def cross_entropy(
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _fused(inputs: _Inputs, targets: _Targets, loss: _Loss) -> _Sums:
-    function = partial(_loss_sums, loss)
-    return by_platform(function, inputs, targets, **_FORMS)
-
-
-def _loss_sums(loss: _Loss, inputs: _Inputs, targets: _Targets, form: _Form) -> _Sums:
-    chunks, kernel_low = _chunks(inputs, targets, loss.dtype, form.limit)
-    logits_dtype = inputs[0].dtype if form.rounded else jnp.float32
-
-    def body(sums: _Sums, chunk: Chunk) -> tuple[_Sums, None]:
-        hidden_ND, labels_N, weights_N = chunk
-        logits_NV = product(hidden_ND, kernel_low, bias=inputs[2], result=logits_dtype)
-        projected = (hidden_ND, kernel_low, inputs[2])
-        (loss_sum, nll_sum), _ = loss.sums(logits_NV, projected, (labels_N, weights_N), form)
-        return (sums[0] + loss_sum, sums[1] + nll_sum), None
-
-    zero = jnp.zeros((), jnp.float32)
-    return jax.lax.scan(body, (zero, zero), chunks)[0]
+    return by_platform(partial(_loss_sums, loss, False), inputs, targets, **_FORMS)[0]
 
 
 def _fused_forward(inputs: _Inputs, targets: _Targets, loss: _Loss) -> tuple[_Sums, _Inputs]:
-    function = partial(_loss_sums_and_gradients, loss)
-    return by_platform(function, inputs, targets, **_FORMS)
+    return by_platform(partial(_loss_sums, loss, True), inputs, targets, **_FORMS)
 
 
-def _loss_sums_and_gradients(
-    loss: _Loss, inputs: _Inputs, targets: _Targets, form: _Form
-) -> tuple[_Sums, _Inputs]:
+def _loss_sums(
+    loss: _Loss, differentiate: bool, inputs: _Inputs, targets: _Targets, form: _Form
+) -> tuple[_Sums, _Inputs | None]:
+    """The sums over all tokens and, if asked for, the gradient of the first."""
     hidden_BTD, kernel_DV, bias_V = inputs
     chunks, kernel_low = _chunks(inputs, targets, loss.dtype, form.limit)
-    logits_dtype = inputs[0].dtype if form.rounded else jnp.float32
-    kernel_low_VD = transposed(kernel_low)
+    logits_dtype = hidden_BTD.dtype if form.rounded else jnp.float32
+    kernel_low_VD = transposed(kernel_low) if differentiate else None
 
-    def body(carry: Any, chunk: Chunk) -> tuple[Any, jax.Array]:
-        loss_sum, nll_sum, dkernel_DV, dbias_V = carry
+    def body(carry: Any, chunk: Chunk) -> tuple[Any, jax.Array | None]:
+        (loss_sum, nll_sum), gradients = carry
         hidden_ND, labels_N, weights_N = chunk
         targets_N = labels_N, weights_N
         logits_NV = product(hidden_ND, kernel_low, bias=bias_V, result=logits_dtype)
         projected = (hidden_ND, kernel_low, bias_V)
         (chunk_loss, chunk_nll), lse_N = loss.sums(logits_NV, projected, targets_N, form)
+        sums = loss_sum + chunk_loss, nll_sum + chunk_nll
+        if kernel_low_VD is None:
+            return (sums, None), None
+        dkernel_DV, dbias_V = gradients
         dlogits_NV = loss.gradient(logits_NV, lse_N, targets_N)
         if dbias_V is not None:
             dbias_V = dbias_V + dlogits_NV.sum(axis=0)
         dlogits_NV = dlogits_NV.astype(loss.dtype)
         dhidden_ND = product(dlogits_NV, kernel_low_VD, result=hidden_BTD.dtype)
         dkernel_DV = dkernel_DV + product(transposed(hidden_ND), dlogits_NV)
-        sums = loss_sum + chunk_loss, nll_sum + chunk_nll
-        return (*sums, dkernel_DV, dbias_V), dhidden_ND
+        return (sums, (dkernel_DV, dbias_V)), dhidden_ND
 
-    zero = jnp.zeros((), jnp.float32)
-    dbias_V = None if bias_V is None else jnp.zeros(bias_V.shape, jnp.float32)
-    start = (zero, zero, jnp.zeros(kernel_DV.shape, jnp.float32), dbias_V)
-    (loss_sum, nll_sum, dkernel_DV, dbias_V), dhidden_CND = jax.lax.scan(body, start, chunks)
+    zeros = partial(jax.tree.map, lambda x: jnp.zeros(x.shape, jnp.float32))
+    scalar = jnp.zeros((), jnp.float32)
+    start = (scalar, scalar), zeros((kernel_DV, bias_V)) if differentiate else None
+    (sums, gradients), dhidden_CND = jax.lax.scan(body, start, chunks)
+    if gradients is None:
+        return sums, None
     dhidden_BTD = _unchunk(dhidden_CND, hidden_BTD)
-    return (loss_sum, nll_sum), (dhidden_BTD, dkernel_DV.astype(kernel_DV.dtype), dbias_V)
+    return sums, (dhidden_BTD, gradients[0].astype(kernel_DV.dtype), gradients[1])
 
 
 def _fused_backward(loss: _Loss, gradients: _Inputs, cotangents: _Sums) -> tuple[_Inputs, None]:

@@ -24,7 +24,7 @@ and keeps the copy. So there the matrix is converted block by block.
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,8 @@ def matmul(
     if jnp.dtype(dtype) == jnp.float32:
         y = product(x.astype(jnp.float32), w.astype(jnp.float32), contracted, bias, result)
     else:
-        y = _low_precision_matmul(x, w, bias, jnp.dtype(dtype), contracted, jnp.dtype(result))
+        form = _LowPrecision(jnp.dtype(dtype), contracted, jnp.dtype(result))
+        y = _low_precision_matmul(form, x, w, bias)
     return checkpoint_name(y, PRODUCT)
 
 
@@ -108,41 +109,38 @@ def _product_by_blocks(x_MK: jax.Array, values_KN: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, count, add_block, y_MN)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
+class _LowPrecision(NamedTuple):
+    """Arguments of `matmul`."""
+
+    dtype: jnp.dtype
+    contracted: int
+    result: jnp.dtype
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _low_precision_matmul(
-    x: jax.Array,
-    w: jax.Array,
-    bias: jax.Array | None,
-    dtype: jnp.dtype,
-    contracted: int,
-    result: jnp.dtype,
+    form: _LowPrecision, x: jax.Array, w: jax.Array, bias: jax.Array | None
 ) -> jax.Array:
-    return product(x.astype(dtype), w.astype(dtype), contracted, bias, result)
+    return _forward(form, x, w, bias)[0]
 
 
 def _forward(
-    x: jax.Array,
-    w: jax.Array,
-    bias: jax.Array | None,
-    dtype: jnp.dtype,
-    contracted: int,
-    result: jnp.dtype,
+    form: _LowPrecision, x: jax.Array, w: jax.Array, bias: jax.Array | None
 ) -> tuple[jax.Array, Any]:
-    x_low, w_low = x.astype(dtype), w.astype(dtype)
+    x_low, w_low = x.astype(form.dtype), w.astype(form.dtype)
     # The empty arrays record the dtypes of the operands, which the gradients must have.
     types = (jnp.zeros(0, x.dtype), jnp.zeros(0, w.dtype))
-    return product(x_low, w_low, contracted, bias, result), (x_low, w_low, bias, types)
+    y = product(x_low, w_low, form.contracted, bias, form.result)
+    return y, (x_low, w_low, bias, types)
 
 
 def _backward(
-    dtype: jnp.dtype, contracted: int, result: jnp.dtype, residuals: Any, dy: jax.Array
+    form: _LowPrecision, residuals: Any, dy: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    del result
     x_low, w_low, bias, (x_type, w_type) = residuals
-    dy_low = dy.astype(dtype)
-    rows = x_low.ndim - contracted
-    columns = w_low.ndim - contracted
-    dx = product(dy_low, transposed(w_low, contracted), columns, result=x_type.dtype)
+    dy_low = dy.astype(form.dtype)
+    rows, columns = x_low.ndim - form.contracted, w_low.ndim - form.contracted
+    dx = product(dy_low, transposed(w_low, form.contracted), columns, result=x_type.dtype)
     dw = product(transposed(x_low, rows), dy_low, rows)
     if bias is not None:
         bias = dy.astype(jnp.float32).sum(axis=tuple(range(rows))).astype(bias.dtype)

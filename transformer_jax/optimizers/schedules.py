@@ -19,11 +19,12 @@ from pydantic import NonNegativeInt
 from transformer_jax.config_types import Positive
 
 
+@dataclass(frozen=True)
 class Schedule:
     """What all schedules share. A subclass is a frozen dataclass with at least these options."""
 
-    learning_rate: float | None
-    warmup_steps: int
+    learning_rate: Positive | None  #: the peak
+    warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
     fixes_steps: ClassVar[bool] = False
     #: Whether `fall` depends on the number of training steps, so that a run cannot be extended.
@@ -66,7 +67,6 @@ class RsqrtSchedule(Schedule):
     """fall(n) = sqrt(w / n): section 5.3 of Vaswani et al. 2017."""
 
     learning_rate: Positive | None = None  #: the peak; none = (d_model * warmup_steps)^-0.5
-    warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return jnp.sqrt(warmup / jnp.maximum(update, warmup))
@@ -77,7 +77,6 @@ class CosineSchedule(Schedule):
     """Half a cosine, from the peak to 0 at the last step (Loshchilov & Hutter 2017)."""
 
     learning_rate: Positive  #: the peak
-    warmup_steps: NonNegativeInt = 4000  #: updates until the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -89,7 +88,6 @@ class LinearSchedule(Schedule):
     """A straight line from the peak to 0 at the last step."""
 
     learning_rate: Positive  #: the peak
-    warmup_steps: NonNegativeInt = 4000  #: updates until the peak
     fixes_steps: ClassVar[bool] = True
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
@@ -101,7 +99,6 @@ class ConstantSchedule(Schedule):
     """The peak until the end."""
 
     learning_rate: Positive  #: the peak
-    warmup_steps: NonNegativeInt = 4000  #: updates until the peak
 
     def fall(self, update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Array:
         return jnp.ones(())
