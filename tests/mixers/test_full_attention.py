@@ -262,5 +262,6 @@ def test_auto_asks_the_devices_of_the_program(implementation, monkeypatch):
 
 def read(cross, x_BTD, memory):
     """The heads' outputs, before they are joined."""
-    projected = cross.project(*memory)
-    return cross.attend(cross.heads.queries(x_BTD), *projected.keys_values(), projected.mask)
+    memory_BMD, mask_BM = memory
+    keys_values = cross.heads.keys_values(memory_BMD)
+    return cross.attend(cross.heads.queries(x_BTD), *keys_values, mask_BM)

@@ -89,10 +89,8 @@ def test_decoder_equals_the_loop(name):
 
 def as_the_loop_keeps_it(name, state, p):
     """A decoding state as (the last tokens, the sums), both in the loop's layout."""
-    if name in ("mamba", "ssd"):
-        return state.window, state.hidden if name == "mamba" else state.matrix
-    if name == "rwkv":
-        return state.token, state.matrix
+    if name in ("mamba", "ssd", "rwkv"):
+        return state.recent, state.hidden
     if name == "s4":  # the loop keeps both states of a conjugate pair
         half = state.real + 1j * state.imag
         return None, jnp.concatenate([half, half.conj()], axis=-1)
@@ -101,7 +99,7 @@ def as_the_loop_keeps_it(name, state, p):
     if name == "s4d":
         return None, entry * (state.real + 1j * state.imag)
     sums = state.hidden.real + 1j * state.hidden.imag
-    return state.window, entry[:, None, None] * jnp.moveaxis(sums, 3, 1)
+    return state.recent, entry[:, None, None] * jnp.moveaxis(sums, 3, 1)
 
 
 @pytest.mark.parametrize("name", NAMES)

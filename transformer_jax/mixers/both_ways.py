@@ -13,7 +13,7 @@ mixer itself, in the encoder this wrapper around two of them.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,18 @@ from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig, MixerContext
 from transformer_jax.ops.sequences import reverse_prefix
 from transformer_jax.positions.base import Position
+
+
+class RecurrentState(NamedTuple):
+    """What a recurrent mixer keeps of the tokens so far, whose size does not grow with them.
+
+    Attributes:
+        recent: the last inputs of a short convolution, [B, taps - 1, channels], or the last token.
+        hidden: the recurrence's state, arrays that lead with B.
+    """
+
+    recent: jax.Array
+    hidden: Any
 
 
 @dataclass(frozen=True, kw_only=True)

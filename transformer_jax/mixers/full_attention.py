@@ -12,11 +12,10 @@ arXiv:1911.02150; grouped: Ainslie et al. 2023, arXiv:2305.13245).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.config_types import Positive
@@ -88,8 +87,7 @@ class FullCross(FullOptions, CrossMixerConfig):
         return FullCrossAttention(self, context)
 
 
-@struct.dataclass
-class Memory:
+class Memory(NamedTuple):
     """The projected memory: keys [B, G, K, M], values [B, G, M, K] and the mask [B, M].
 
     These are the operands of a step's products, so that a step does not move them.
@@ -98,10 +96,6 @@ class Memory:
     key: jax.Array
     value: jax.Array
     mask: jax.Array
-
-    def keys_values(self) -> tuple[jax.Array, jax.Array]:
-        """Keys [B, M, G, K] and values [B, M, G, K]."""
-        return jnp.moveaxis(self.key, 3, 1), self.value.swapaxes(1, 2)
 
 
 class DotProductAttention(MixerModule):
@@ -155,12 +149,9 @@ class FullAttention(DotProductAttention, Mixer):
     config: Full
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        at_L, bias = jnp.arange(x_BLD.shape[1]), bias_of(self.position)
-        q_BLHK = self.heads.queries(x_BLD)
-        k_BLGK, v_BLGK = self.heads.keys_values(x_BLD)
-        q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, at_L, at_L)
-        y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=self.context.causal, bias=bias)
-        return self.heads.join(y_BLHK)
+        qkv = self.heads.rotated(x_BLD, self.position, jnp.arange(x_BLD.shape[1]))
+        bias, causal = bias_of(self.position), self.context.causal
+        return self.heads.join(self.attend(*qkv, mask_BL, causal=causal, bias=bias))
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
@@ -195,5 +186,6 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
         return Memory(jnp.moveaxis(k_BMGK, 1, 3), v_BMGK.swapaxes(1, 2), mask_BM)
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
-        q_BTHK = self.heads.queries(x_BTD)
-        return self.heads.join(self.attend(q_BTHK, *projected.keys_values(), projected.mask))
+        k_BMGK, v_BMGK = jnp.moveaxis(projected.key, 3, 1), projected.value.swapaxes(1, 2)
+        y_BTHK = self.attend(self.heads.queries(x_BTD), k_BMGK, v_BMGK, projected.mask)
+        return self.heads.join(y_BTHK)

@@ -23,7 +23,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -31,9 +30,9 @@ from transformer_jax.layers.diagonal_systems import DiagonalOptions, DiagonalSys
 from transformer_jax.layers.initializers import torch_uniform
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysConfig
+from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.convolutions import long_convolution, short_convolution_step
-from transformer_jax.ops.diagonal_ssm import ComplexState, empty_state
+from transformer_jax.ops.diagonal_ssm import empty_state
 from transformer_jax.positions.base import Position
 
 
@@ -56,14 +55,6 @@ class H3(DiagonalOptions, BothWaysConfig):
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         return H3Mixer(self, context, position)
-
-
-@struct.dataclass
-class H3State:
-    """The last keys [B, shift_size - 1, D] and the diagonal systems' [B, P, P, H, N/2]."""
-
-    window: jax.Array
-    hidden: ComplexState
 
 
 class H3Mixer(Mixer):
@@ -100,24 +91,24 @@ class H3Mixer(Mixer):
         remembered = _convolve_pairs(pairs, kernel_LH, direct)
         return self._read(remembered, pairs, self.query(x_BLD))
 
-    def init_state(self, batch: int, max_length: int) -> H3State:
-        """An empty past; the same size whatever `max_length`."""
+    def init_state(self, batch: int, max_length: int) -> RecurrentState:
+        """The last keys, and the systems' states [B, P, P, H, N/2]."""
         c, o = self.context, self.config
         shape = (batch, o.head_dim, o.head_dim, self.num_heads, o.state_size // 2)
         window = jnp.zeros((batch, o.shift_size - 1, c.d_model), jnp.float32)
-        return H3State(window=window, hidden=empty_state(shape))
+        return RecurrentState(window, empty_state(shape))
 
     def step(
-        self, x_BD: jax.Array, state: H3State, position: jax.Array
-    ) -> tuple[jax.Array, H3State]:
+        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
+    ) -> tuple[jax.Array, RecurrentState]:
         """One step of both recurrences."""
         k_BD = self.key(x_BD)
         # The filter's taps run back in time, a window forwards.
-        shifted_BD, window = short_convolution_step(k_BD, state.window, self.shift[::-1])
+        shifted_BD, window = short_convolution_step(k_BD, state.recent, self.shift[::-1])
         pairs = self._pairs(k_BD, shifted_BD, self.value(x_BD))
         remembered, hidden = self.systems.step(pairs, state.hidden)
         y_BD = self._read(remembered, pairs, self.query(x_BD))
-        return y_BD, H3State(window=window, hidden=hidden)
+        return y_BD, RecurrentState(window, hidden)
 
     def _heads(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., P, H] in float32."""

@@ -89,20 +89,16 @@ class KernelAttention(FeatureHeads, Mixer):
     config: KernelConfig
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
-        q_BLHR = self.phi.queries(self.heads.queries(x_BLD))
-        k_BLHR, log_scale_BLH = self.phi.keys(k_BLHK)
+        at_L = jnp.arange(x_BLD.shape[1])
+        q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, *norm = self._features(x_BLD, at_L)
         log_scale_BLH = jnp.where(mask_BL[..., None], log_scale_BLH, MASKED)
-        rotated_q, rotated_k, norm_q, norm_k = self._rotated(
-            q_BLHR, k_BLHR, jnp.arange(x_BLD.shape[1])
-        )
         if self.context.causal:
             y_BLHV, _ = causal_kernel_attention(
-                rotated_q, rotated_k, v_BLHV, log_scale_BLH, self.config.chunk, norm_q, norm_k
+                q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, self.config.chunk, *norm
             )
         else:
-            sums = sum_keys(rotated_k, v_BLHV, log_scale_BLH, norm_k)
-            y_BLHV = read_sums(rotated_q, sums, norm_q)
+            norm_q, norm_k = norm
+            y_BLHV = read_sums(q_BLHR, sum_keys(k_BLHR, v_BLHV, log_scale_BLH, norm_k), norm_q)
         return self.heads.join(y_BLHV.astype(v_BLHV.dtype))
 
     def init_state(self, batch: int, max_length: int) -> KernelSums:
@@ -114,29 +110,18 @@ class KernelAttention(FeatureHeads, Mixer):
         self, x_BD: jax.Array, state: KernelSums, position: jax.Array
     ) -> tuple[jax.Array, KernelSums]:
         """Adds this token's key and value to the sums, and reads them."""
-        k_BHK, v_BHV = self.heads.keys_values(x_BD)
-        k_BHR, log_scale_BH = self.phi.keys(k_BHK)
-        q_B1HR = self.phi.queries(self.heads.queries(x_BD))[:, None]
-        rotated_q, rotated_k, norm_q, norm_k = self._rotated(q_B1HR, k_BHR[:, None], position[None])
-        y_BHV, state = kernel_attention_step(
-            rotated_q[:, 0],
-            rotated_k[:, 0],
-            v_BHV,
-            log_scale_BH,
-            state,
-            None if norm_q is None else norm_q[:, 0],
-            None if norm_k is None else norm_k[:, 0],
-        )
+        of_token = self._features(x_BD[:, None], position[None])
+        q_BHR, k_BHR, v_BHV, log_scale_BH, *norm = (x[:, 0] for x in of_token)
+        y_BHV, state = kernel_attention_step(q_BHR, k_BHR, v_BHV, log_scale_BH, state, *norm)
         return self.heads.join(y_BHV.astype(v_BHV.dtype)), state
 
-    def _rotated(
-        self, q_BLHR: jax.Array, k_BLHR: jax.Array, positions_L: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]:
-        """Features for the numerator, and for the normaliser if those are different."""
-        rotated_q, rotated_k = self.position.rotate(q_BLHR, k_BLHR, positions_L, positions_L)
-        if rotated_q is q_BLHR and rotated_k is k_BLHR:
-            return q_BLHR, k_BLHR, None, None  # no rotation: the same scores serve both
-        return rotated_q, rotated_k, q_BLHR, k_BLHR
+    def _features(self, x_BLD: jax.Array, at_L: jax.Array) -> tuple[jax.Array, ...]:
+        """Queries and keys, values, log scales; then queries and keys for the normaliser."""
+        k_BLHK, v_BLHV = self.heads.keys_values(x_BLD)
+        q_BLHR = self.phi.queries(self.heads.queries(x_BLD))
+        k_BLHR, log_scale_BLH = self.phi.keys(k_BLHK)
+        rotated = self.position.rotate(q_BLHR, k_BLHR, at_L, at_L)
+        return (*rotated, v_BLHV, log_scale_BLH, q_BLHR, k_BLHR)
 
 
 @dataclass(frozen=True)

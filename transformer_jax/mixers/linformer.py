@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -35,6 +34,7 @@ from transformer_jax.mixers.base import (
     MixerContext,
     MixerModule,
     Refusals,
+    State,
 )
 from transformer_jax.mixers.heads import HeadProjections
 from transformer_jax.ops.attention import dot_product_attention
@@ -71,14 +71,6 @@ class LinformerCross(LinformerOptions, CrossMixerConfig):
 
     def build(self, context: MixerContext) -> CrossMixer:
         return LinformerCrossAttention(self, context)
-
-
-@struct.dataclass
-class ProjectedMemory:
-    """Keys and values of the memory with the length projected: [B, R, H, K] each."""
-
-    key: jax.Array
-    value: jax.Array
 
 
 def _folded(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -178,10 +170,10 @@ class LinformerCrossAttention(ProjectedAttention, CrossMixer):
 
     config: LinformerCross
 
-    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> ProjectedMemory:
-        """E K and F V of the memory."""
+    def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
+        """E K and F V of the memory, [B, R, H, K] each."""
         k_BMHK, v_BMHK = self.heads.keys_values(memory_BMD)
-        return ProjectedMemory(*self.length_projection(k_BMHK, v_BMHK, mask_BM))
+        return self.length_projection(k_BMHK, v_BMHK, mask_BM)
 
-    def read(self, x_BTD: jax.Array, projected: ProjectedMemory) -> jax.Array:
-        return self.attend(x_BTD, projected.key, projected.value)
+    def read(self, x_BTD: jax.Array, projected: State) -> jax.Array:
+        return self.attend(x_BTD, *projected)

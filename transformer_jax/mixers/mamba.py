@@ -20,7 +20,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import (
@@ -31,7 +30,7 @@ from transformer_jax.layers.initializers import (
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysConfig
+from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.selective_scan import selective_scan, selective_step
 from transformer_jax.positions.base import Position
 
@@ -52,14 +51,6 @@ class Mamba(BothWaysConfig):
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         return MambaMixer(self, context, position)
-
-
-@struct.dataclass
-class MambaState:
-    """The convolution's last inputs [B, W - 1, E] and the scan's state [B, E, N]."""
-
-    window: jax.Array
-    hidden: jax.Array
 
 
 class MambaMixer(Mixer):
@@ -90,20 +81,20 @@ class MambaMixer(Mixer):
         y_BLE, _ = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
         return self._gated(y_BLE, x_BLE, self.gate(x_BLD))
 
-    def init_state(self, batch: int, max_length: int) -> MambaState:
-        """An empty past; the same size whatever `max_length`."""
+    def init_state(self, batch: int, max_length: int) -> RecurrentState:
+        """The convolution's last inputs, and the scan's state [B, E, N]."""
         o, inner = self.config, self.config.expand * self.context.d_model
         hidden = jnp.zeros((batch, inner, o.state_size), jnp.float32)
-        return MambaState(window=self.conv.init_window(batch), hidden=hidden)
+        return RecurrentState(self.conv.init_window(batch), hidden)
 
     def step(
-        self, x_BD: jax.Array, state: MambaState, position: jax.Array
-    ) -> tuple[jax.Array, MambaState]:
+        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
+    ) -> tuple[jax.Array, RecurrentState]:
         """One step of the recurrence."""
-        x_BE, window = self.conv.step(self.into(x_BD), state.window)
+        x_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BE = nn.silu(x_BE)
         y_BE, hidden = selective_step(x_BE, *self._selected(x_BE), state.hidden)
-        return self._gated(y_BE, x_BE, self.gate(x_BD)), MambaState(window=window, hidden=hidden)
+        return self._gated(y_BE, x_BE, self.gate(x_BD)), RecurrentState(window, hidden)
 
     def _selected(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """delta [..., E], A [E, N], B and C [..., N], in float32."""

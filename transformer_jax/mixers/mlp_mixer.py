@@ -16,12 +16,11 @@ positions never seen in training were never trained.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -50,8 +49,7 @@ class MlpMixer(MixerConfig):
         return TokenMlp(self, context, position)
 
 
-@struct.dataclass
-class MixedSoFar:
+class MixedSoFar(NamedTuple):
     """What the decoder keeps of the tokens so far, [B, max_length, D] each.
 
     Attributes:
@@ -106,7 +104,7 @@ class TokenMlp(Mixer):
         """
         self._check_length(max_length)
         empty = jnp.zeros((batch, max_length, self.context.d_model), self.context.dtype)
-        return MixedSoFar(input=empty, hidden=empty)
+        return MixedSoFar(empty, empty)
 
     def step(
         self, x_BD: jax.Array, state: MixedSoFar, position: jax.Array
@@ -116,7 +114,7 @@ class TokenMlp(Mixer):
         h_BD = jax.nn.gelu(self._row(self.up, self.up_bias, inputs_BLD, position))
         hidden_BLD = write_token(state.hidden, h_BD, position)
         y_BD = self._row(self.down, self.down_bias, hidden_BLD, position)
-        return y_BD.astype(x_BD.dtype), MixedSoFar(input=inputs_BLD, hidden=hidden_BLD)
+        return y_BD.astype(x_BD.dtype), MixedSoFar(inputs_BLD, hidden_BLD)
 
     def _check_length(self, length: int) -> None:
         if length > self.context.max_length:

@@ -19,11 +19,10 @@ and keys. The paper's reversible residuals are not here: `model.remat` saves the
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
@@ -86,8 +85,7 @@ def bucket_factors(options: Reformer, max_length: int) -> tuple[int, ...]:
     return (buckets,)
 
 
-@struct.dataclass
-class BucketCache:
+class BucketCache(NamedTuple):
     """What decoding keeps of the tokens so far.
 
     Attributes:

@@ -26,7 +26,6 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from pydantic import AfterValidator, PositiveInt
 
 from transformer_jax.layers.initializers import Initializer, along_last_axis
@@ -34,7 +33,7 @@ from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.parameters import Layer
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysConfig
+from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
 from transformer_jax.positions.base import Position
 
@@ -62,14 +61,6 @@ class RWKV(BothWaysConfig):
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         return RWKVMixer(self, context, position)
-
-
-@struct.dataclass
-class RWKVState:
-    """The last token [B, D] and S [B, H, K, K], float32."""
-
-    token: jax.Array
-    matrix: jax.Array
 
 
 class LowRank(Layer):
@@ -148,22 +139,20 @@ class RWKVMixer(Mixer):
         y_BLHK, _ = channel_decay_scan(*inputs, self.config.chunk)
         return self._gated(y_BLHK, gate_BLE)
 
-    def init_state(self, batch: int, max_length: int) -> RWKVState:
-        """An empty past; the same size whatever `max_length`."""
+    def init_state(self, batch: int, max_length: int) -> RecurrentState:
+        """The last token, and S."""
         c = self.context
-        return RWKVState(
-            token=jnp.zeros((batch, c.d_model), c.dtype),
-            matrix=jnp.zeros((batch, c.num_heads, c.head_dim, c.head_dim), jnp.float32),
-        )
+        matrix = jnp.zeros((batch, c.num_heads, c.head_dim, c.head_dim), jnp.float32)
+        return RecurrentState(jnp.zeros((batch, c.d_model), c.dtype), matrix)
 
     def step(
-        self, x_BD: jax.Array, state: RWKVState, position: jax.Array
-    ) -> tuple[jax.Array, RWKVState]:
+        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
+    ) -> tuple[jax.Array, RecurrentState]:
         """One step of the recurrence."""
-        (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.token)
-        y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.matrix)
-        token = x_BD.astype(state.token.dtype)
-        return self._gated(y_BHK, gate_BE), RWKVState(token=token, matrix=matrix)
+        (r, k, v, log_decay, own_weight), gate_BE = self._project(x_BD, state.recent)
+        y_BHK, matrix = channel_decay_step(r, k, v, log_decay, own_weight, state.hidden)
+        token = x_BD.astype(state.recent.dtype)
+        return self._gated(y_BHK, gate_BE), RecurrentState(token, matrix)
 
     def _project(
         self, x: jax.Array, previous: jax.Array

@@ -18,7 +18,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax import struct
 from pydantic import PositiveInt
 
 from transformer_jax.errors import UserError
@@ -27,7 +26,7 @@ from transformer_jax.layers.norms import Norm
 from transformer_jax.layers.projections import Dense
 from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import Mixer, MixerContext
-from transformer_jax.mixers.both_ways import BothWaysConfig
+from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.scans import scalar_decay_scan, scalar_decay_step
 from transformer_jax.positions.base import Position
 
@@ -60,14 +59,6 @@ class SSD(BothWaysConfig):
         return SSDMixer(self, context, position)
 
 
-@struct.dataclass
-class SSDState:
-    """The convolution's last inputs [B, W - 1, E + 2 G N] and S [B, H, N, K], float32."""
-
-    window: jax.Array
-    matrix: jax.Array
-
-
 class SSDMixer(Mixer):
     """The causal mixer, without position hooks or attention weights."""
 
@@ -82,21 +73,15 @@ class SSDMixer(Mixer):
         self.into = Dense(c.d_model, mixed, ("embed", "mlp"), **bare)
         self.gate = Dense(c.d_model, inner, ("embed", "mlp"), **bare)
         self.delta = Dense(c.d_model, self.num_heads, ("embed", "heads"), **bare)
-        self.conv = ShortConvolution(mixed, o.conv_width, c.dtype, c.param_dtype)
+        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
+        self.conv = ShortConvolution(mixed, o.conv_width, **dtypes)
         heads, axes = (self.num_heads,), ("heads",)
         steps = softplus_inverse_of_log_uniform(1e-3, 1e-1)
         self.delta_bias = self.weight("delta_bias", steps, heads, axes)
         self.log_decay = self.weight("log_decay", log_uniform_of(1.0, 16.0), heads, axes)
         self.skip = self.weight("skip", nn.initializers.ones_init(), heads, axes)
         self.norm = Norm(
-            inner,
-            epsilon=1e-5,
-            center=False,
-            use_bias=False,
-            groups=o.groups,
-            axis="mlp",
-            dtype=c.dtype,
-            param_dtype=c.param_dtype,
+            inner, 1e-5, center=False, use_bias=False, groups=o.groups, axis="mlp", **dtypes
         )
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
@@ -109,23 +94,23 @@ class SSDMixer(Mixer):
         )
         return self._gated(y_BLHK, x_BLHK, self.gate(x_BLD))
 
-    def init_state(self, batch: int, max_length: int) -> SSDState:
-        """An empty past; the same size whatever `max_length`."""
+    def init_state(self, batch: int, max_length: int) -> RecurrentState:
+        """The convolution's last inputs, and S [B, H, N, K]."""
         shape = (batch, self.num_heads, self.config.state_size, self.head_dim)
-        return SSDState(window=self.conv.init_window(batch), matrix=jnp.zeros(shape, jnp.float32))
+        return RecurrentState(self.conv.init_window(batch), jnp.zeros(shape, jnp.float32))
 
     def step(
-        self, x_BD: jax.Array, state: SSDState, position: jax.Array
-    ) -> tuple[jax.Array, SSDState]:
+        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
+    ) -> tuple[jax.Array, RecurrentState]:
         """One step of the recurrence."""
-        mixed_BE, window = self.conv.step(self.into(x_BD), state.window)
+        mixed_BE, window = self.conv.step(self.into(x_BD), state.recent)
         x_BHK, b_BGN, c_BGN = self._split(nn.silu(mixed_BE))
         dt_BH, log_decay_BH = self._steps(x_BD)
         y_BHK, matrix = scalar_decay_step(
-            c_BGN, b_BGN, dt_BH[..., None] * x_BHK, log_decay_BH, state.matrix
+            c_BGN, b_BGN, dt_BH[..., None] * x_BHK, log_decay_BH, state.hidden
         )
         y_BD = self._gated(y_BHK, x_BHK, self.gate(x_BD))
-        return y_BD, SSDState(window=window, matrix=matrix)
+        return y_BD, RecurrentState(window, matrix)
 
     def _split(self, mixed: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """[..., E + 2 G N] -> x [..., H, K], B and C [..., G, N]."""

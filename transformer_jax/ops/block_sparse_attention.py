@@ -153,7 +153,5 @@ def block_sparse_attention(
 
 def _num_steps(blocks: int, scores_per_block: int, limit: int) -> int:
     """The smallest divisor of `blocks` with which one step's scores are within the limit."""
-    for steps in range(1, blocks + 1):
-        if blocks % steps == 0 and blocks // steps * scores_per_block <= limit:
-            return steps
-    return blocks
+    divisors = (steps for steps in range(1, blocks) if blocks % steps == 0)
+    return next((n for n in divisors if blocks // n * scores_per_block <= limit), blocks)

@@ -134,12 +134,14 @@ def causal_kernel_attention(
     """
     batch, length, heads, _ = q_BLHR.shape
     chunk = min(chunk, length)
+    if norm_q_BLHR is None or norm_k_BLHR is None:
+        norm_q_BLHR, norm_k_BLHR = q_BLHR, k_BLHR
     q, k, v = (chunked(x.astype(jnp.float32), chunk) for x in (q_BLHR, k_BLHR, v_BLHV))
     log_scale_BNCH = chunked(log_scale_BLH, chunk, fill=MASKED)
     # The largest log scale up to each position, without the later ones.
     top = jax.lax.cummax(jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1)
     top_BNCH = top.reshape(log_scale_BNCH.shape)
-    norm_k = k if norm_k_BLHR is None else chunked(norm_k_BLHR, chunk)
+    norm_q, norm_k = (chunked(x.astype(jnp.float32), chunk) for x in (norm_q_BLHR, norm_k_BLHR))
     before, last = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
 
     exponent_BNHCC = (
@@ -151,10 +153,7 @@ def causal_kernel_attention(
     scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", q, k) * decay_BNHCC
     y_BNCHV = jnp.einsum("bnhcm,bnmhv->bnchv", scores_BNHCC, v)
     y_BNCHV += jnp.einsum("bnchr,bnhrv->bnchv", q, before.value) * past_BNCH[..., None]
-    if norm_q_BLHR is None:
-        norm_q = q
-    else:
-        norm_q = chunked(norm_q_BLHR, chunk)
+    if norm_q_BLHR is not q_BLHR:  # otherwise the same scores serve both
         scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", norm_q, norm_k) * decay_BNHCC
     norm_BNCH = jnp.swapaxes(scores_BNHCC.sum(axis=-1), 2, 3)
     norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, before.key) * past_BNCH
