@@ -1,4 +1,4 @@
-"""Chunked scans against the loop: outputs, final states, every gradient."""
+"""Chunked scans and their steps against the loop: outputs, states, every gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -54,11 +54,10 @@ def test_scalar_decays_equal_the_loop(chunk):
         normal(1, B, L, H, K),
         normal(2, B, L, H, V),
         -np.exp(normal(3, B, L, H)),
-        normal(4, B, H, K, V),
     )
     assert_same(
-        lambda q, k, v, w, s: scalar_decay_scan(q, k, v, w, chunk, s),
-        naive.scalar_decay,
+        lambda q, k, v, w: [scalar_decay_scan(q, k, v, w, chunk)],
+        lambda *a: naive.scalar_decay(*a)[:1],
         arguments,
     )
 
@@ -67,31 +66,28 @@ def test_scalar_decays_equal_the_loop(chunk):
 def test_states_before_updates_equal_the_loop(count, group, monkeypatch):
     monkeypatch.setattr(scans, "_GROUP", group)  # 3: groups of groups
 
-    def loop(kept, written, start):
-        states = [start]
-        for n in range(count):
+    def loop(kept, written):
+        states = [jnp.zeros((B, K, V))]
+        for n in range(count - 1):
             states.append(kept[:, n] * states[-1] + written[:, n])
-        return jnp.stack(states[:-1], 1), states[-1]
+        return [jnp.stack(states, 1)]
 
     kept = jax.nn.sigmoid(normal(0, B, count, K, 1))
-    assert_same(
-        states_before, loop, (kept, normal(1, B, count, K, V), normal(2, B, K, V)), atol=1e-6
-    )
+    written = normal(1, B, count, K, V)
+    assert_same(lambda *a: [states_before(*a)], loop, (kept, written), atol=1e-6)
 
 
 def test_heads_of_a_group_share_what_reads_and_writes():
     q, k = normal(0, 2, B, L, 2, K)
     v, w = normal(1, B, L, 6, V), -np.exp(normal(2, B, L, 6))
+    repeated = np.repeat(q, 3, 2), np.repeat(k, 3, 2), v, w
     got = jax.jit(scalar_decay_scan, static_argnums=4)(q, k, v, w, 4)
-    want = jax.jit(naive.scalar_decay)(np.repeat(q, 3, 2), np.repeat(k, 3, 2), v, w)
-    for x, y in zip(got, want, strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-5)
-    step = jax.jit(scalar_decay_step)
-    y, state = step(q[:, 0], k[:, 0], v[:, 0], w[:, 0], np.zeros((B, 6, K, V), np.float32))
-    np.testing.assert_allclose(y, np.asarray(got[0])[:, 0], atol=1e-5)
-    first = (x[:, :1] for x in (q, k, v, w))
-    _, after_one = jax.jit(scalar_decay_scan, static_argnums=4)(*first, 4)
-    np.testing.assert_allclose(state, after_one, atol=1e-5)
+    np.testing.assert_allclose(got, jax.jit(naive.scalar_decay)(*repeated)[0], atol=1e-5)
+    before = normal(3, B, 6, K, V)
+    got = jax.jit(scalar_decay_step)(q[:, 0], k[:, 0], v[:, 0], w[:, 0], before)
+    want, after = naive.scalar_decay(*(x[:, :1] for x in repeated), before)
+    np.testing.assert_allclose(got[0], want[:, 0], atol=1e-5)
+    np.testing.assert_allclose(got[1], after, atol=1e-5)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -102,19 +98,18 @@ def test_channel_decays_equal_the_loop(chunk):
         normal(2, B, L, H, V),
         -np.exp(normal(3, B, L, H, K)),
         normal(4, B, L, H),
-        normal(5, B, H, K, V),
     )
     assert_same(
-        lambda q, k, v, w, u, s: channel_decay_scan(q, k, v, w, u, chunk, s),
-        naive.channel_decay,
+        lambda q, k, v, w, u: [channel_decay_scan(q, k, v, w, u, chunk)],
+        lambda *a: naive.channel_decay(*a)[:1],
         arguments,
     )
 
 
-def test_a_step_is_one_position_of_the_channel_scan():
+def test_a_step_of_channel_decays_is_one_turn_of_the_loop():
     q, k, v = normal(0, 3, B, 1, H, K)
     w, u, s = -np.exp(normal(1, B, 1, H, K)), normal(2, B, 1, H), normal(3, B, H, K, K)
-    want, last = jax.jit(channel_decay_scan, static_argnums=5)(q, k, v, w, u, 4, s)
+    want, last = naive.channel_decay(q, k, v, w, u, s)
     y, state = jax.jit(channel_decay_step)(*(x[:, 0] for x in (q, k, v, w, u)), s)
     np.testing.assert_allclose(y, np.asarray(want)[:, 0], atol=1e-5)
     np.testing.assert_allclose(state, last, atol=1e-5)
@@ -129,17 +124,17 @@ def test_selective_scan_equals_the_loop(chunk):
         -np.exp(normal(2, e, n)),
         normal(3, B, L, n),
         normal(4, B, L, n),
-        normal(5, B, e, n),
     )
     assert_same(
-        lambda x, d, a, b, c, s: selective_scan(x, d, a, b, c, chunk, s),
-        naive.selective,
+        lambda x, d, a, b, c: [selective_scan(x, d, a, b, c, chunk)],
+        lambda *a: naive.selective(*a)[:1],
         arguments,
         atol=2e-5,
     )
-    x, d, a, b, c, s = arguments
-    y, state = selective_step(x[:, 0], d[:, 0], a, b[:, 0], c[:, 0], s)
-    want = selective_scan(x[:, :1], d[:, :1], a, b[:, :1], c[:, :1], chunk, s)
+    x, d, a, b, c = arguments
+    before = normal(5, B, e, n)
+    y, state = selective_step(x[:, 0], d[:, 0], a, b[:, 0], c[:, 0], before)
+    want = naive.selective(x[:, :1], d[:, :1], a, b[:, :1], c[:, :1], before)
     np.testing.assert_allclose(y, want[0][:, 0], atol=1e-5)
     np.testing.assert_allclose(state, want[1], atol=1e-5)
 
@@ -148,15 +143,14 @@ def test_the_form_that_a_cpu_does_not_take_gives_the_same():
     e, n, length = 4, 3, 7
     arguments = (
         -np.exp(normal(2, e, n)),
-        normal(5, B, e, n),
         normal(0, length, B, e),
         np.exp(normal(1, length, B, e)),
         normal(3, length, B, n),
         normal(4, length, B, n),
     )
     assert_same(
-        lambda *arrays: _in_chunks(arrays, (_associatively, 4)),
-        lambda *arrays: _in_chunks(arrays, (_one_by_one, 3)),
+        lambda *arrays: [_in_chunks(arrays, (_associatively, 4))],
+        lambda *arrays: [_in_chunks(arrays, (_one_by_one, 3))],
         arguments,
         atol=2e-5,
     )
@@ -195,10 +189,10 @@ def test_strong_decays_lose_no_digits_behind_them(scan):
     q = k = jnp.ones((1, length, 1, 1))
     w = jnp.full((1, length, 1, 1), -0.01).at[:, 3].set(-2e4)
     if scan == "scalar":
-        function, shape = (lambda w: scalar_decay_scan(q, k, k, w, length)[0]), w[..., 0]
+        function, shape = (lambda w: scalar_decay_scan(q, k, k, w, length)), w[..., 0]
     else:
         ones = jnp.ones((1, length, 1))
-        function, shape = (lambda w: channel_decay_scan(q, k, k, w, ones, length)[0]), w
+        function, shape = (lambda w: channel_decay_scan(q, k, k, w, ones, length)), w
     y, gradient = jax.jit(lambda w: (function(w), jax.grad(lambda w: function(w).sum())(w)))(shape)
     want, state = np.zeros(length), 0.0
     for t in range(length):
@@ -216,7 +210,7 @@ def test_no_decay_overflows_and_none_divides():
     """Every decay so strong that its inverse is no float32 number."""
     w = jnp.full((1, 37, 1, 2), -100.0)
     q = k = v = jnp.ones((1, 37, 1, 2))
-    function = lambda w: channel_decay_scan(q, k, v, w, jnp.ones((1, 37, 1)), 16)[0]  # noqa: E731
+    function = lambda w: channel_decay_scan(q, k, v, w, jnp.ones((1, 37, 1)), 16)  # noqa: E731
     y, gradient = jax.jit(lambda w: (function(w), jax.grad(lambda w: function(w).sum())(w)))(w)
     # Token t reads the one before it, which nothing has decayed yet, and itself.
     np.testing.assert_allclose(y[0, 1:, 0], 3.0, rtol=1e-6)

@@ -93,7 +93,7 @@ class KernelAttention(FeatureHeads, Mixer):
         q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, *norm = self._features(x_BLD, at_L)
         log_scale_BLH = jnp.where(mask_BL[..., None], log_scale_BLH, MASKED)
         if self.context.causal:
-            y_BLHV, _ = causal_kernel_attention(
+            y_BLHV = causal_kernel_attention(
                 q_BLHR, k_BLHR, v_BLHV, log_scale_BLH, self.config.chunk, *norm
             )
         else:

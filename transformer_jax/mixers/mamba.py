@@ -78,7 +78,7 @@ class MambaMixer(Mixer):
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         # Without the mask: padding follows every real token, so it is never read.
         x_BLE = nn.silu(self.conv(self.into(x_BLD)))
-        y_BLE, _ = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
+        y_BLE = selective_scan(x_BLE, *self._selected(x_BLE), self.config.chunk)
         return self._gated(y_BLE, x_BLE, self.gate(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:

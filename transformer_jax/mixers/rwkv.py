@@ -136,8 +136,7 @@ class RWKVMixer(Mixer):
         # Without the mask: padding follows every real token, so it is never read.
         previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         inputs, gate_BLE = self._project(x_BLD, previous_BLD)
-        y_BLHK, _ = channel_decay_scan(*inputs, self.config.chunk)
-        return self._gated(y_BLHK, gate_BLE)
+        return self._gated(channel_decay_scan(*inputs, self.config.chunk), gate_BLE)
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
         """The last token, and S."""

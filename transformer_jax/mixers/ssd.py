@@ -89,7 +89,7 @@ class SSDMixer(Mixer):
         # Without the mask: padding follows every real token, so it is never read.
         x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(self.conv(self.into(x_BLD))))
         dt_BLH, log_decay_BLH = self._steps(x_BLD)
-        y_BLHK, _ = scalar_decay_scan(
+        y_BLHK = scalar_decay_scan(
             c_BLGN, b_BLGN, dt_BLH[..., None] * x_BLHK, log_decay_BLH, self.config.chunk
         )
         return self._gated(y_BLHK, x_BLHK, self.gate(x_BLD))

@@ -118,7 +118,7 @@ def causal_kernel_attention(
     chunk: int,
     norm_q_BLHR: jax.Array | None = None,
     norm_k_BLHR: jax.Array | None = None,
-) -> tuple[jax.Array, KernelSums]:
+) -> jax.Array:
     """Each query reads the keys up to its own position.
 
     Within a chunk by a C x C matrix of scores, across chunks by the running sums.
@@ -130,7 +130,7 @@ def causal_kernel_attention(
         norm_k_BLHR: the same for the keys.
 
     Returns:
-        [B, L, H, V] float32, and the sums over all L keys.
+        [B, L, H, V] float32.
     """
     batch, length, heads, _ = q_BLHR.shape
     chunk = min(chunk, length)
@@ -142,7 +142,7 @@ def causal_kernel_attention(
     top = jax.lax.cummax(jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1)
     top_BNCH = top.reshape(log_scale_BNCH.shape)
     norm_q, norm_k = (chunked(x.astype(jnp.float32), chunk) for x in (norm_q_BLHR, norm_k_BLHR))
-    before, last = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
+    before = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
 
     exponent_BNHCC = (
         jnp.swapaxes(log_scale_BNCH, 2, 3)[:, :, :, None, :]
@@ -157,14 +157,13 @@ def causal_kernel_attention(
         scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", norm_q, norm_k) * decay_BNHCC
     norm_BNCH = jnp.swapaxes(scores_BNHCC.sum(axis=-1), 2, 3)
     norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, before.key) * past_BNCH
-    y_BNCHV = _normalised(y_BNCHV, norm_BNCH)
-    return unchunked(y_BNCHV, length), last
+    return unchunked(_normalised(y_BNCHV, norm_BNCH), length)
 
 
 def _running_sums(
     k: jax.Array, v: jax.Array, log_scale_BNCH: jax.Array, top_BNH: jax.Array, norm_k: jax.Array
-) -> tuple[KernelSums, KernelSums]:
-    """The sums before each chunk (leaves [B, N, H, ...]) and after the last one."""
+) -> KernelSums:
+    """The sums before each chunk; leaves [B, N, H, ...]."""
     weight_BNCH = jnp.exp(log_scale_BNCH - top_BNH[:, :, None])
     own_value_BNHRV = jnp.einsum("bnchr,bnch,bnchv->bnhrv", k, weight_BNCH, v)
     own_key_BNHR = jnp.einsum("bnchr,bnch->bnhr", norm_k, weight_BNCH)
@@ -172,14 +171,8 @@ def _running_sums(
     # Before the first chunk there is no key, so nothing is kept.
     before_BNH = jnp.pad(top_BNH[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=MASKED)
     keep_BNH1 = jnp.exp(before_BNH - top_BNH)[..., None]
-    batch, _, heads, features, width = own_value_BNHRV.shape
-    start = empty_sums(batch, heads, features, width)
-    value, last_value = states_before(keep_BNH1[..., None], own_value_BNHRV, start.value)
-    key, last_key = states_before(keep_BNH1, own_key_BNHR, start.key)
-    return (
-        KernelSums(value, key, before_BNH),
-        KernelSums(last_value, last_key, top_BNH[:, -1]),
-    )
+    value = states_before(keep_BNH1[..., None], own_value_BNHRV)
+    return KernelSums(value, states_before(keep_BNH1, own_key_BNHR), before_BNH)
 
 
 def _normalised(y: jax.Array, norm: jax.Array) -> jax.Array:

@@ -18,7 +18,6 @@ neither strong decays nor long chunks lose precision. All in float32.
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,33 +39,29 @@ def scalar_decay_scan(
     v_BLHV: jax.Array,
     log_decay_BLH: jax.Array,
     chunk: int,
-    state_BHKV: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> jax.Array:
     """y_t = S_t^T q_t with one decay per head.
 
     Args:
         q_BLGK: queries, which read the state; each of G groups is shared by H / G heads.
         k_BLGK: keys, which write it.
         chunk: C, or more where the device is not a CPU; the last chunk may be shorter.
-        state_BHKV: the state before the first position; zero if None.
 
     Returns:
-        y [B, L, H, V] and the state after the last position, float32.
+        y [B, L, H, V], float32.
     """
     length = v_BLHV.shape[1]
     return by_platform(
         _scalar_decay_scan,
-        (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH, state_BHKV),
+        (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH),
         cpu=min(chunk, length),
         other=min(max(chunk, _POSITIONS), length),
     )
 
 
-def _scalar_decay_scan(arrays: Any, chunk: int) -> tuple[jax.Array, jax.Array]:
-    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH, state_BHKV = arrays
-    length = v_BLHV.shape[1]
-    groups, width = q_BLGK.shape[2:]
-    heads, features = v_BLHV.shape[2:]
+def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
+    q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
+    groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
     v = _chunks(v_BLHV, chunk)  # [B, L/C, C, H, V]
     v = v.reshape(*v.shape[:3], groups, -1, features)  # heads by group: [..., G, J, V]
@@ -81,15 +76,10 @@ def _scalar_decay_scan(arrays: Any, chunk: int) -> tuple[jax.Array, jax.Array]:
     y = jnp.einsum("bngjts,bnsgjv->bntgjv", scores[:, :, :, None] * decays, v)
 
     written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(after_each)[..., None])
-    if state_BHKV is None:
-        state_BHKV = jnp.zeros((v.shape[0], heads, width, features), jnp.float32)
-    start = state_BHKV.reshape(-1, groups, heads // groups, width, features)
-    kept = jnp.exp(before_each[:, :, -1])[..., None, None]
-    states, last = states_before(kept, written, start)
+    states = states_before(jnp.exp(before_each[:, :, -1])[..., None, None], written)
     read = jnp.einsum("bntgk,bngjkv->bntgjv", q, states)
     y = y + read * jnp.exp(before_each)[..., None]
-    y = y.reshape(*y.shape[:3], heads, features)
-    return unchunked(y, length), last.reshape(state_BHKV.shape)
+    return unchunked(y.reshape(*y.shape[:3], heads, features), length)
 
 
 def scalar_decay_step(
@@ -115,8 +105,7 @@ def channel_decay_scan(
     log_decay_BLHK: jax.Array,
     self_weight_BLH: jax.Array,
     chunk: int,
-    state_BHKV: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> jax.Array:
     """y_t = S_{t-1}^T q_t + self_weight_t v_t with one decay per channel of the key.
 
     The state is read *before* token t is written; `self_weight` is the weight of token t
@@ -128,10 +117,9 @@ def channel_decay_scan(
         k_BLHK: keys, which write it.
         self_weight_BLH: the weight of each token's own value.
         chunk: C, a power of two.
-        state_BHKV: the state before the first position; zero if None.
 
     Returns:
-        y [B, L, H, V] and the state after the last position, float32.
+        y [B, L, H, V], float32.
     """
     length = v_BLHV.shape[1]
     chunk = min(chunk, 1 << (length - 1).bit_length())
@@ -145,12 +133,10 @@ def channel_decay_scan(
     scores, before_each, after_each, total = (
         x.reshape(*q.shape[:2], *x.shape[1:]) for x in _channel_decay_scores(*merged)
     )
-    if state_BHKV is None:
-        state_BHKV = jnp.zeros((q.shape[0], q.shape[2], q.shape[4], v.shape[4]), jnp.float32)
     written = jnp.swapaxes(k * jnp.exp(after_each), -1, -2) @ v
-    states, last = states_before(jnp.exp(total)[..., None], written, state_BHKV)
+    states = states_before(jnp.exp(total)[..., None], written)
     y = scores @ v + (q * jnp.exp(before_each)) @ states  # [B, L/C, H, C, V]
-    return unchunked(jnp.moveaxis(y, 3, 2), length), last
+    return unchunked(jnp.moveaxis(y, 3, 2), length)
 
 
 def channel_decay_step(
@@ -213,10 +199,8 @@ def _sums_between(w: jax.Array) -> jax.Array:
     return jnp.where(t >= s, sums, -jnp.inf)
 
 
-def states_before(
-    kept: jax.Array, written: jax.Array, start: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The states of s' = kept s + written, in about 16 log16(N) steps for N updates.
+def states_before(kept: jax.Array, written: jax.Array) -> jax.Array:
+    """The states of s' = kept s + written from zero, in about 16 log16(N) steps for N updates.
 
     A step of a loop takes a TPU or a GPU microseconds, however little there is to compute. So
     groups of 16 updates are computed side by side, each from a state of zero. Then the same scan
@@ -225,16 +209,15 @@ def states_before(
     Args:
         kept: the factor of each update, [B, N, ...], broadcastable to the state.
         written: what each update adds, [B, N, ...].
-        start: the state before the first update, [B, ...].
 
     Returns:
-        The state before each update, [B, N, ...], and after the last one, [B, ...].
+        The state before each update, [B, N, ...].
     """
     count = written.shape[1]
     if count <= _GROUP:
         updates = (jnp.moveaxis(kept, 1, 0), jnp.moveaxis(written, 1, 0))
-        last, states = jax.lax.scan(_update, start.astype(jnp.float32), updates)
-        return jnp.moveaxis(states, 0, 1), last
+        _, states = jax.lax.scan(_update, jnp.zeros_like(written[:, 0]), updates)
+        return jnp.moveaxis(states, 0, 1)
     # [16, B, N/16, ...]; the padding keeps everything and writes nothing.
     kept = jnp.moveaxis(chunked(kept, _GROUP, fill=1.0), 2, 0)
     written = jnp.moveaxis(chunked(written, _GROUP), 2, 0)
@@ -242,9 +225,8 @@ def states_before(
     (kept_by_group, written_by_group), (kept, states) = jax.lax.scan(
         _compose, from_zero, (kept, written)
     )
-    starts, last = states_before(kept_by_group, written_by_group, start)
-    states = states + kept * starts[None]
-    return unchunked(jnp.moveaxis(states, 0, 2), count), last
+    states = states + kept * states_before(kept_by_group, written_by_group)[None]
+    return unchunked(jnp.moveaxis(states, 0, 2), count)
 
 
 Update = tuple[jax.Array, jax.Array]

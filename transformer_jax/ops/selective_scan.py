@@ -33,8 +33,7 @@ def selective_scan(
     b_BLN: jax.Array,
     c_BLN: jax.Array,
     chunk: int,
-    state_BEN: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> jax.Array:
     """The recurrence in chunks, each by an associative scan; on a CPU position by position.
 
     Args:
@@ -43,22 +42,19 @@ def selective_scan(
         b_BLN: B, which writes the state.
         c_BLN: C, which reads it.
         chunk: C, or more where the device is not a CPU; the last chunk may be shorter.
-        state_BEN: the state before the first position; zero if None.
 
     Returns:
-        y [B, L, E] and the state after the last position, float32.
+        y [B, L, E], float32.
     """
     batch, length, _ = x_BLE.shape
-    if state_BEN is None:
-        state_BEN = jnp.zeros((batch, *a_EN.shape), jnp.float32)
     inputs = (jnp.moveaxis(x.astype(jnp.float32), 1, 0) for x in (x_BLE, delta_BLE, b_BLN, c_BLN))
-    y_LBE, last_BEN = by_platform(
+    y_LBE = by_platform(
         _in_chunks,
-        (a_EN, state_BEN, *inputs),
+        (a_EN, *inputs),
         cpu=(_one_by_one, min(chunk, length)),
         other=(_associatively, min(max(chunk, _TOKENS // batch), length)),
     )
-    return jnp.moveaxis(y_LBE, 0, 1), last_BEN
+    return jnp.moveaxis(y_LBE, 0, 1)
 
 
 def selective_step(
@@ -75,21 +71,20 @@ def selective_step(
     return jnp.einsum("ben,bn->be", state_BEN, c_BN.astype(jnp.float32)), state_BEN
 
 
-def _in_chunks(
-    arrays: tuple[jax.Array, ...], form_and_chunk: tuple[Form, int]
-) -> tuple[jax.Array, jax.Array]:
-    """(y [L, B, E], the state after the last position), from inputs [L, B, E or N].
+def _in_chunks(arrays: tuple[jax.Array, ...], form_and_chunk: tuple[Form, int]) -> jax.Array:
+    """y [L, B, E], from inputs [L, B, E or N].
 
     On a CPU the positions are computed one by one: each of the few steps of the associative
     scan moves several arrays of all states through memory, which took seven times as long.
     """
-    a_EN, state_BEN, *inputs = arrays
+    a_EN, *inputs = arrays
     form, chunk = form_and_chunk
     of_chunk = jax.checkpoint(form, prevent_cse=False)  # the scan around it does that already
     # [L/C, C, B, E or N]; a step of size 0, as in the padding, leaves the state unchanged.
     chunks = tuple(chunked(x, chunk, axis=0) for x in inputs)
-    last_BEN, y = jax.lax.scan(lambda state, x: of_chunk(a_EN, state, *x), state_BEN, chunks)
-    return unchunked(y, len(inputs[0]), axis=0), last_BEN
+    empty_BEN = jnp.zeros((inputs[0].shape[1], *a_EN.shape), jnp.float32)
+    _, y = jax.lax.scan(lambda state, x: of_chunk(a_EN, state, *x), empty_BEN, chunks)
+    return unchunked(y, len(inputs[0]), axis=0)
 
 
 def _one_by_one(
