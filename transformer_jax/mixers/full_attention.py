@@ -121,7 +121,10 @@ class DotProductAttention(MixerModule):
         """[B, T, H, K] by the chosen implementation; sows the weights if they are asked for."""
         o, key = self.config, self.weight_dropout.key()
         hooks = Hooks(bias, o.dropout_rate, key)
-        if self._is_fused(q_BTHK, hooks):
+        # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
+        has_kernel = chosen_kernel(q_BTHK, hooks) == "cudnn" and q_BTHK.shape[1] >= _MIN_QUERIES
+        is_fused = o.implementation == "fused" or (o.implementation == "auto" and has_kernel)
+        if is_fused and not self.is_watched:
             return flash_attention(
                 q_BTHK, k_BMGK, v_BMGK, key_mask_BM, hooks, causal=causal, scale=o.score_scale
             )
@@ -133,15 +136,6 @@ class DotProductAttention(MixerModule):
         weights_BHTM = dropout(weights_BHTM, o.dropout_rate, key)
         return weighted_values(weights_BHTM, v_BMGK).astype(v_BMGK.dtype)
 
-    def _is_fused(self, q_BTHK: jax.Array, hooks: Hooks) -> bool:
-        implementation = self.config.implementation
-        if self.is_watched or implementation == "plain":
-            return False
-        if implementation == "fused":
-            return True
-        # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
-        return chosen_kernel(q_BTHK, hooks) == "cudnn" and q_BTHK.shape[1] >= _MIN_QUERIES
-
 
 class FullAttention(DotProductAttention, Mixer):
     """Self-attention over the whole sequence, or over the past in the decoder."""
@@ -149,9 +143,11 @@ class FullAttention(DotProductAttention, Mixer):
     config: Full
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        qkv = self.heads.rotated(x_BLD, self.position, jnp.arange(x_BLD.shape[1]))
-        bias, causal = bias_of(self.position), self.context.causal
-        return self.heads.join(self.attend(*qkv, mask_BL, causal=causal, bias=bias))
+        at_L, bias = jnp.arange(x_BLD.shape[1]), bias_of(self.position)
+        q_BLHK, (k_BLGK, v_BLGK) = self.heads.queries(x_BLD), self.heads.keys_values(x_BLD)
+        q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, at_L, at_L)
+        y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=self.context.causal, bias=bias)
+        return self.heads.join(y_BLHK)
 
     def init_state(self, batch: int, max_length: int) -> KeyValueCache:
         """Room for `max_length` tokens."""
@@ -164,13 +160,9 @@ class FullAttention(DotProductAttention, Mixer):
         q_BHK, k_BGK, v_BGK = self.heads.of_token(x_BD, self.position, position)
         cache = state.write(k_BGK, v_BGK, position)
         at_T = jnp.arange(cache.room)
+        bias_HT, scale = token_bias(self.position, position, at_T), self.config.score_scale
         y_BHK = attend_to_cache(
-            q_BHK,
-            cache,
-            at_T <= position,
-            token_bias(self.position, position, at_T),
-            length=position + 1,
-            scale=self.config.score_scale,
+            q_BHK, cache, at_T <= position, bias_HT, length=position + 1, scale=scale
         )
         return self.heads.join(y_BHK), cache
 

@@ -88,8 +88,11 @@ class H3Mixer(Mixer):
         shifted_BLD = long_convolution(k_BLD, self.shift, direct_length=direct)
         pairs = self._pairs(k_BLD, shifted_BLD, v_BLD)
         kernel_LH = self.systems.kernels(x_BLD.shape[1])[0]
-        remembered = _convolve_pairs(pairs, kernel_LH, direct)
-        return self._read(remembered, pairs, self.query(x_BLD))
+        # The entries of a head's matrix become rows of the batch, because they share one filter.
+        by_entry = jnp.moveaxis(pairs, 1, 3)  # [B, P, P, L, H]
+        rows = by_entry.reshape(-1, *by_entry.shape[3:])
+        y = long_convolution(rows, kernel_LH, direct_length=direct).reshape(by_entry.shape)
+        return self._read(jnp.moveaxis(y, 3, 1), pairs, self.query(x_BLD))
 
     def init_state(self, batch: int, max_length: int) -> RecurrentState:
         """The last keys, and the systems' states [B, P, P, H, N/2]."""
@@ -125,12 +128,3 @@ class H3Mixer(Mixer):
         y = (self._heads(q)[..., :, None, :] * pairs).sum(axis=-3)  # [..., P, H]
         y = jnp.swapaxes(y, -1, -2).reshape(q.shape)
         return self.out(y.astype(q.dtype))
-
-
-def _convolve_pairs(pairs: jax.Array, kernel_LH: jax.Array, direct_length: int) -> jax.Array:
-    """Every entry of a head's matrix with that head's filter: [B, L, P, P, H] -> the same."""
-    batch, length, p, _, heads = pairs.shape
-    # The entries become rows of the batch, because they share one filter.
-    rows = jnp.moveaxis(pairs, 1, 3).reshape(-1, length, heads)
-    y = long_convolution(rows, kernel_LH, direct_length=direct_length)
-    return jnp.moveaxis(y.reshape(batch, p, p, length, heads), 3, 1)

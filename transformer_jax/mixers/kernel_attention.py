@@ -55,17 +55,21 @@ class FeatureMap:
         raise NotImplementedError
 
 
+class FeatureOptions:
+    """The options of a feature map."""
+
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        """phi, for heads of width `head_dim`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class KernelConfig(MixerConfig):
+class KernelConfig(FeatureOptions, MixerConfig):
     """What the options of `linear` and `performer` have in common."""
 
     honours: ClassVar[frozenset[str]] = frozenset({"rotate"})
 
     chunk: PositiveInt = 64  #: decoder only; training works in chunks; changes cost, not result
-
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        """phi, for heads of width `head_dim`."""
-        raise NotImplementedError
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         if not context.causal:
@@ -125,12 +129,8 @@ class KernelAttention(FeatureHeads, Mixer):
 
 
 @dataclass(frozen=True)
-class KernelCrossConfig(CrossMixerConfig):
+class KernelCrossConfig(FeatureOptions, CrossMixerConfig):
     """What the options of `linear` and `performer` as readers of the memory have in common."""
-
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        """phi, for heads of width `head_dim`."""
-        raise NotImplementedError
 
     def build(self, context: MixerContext) -> CrossMixer:
         return KernelCrossAttention(self, context)

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.mixers.kernel_attention import FeatureMap, KernelConfig, KernelCrossConfig
+from transformer_jax.mixers.kernel_attention import (
+    FeatureMap,
+    FeatureOptions,
+    KernelConfig,
+    KernelCrossConfig,
+)
 
 
 class EluFeatures(FeatureMap):
@@ -31,17 +36,18 @@ class EluFeatures(FeatureMap):
         return self.queries(k), jnp.zeros(k.shape[:-1], jnp.float32)
 
 
+class LinearOptions(FeatureOptions):
+    """The feature map has no options."""
+
+    def feature_map(self, head_dim: int) -> FeatureMap:
+        return EluFeatures(head_dim)
+
+
 @dataclass(frozen=True)
-class Linear(KernelConfig):
+class Linear(LinearOptions, KernelConfig):
     """Options of linear self-attention."""
 
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        return EluFeatures(head_dim)
-
 
 @dataclass(frozen=True)
-class LinearCross(KernelCrossConfig):
+class LinearCross(LinearOptions, KernelCrossConfig):
     """Reading the memory linearly has no options."""
-
-    def feature_map(self, head_dim: int) -> FeatureMap:
-        return EluFeatures(head_dim)

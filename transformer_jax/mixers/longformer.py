@@ -59,11 +59,8 @@ class LongformerAttention(SparseAttention):
             self.global_heads = HeadProjections(self.context)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        o, at_L, first = (
-            self.config,
-            jnp.arange(x_BLD.shape[1]),
-            slice(None, self.config.num_global),
-        )
+        o, at_L = self.config, jnp.arange(x_BLD.shape[1])
+        first = slice(None, o.num_global)
         qkv = self.heads.rotated(x_BLD, self.position, at_L)
         if o.share_projections:
             global_qkv = (qkv[0][:, first], *qkv[1:])

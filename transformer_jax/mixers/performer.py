@@ -24,7 +24,12 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import MixerContext
-from transformer_jax.mixers.kernel_attention import FeatureMap, KernelConfig, KernelCrossConfig
+from transformer_jax.mixers.kernel_attention import (
+    FeatureMap,
+    FeatureOptions,
+    KernelConfig,
+    KernelCrossConfig,
+)
 from transformer_jax.ops.random_features import log_positive_features, orthogonal_directions
 
 
@@ -47,7 +52,7 @@ class PositiveFeatures(FeatureMap):
 
 
 @dataclass(frozen=True)
-class PerformerOptions:
+class PerformerOptions(FeatureOptions):
     """The random features."""
 
     features: PositiveInt = 256  #: R, random features a head; the paper advises K log K

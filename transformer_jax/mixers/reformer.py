@@ -19,10 +19,11 @@ and keys. The paper's reversible residuals are not here: `model.remat` saves the
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
@@ -85,7 +86,8 @@ def bucket_factors(options: Reformer, max_length: int) -> tuple[int, ...]:
     return (buckets,)
 
 
-class BucketCache(NamedTuple):
+@struct.dataclass
+class BucketCache:
     """What decoding keeps of the tokens so far.
 
     Attributes:
@@ -118,18 +120,10 @@ class LshAttention(Mixer):
         self.rotations = hash_rotations(self.factors, self.rounds, c.head_dim, options.seed)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        q_BLHK, k_BLHK, v_BLHK, bucket_BLHJ = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
-        y_BLHK = lsh_attention(
-            q_BLHK,
-            k_BLHK,
-            v_BLHK,
-            bucket_BLHJ,
-            mask_BL,
-            self.config.chunk,
-            causal=self.context.causal,
-            drop=self.weight_dropout,
-        )
-        return self.out.join(y_BLHK.astype(v_BLHK.dtype))
+        projected = self._projected(x_BLD, jnp.arange(x_BLD.shape[1]))
+        chunk, causal = self.config.chunk, self.context.causal
+        y_BLHK = lsh_attention(*projected, mask_BL, chunk, causal=causal, drop=self.weight_dropout)
+        return self.out.join(y_BLHK.astype(projected[2].dtype))
 
     def init_state(self, batch: int, max_length: int) -> BucketCache:
         """Room for `max_length` tokens, and a ring of positions for each bucket."""
@@ -160,14 +154,9 @@ class LshAttention(Mixer):
             count=state.count.at[here].add(1),
         )
         last = (place_BHJC, cache.tokens.rows(place_BHJC), h[:, None, None])
-        y_BHK = lsh_attention_step(
-            q_BHK,
-            k_BHK,
-            v_BHK,
-            cache.tokens.key[last],
-            cache.tokens.value[last],
-            jnp.arange(size)[None, None, None] < count_BHJ[..., None],
-        )
+        past = cache.tokens.key[last], cache.tokens.value[last]
+        is_past_BHJC = jnp.arange(size)[None, None, None] < count_BHJ[..., None]
+        y_BHK = lsh_attention_step(q_BHK, v_BHK, *past, is_past_BHJC)
         return self.out.join(y_BHK.astype(v_BHK.dtype)), cache
 
     def _projected(

@@ -78,16 +78,10 @@ class LowRank(Layer):
         return self.context.param_dtype
 
     def setup(self) -> None:
-        c = self.context
-        self.down = Dense(c.d_model, self.rank, ("embed", "rank"), use_bias=False, **c.dtypes)
-        self.up = Dense(
-            self.rank,
-            self.features,
-            ("rank", self.out_axis),
-            use_bias=False,
-            kernel_init=nn.initializers.normal(1e-2),
-            **c.dtypes,
-        )
+        bare, small = {"use_bias": False, **self.context.dtypes}, nn.initializers.normal(1e-2)
+        axes = ("embed", "rank", self.out_axis)
+        self.down = Dense(self.context.d_model, self.rank, axes[:2], **bare)
+        self.up = Dense(self.rank, self.features, axes[1:], kernel_init=small, **bare)
         self.bias = self.weight("bias", self.bias_init, (self.features,), (self.out_axis,))
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -122,14 +116,8 @@ class RWKVMixer(Mixer):
         self.decay = LowRank(c, o.decay_rank, width, "heads", decay_init)
         bonuses = along_last_axis(lambda i: 1.0 - i / width)
         self.bonus = self.weight("bonus", bonuses, (width,), ("heads",))
-        self.norm = Norm(
-            width,
-            epsilon=64e-5,
-            groups=c.num_heads,
-            axis="heads",
-            dtype=c.dtype,
-            param_dtype=c.param_dtype,
-        )
+        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
+        self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
         self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:

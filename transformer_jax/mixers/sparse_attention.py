@@ -88,10 +88,6 @@ class CachedSparseAttention(SparseAttention):
         cache = state.write(k_BHK, v_BHK, position)
         at_M, exists_M = self.reads(position, cache.room)
         at_M = jnp.where(exists_M, at_M, 0)
-        y_BHK = attend_to_cache(
-            q_BHK,
-            cache.at(at_M),
-            exists_M,
-            token_bias(self.position, position, at_M),
-        )
+        bias_HM = token_bias(self.position, position, at_M)
+        y_BHK = attend_to_cache(q_BHK, cache.at(at_M), exists_M, bias_HM)
         return self.heads.join(y_BHK), cache

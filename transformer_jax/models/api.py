@@ -41,8 +41,12 @@ def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     return params | config.adapter.init(key, params)
 
 
-def _variables(config: ModelConfig, params: Params) -> dict[str, Params]:
-    return {"params": config.adapter.merge(params)}
+def _apply(
+    config: ModelConfig, params: Params, *args: Any, rng: jax.Array | None = None, **options: Any
+) -> Any:
+    variables = {"params": config.adapter.merge(params)}
+    rngs = {} if rng is None else {"dropout": rng}
+    return Transformer(config).apply(variables, *args, rngs=rngs, **options)
 
 
 def merge_adapter(config: ModelConfig, params: Params) -> tuple[ModelConfig, Params]:
@@ -147,10 +151,6 @@ def num_params(config: ModelConfig) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
-def _rngs(rng: jax.Array | None) -> dict[str, jax.Array]:
-    return {} if rng is None else {"dropout": rng}
-
-
 def apply(
     config: ModelConfig,
     params: Params,
@@ -170,14 +170,8 @@ def apply(
         target_mask_BT: True at real tokens.
         rng: the dropout key; without one, nothing is dropped.
     """
-    return Transformer(config).apply(
-        _variables(config, params),
-        source_BS,
-        source_mask_BS,
-        target_in_BT,
-        target_mask_BT,
-        rngs=_rngs(rng),
-    )
+    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    return _apply(config, params, *arrays, rng=rng)
 
 
 def loss(
@@ -195,16 +189,10 @@ def loss(
     given.
     """
     mask_BT = batch["target_mask"]
-    loss_sum, nll_sum = Transformer(config).apply(
-        _variables(config, params),
-        batch["source"],
-        batch["source_mask"],
-        shift_right(batch["target"]),
-        mask_BT,
-        batch["target"],
-        label_smoothing=label_smoothing,
-        rngs=_rngs(rng),
-        method="loss",
+    labels_BT = batch["target"]
+    arrays = batch["source"], batch["source_mask"], shift_right(labels_BT), mask_BT, labels_BT
+    loss_sum, nll_sum = _apply(
+        config, params, *arrays, rng=rng, label_smoothing=label_smoothing, method="loss"
     )
     return loss_sum, nll_sum, mask_BT.sum().astype(jnp.float32)
 
@@ -225,14 +213,7 @@ def encode(
         [B] and never change; those of `state` lead with [B, Z], or are of a
         `KeyValueCache`, and follow the hypotheses (`decoding.base`).
     """
-    return Transformer(config).apply(
-        _variables(config, params),
-        source_BS,
-        source_mask_BS,
-        max_length,
-        beam_size,
-        method="encode",
-    )
+    return _apply(config, params, source_BS, source_mask_BS, max_length, beam_size, method="encode")
 
 
 def decode_step(
@@ -254,9 +235,7 @@ def decode_step(
     Returns:
         logits [B, Z, V] in float32 and the next state, of the same structure.
     """
-    return Transformer(config).apply(
-        _variables(config, params), tokens_BZ, position, state, sentence, method="decode_step"
-    )
+    return _apply(config, params, tokens_BZ, position, state, sentence, method="decode_step")
 
 
 def shift_right(target_BT: Array) -> jax.Array:

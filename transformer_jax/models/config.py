@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -100,7 +100,7 @@ class ModelConfig:
     scan_layers: bool = False  #: run layers that are alike as one loop, to compile faster
 
 
-def mixer_context(config: ModelConfig, *, causal: bool) -> MixerContext:
+def mixer_context(config: ModelConfig, *, causal: bool = False) -> MixerContext:
     """The model's side of a mixer's or a position scheme's configuration."""
     return MixerContext(
         d_model=config.d_model,
@@ -120,20 +120,14 @@ def layer_mixers(stack: StackConfig) -> list[MixerConfig]:
 
 
 def check_model_config(config: ModelConfig) -> None:
-    """Raises UserError naming the first key that cannot work, and what would.
-
-    A config is checked once: for one that was found valid before, this does nothing.
-    """
-    try:
-        hash(config)
-    except TypeError:  # a list where a tuple belongs
-        _check_fields(config)
+    """Raises UserError naming the first key that cannot work, and what would."""
+    _check_fields(config)
     _check(config)
 
 
 @functools.lru_cache
 def _check(config: ModelConfig) -> None:
-    _check_fields(config)
+    """What several fields say together, once for each config."""
     if not config.head_dim and config.d_model % config.num_heads:
         raise UserError(
             f"model.d_model={config.d_model} is not divisible by model.num_heads="
@@ -145,12 +139,16 @@ def _check(config: ModelConfig) -> None:
         )
     if config.dropout_rate == "auto":
         raise UserError("model.dropout_rate=auto is resolved by train.py alone; give a number")
-    _check_ids(config)
+    for key, ids in (("start_id", (config.start_id,)), ("unused_ids", config.unused_ids)):
+        if config.target_vocab_size and max(ids, default=0) >= config.target_vocab_size:
+            raise UserError(
+                f"model.{key}: {max(ids)} is not the id of a target piece, of which there are "
+                f"{config.target_vocab_size}"
+            )
     _check_stack(config, config.encoder, "encoder")
     _check_stack(config, config.decoder, "decoder")
-    cross = f"model.cross={to_text(config.cross, CROSS_MIXERS)}"
-    with _errors_of(cross):
-        config.cross.check(mixer_context(config, causal=False))
+    with _errors_of(f"model.cross={to_text(config.cross, CROSS_MIXERS)}"):
+        config.cross.check(mixer_context(config))
     tied = config.tie_embeddings in ("all", "inputs")
     if tied and config.source_vocab_size != config.target_vocab_size:
         raise UserError(
@@ -159,30 +157,16 @@ def _check(config: ModelConfig) -> None:
             f"{config.source_vocab_size} and {config.target_vocab_size} pieces: set "
             "tokenizer.joint=true or model.tie_embeddings=decoder"
         )
-    widths = [
-        stack.position.word_width(config.d_model) for stack in (config.encoder, config.decoder)
-    ]
+    schemes = config.encoder.position, config.decoder.position
+    widths = [scheme.word_width(config.d_model) for scheme in schemes]
     if tied and widths[0] != widths[1]:
-        encoder, decoder = (
-            kind_of(stack.position, POSITIONS) for stack in (config.encoder, config.decoder)
-        )
+        encoder, decoder = (kind_of(scheme, POSITIONS) for scheme in schemes)
         raise UserError(
             f"model.tie_embeddings={config.tie_embeddings} needs word embeddings of one width, but "
             f"model.encoder.position={encoder} leaves them {widths[0]} features and "
             f"model.decoder.position={decoder} {widths[1]}: use one scheme for both or "
             "model.tie_embeddings=decoder"
         )
-
-
-def _check_ids(config: ModelConfig) -> None:
-    if config.target_vocab_size is None:
-        return
-    for key, ids in (("start_id", (config.start_id,)), ("unused_ids", config.unused_ids)):
-        if ids and max(ids) >= config.target_vocab_size:
-            raise UserError(
-                f"model.{key}: {max(ids)} is not the id of a target piece, of which there are "
-                f"{config.target_vocab_size}"
-            )
 
 
 def _check_fields(config: ModelConfig) -> None:
@@ -208,54 +192,33 @@ def _errors_of(place: str) -> Iterator[None]:
 def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
     context = mixer_context(config, causal=role == "decoder")
     for mixer in stack.mixers:
-        why = mixer.refuses.get(role)
-        if why:
+        if why := mixer.refuses.get(role):
             raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {why}")
-    position = f"model.{role}.position={to_text(stack.position, POSITIONS)}"
-    with _errors_of(position):
+    with _errors_of(f"model.{role}.position={to_text(stack.position, POSITIONS)}"):
         stack.position.check(context)
     hooks = stack.position.build(context).hooks()
     mixers = list(dict.fromkeys(layer_mixers(stack)))
-    _check_hooks(stack.position, hooks, mixers, f"model.{role}", context)
+    # A hook must reach every mixer that needs it to know the order, and at least one.
+    scheme = f"model.{role}.position={kind_of(stack.position, POSITIONS)}"
+    for hook in sorted(hooks - {"embed"}):
+        unsupported = [mixer for mixer in mixers if hook not in mixer.honours]
+        without_order = [mixer for mixer in unsupported if not mixer.knows_order]
+        if without_order:
+            reached = without_order[0].honours | {"embed"}
+            used = {name: cls().build(context).hooks() for name, cls in POSITIONS.items()}
+            use = " or ".join(name for name in used if used[name] and used[name] <= reached)
+            raise UserError(
+                f"{scheme} {HOOKS[hook]}, which model.{role}.mixers="
+                f"{kind_of(without_order[0], MIXERS)} does not do: use model.{role}.position={use}"
+            )
+        if len(unsupported) == len(mixers):
+            names = ", ".join(dict.fromkeys(kind_of(mixer, MIXERS) for mixer in mixers))
+            raise UserError(
+                f"{scheme} {HOOKS[hook]}, which no mixer of the stack does ({names}; they know "
+                f"the order without): use model.{role}.position=none or sinusoidal"
+            )
     for mixer in mixers:
         with _errors_of(f"model.{role}.mixers={to_text(mixer, MIXERS)}"):
             mixer.check(context, hooks)
             if config.scan_layers and mixer.uses_layer:
                 raise UserError("its layers are not alike: set model.scan_layers=false")
-
-
-def _check_hooks(
-    position: PositionConfig,
-    hooks: frozenset[str],
-    mixers: list[MixerConfig],
-    stack: str,
-    context: MixerContext,
-) -> None:
-    """A hook must reach every mixer that needs it to know the order, and at least one."""
-    scheme = f"{stack}.position={kind_of(position, POSITIONS)}"
-    for hook in sorted(hooks - {"embed"}):
-        unsupported = [mixer for mixer in mixers if hook not in mixer.honours]
-        without_order = [mixer for mixer in unsupported if not mixer.knows_order]
-        if without_order:
-            use = " or ".join(_positions_for(without_order[0], context))
-            raise UserError(
-                f"{scheme} {HOOKS[hook]}, which {stack}.mixers="
-                f"{kind_of(without_order[0], MIXERS)} does not do: use {stack}.position={use}"
-            )
-        if len(unsupported) == len(mixers):
-            names = ", ".join(_kinds(mixers))
-            raise UserError(
-                f"{scheme} {HOOKS[hook]}, which no mixer of the stack does ({names}; they know "
-                f"the order without): use {stack}.position=none or sinusoidal"
-            )
-
-
-def _kinds(mixers: Iterable[MixerConfig]) -> list[str]:
-    return list(dict.fromkeys(kind_of(mixer, MIXERS) for mixer in mixers))
-
-
-def _positions_for(mixer: MixerConfig, context: MixerContext) -> list[str]:
-    """The schemes whose every hook reaches this mixer."""
-    reached = mixer.honours | {"embed"}
-    hooks = {name: cls().build(context).hooks() for name, cls in POSITIONS.items()}
-    return [name for name, used in hooks.items() if used and used <= reached]

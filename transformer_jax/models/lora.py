@@ -42,23 +42,17 @@ class Adapter:
         Raises:
             UserError: the adapter does not fit the model.
         """
-        raise NotImplementedError
+        del key, params
+        return {}
 
     def merge(self, params: Params) -> Params:
         """The model's parameters with the adapter in them, without the entry."""
-        raise NotImplementedError
+        return params
 
 
 @dataclass(frozen=True)
 class NoAdapter(Adapter):
     """The model's own parameters alone."""
-
-    def init(self, key: jax.Array, params: Mapping[str, Any]) -> Params:
-        del key, params
-        return {}
-
-    def merge(self, params: Params) -> Params:
-        return params
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Stack(nn.Module):
         config = self.config
         stack = config.decoder if self.causal else config.encoder
         context = mixer_context(config, causal=self.causal)
-        cross_context = mixer_context(config, causal=False)
+        cross_context = mixer_context(config)
         self.position = stack.position.build(context)
         self.cycle_length = len(stack.mixers)
         block = nn.remat(Block) if config.remat else Block

@@ -62,28 +62,20 @@ class Transformer(nn.Module):
             "dtype": config.dtype,
             "param_dtype": config.param_dtype,
         }
-        target_width = config.decoder.position.word_width(config.d_model)
+        width = config.decoder.position.word_width(config.d_model)
         self.target_embedding = Embedding(
-            config.target_vocab_size,
-            target_width,
-            projects=not self._has_projection,
-            **embedding,
+            config.target_vocab_size, width, projects=not self._has_projection, **embedding
         )
         if config.tie_embeddings in ("all", "inputs"):
             self.source_embedding = self.target_embedding
         else:
-            source_width = config.encoder.position.word_width(config.d_model)
-            self.source_embedding = Embedding(config.source_vocab_size, source_width, **embedding)
+            width = config.encoder.position.word_width(config.d_model)
+            self.source_embedding = Embedding(config.source_vocab_size, width, **embedding)
         self.encoder = Stack(config, causal=False)
         self.decoder = Stack(config, causal=True)
         if self._has_projection:
-            self.projection = Dense(
-                config.d_model,
-                config.target_vocab_size,
-                ("embed", "vocab"),
-                use_bias=False,
-                **mixer_context(config, causal=True).dtypes,
-            )
+            sizes, dtypes = (config.d_model, config.target_vocab_size), mixer_context(config).dtypes
+            self.projection = Dense(*sizes, ("embed", "vocab"), use_bias=False, **dtypes)
         if config.output_bias:
             self.output_bias = OutputBias(config.target_vocab_size, config.param_dtype)
 

@@ -39,36 +39,16 @@ def random_bits(key: jax.Array, shape: tuple[int, ...], batch_axis: int = 0) -> 
     return h ^ (h >> 16)
 
 
-def kept(key: jax.Array, shape: tuple[int, ...], rate: float, batch_axis: int = 0) -> jax.Array:
-    """False with probability `rate`, independently for each element of a bool array of `shape`.
-
-    Args:
-        key: a PRNG key.
-        shape: any.
-        rate: in [0, 1); resolution 2^-32.
-        batch_axis: see `random_bits`.
-    """
-    if not 0.0 <= rate < 1.0:
-        raise ValueError(f"dropout rate must lie in [0, 1), got {rate}")
-    return random_bits(key, shape, batch_axis) >= jnp.uint32(int(rate * 2**32))
-
-
-def dropout(
-    x: jax.Array,
-    rate: float,
-    key: jax.Array | None,
-    *,
-    batch_axis: int = 0,
-) -> jax.Array:
+def dropout(x: jax.Array, rate: float, key: jax.Array | None, *, batch_axis: int = 0) -> jax.Array:
     """Zeroes each element with probability `rate` and scales the rest by 1/(1-rate).
 
     Args:
         x: any shape.
-        rate: see `kept`.
+        rate: in [0, 1); resolution 2^-32.
         key: a PRNG key; None means no dropout (evaluation).
         batch_axis: see `random_bits`.
     """
     if key is None or rate == 0.0:
         return x
-    keep = kept(key, x.shape, rate, batch_axis)
+    keep = random_bits(key, x.shape, batch_axis) >= jnp.uint32(int(rate * 2**32))
     return jnp.where(keep, x / jnp.asarray(1.0 - rate, x.dtype), jnp.zeros((), x.dtype))

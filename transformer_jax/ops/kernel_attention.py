@@ -142,37 +142,32 @@ def causal_kernel_attention(
     top = jax.lax.cummax(jax.lax.stop_gradient(log_scale_BNCH).reshape(batch, -1, heads), axis=1)
     top_BNCH = top.reshape(log_scale_BNCH.shape)
     norm_q, norm_k = (chunked(x.astype(jnp.float32), chunk) for x in (norm_q_BLHR, norm_k_BLHR))
-    before = _running_sums(k, v, log_scale_BNCH, top_BNCH[:, :, -1], norm_k)
+
+    # The sums before each chunk.
+    last_top_BNH = top_BNCH[:, :, -1]
+    weight_BNCH = jnp.exp(log_scale_BNCH - last_top_BNH[:, :, None])
+    own_value_BNHRV = jnp.einsum("bnchr,bnch,bnchv->bnhrv", k, weight_BNCH, v)
+    own_key_BNHR = jnp.einsum("bnchr,bnch->bnhr", norm_k, weight_BNCH)
+    # Before the first chunk there is no key, so nothing is kept.
+    top_before_BNH = jnp.pad(last_top_BNH[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=MASKED)
+    keep_BNH1 = jnp.exp(top_before_BNH - last_top_BNH)[..., None]
+    value_BNHRV = states_before(keep_BNH1[..., None], own_value_BNHRV)
+    key_BNHR = states_before(keep_BNH1, own_key_BNHR)
 
     exponent_BNHCC = (
         jnp.swapaxes(log_scale_BNCH, 2, 3)[:, :, :, None, :]
         - jnp.swapaxes(top_BNCH, 2, 3)[..., None]
     )
     decay_BNHCC = jnp.exp(jnp.where(causal_mask(chunk), exponent_BNHCC, MASKED))
-    past_BNCH = jnp.exp(before.log_scale[:, :, None] - top_BNCH)
+    past_BNCH = jnp.exp(top_before_BNH[:, :, None] - top_BNCH)
     scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", q, k) * decay_BNHCC
     y_BNCHV = jnp.einsum("bnhcm,bnmhv->bnchv", scores_BNHCC, v)
-    y_BNCHV += jnp.einsum("bnchr,bnhrv->bnchv", q, before.value) * past_BNCH[..., None]
+    y_BNCHV += jnp.einsum("bnchr,bnhrv->bnchv", q, value_BNHRV) * past_BNCH[..., None]
     if norm_q_BLHR is not q_BLHR:  # otherwise the same scores serve both
         scores_BNHCC = jnp.einsum("bnchr,bnmhr->bnhcm", norm_q, norm_k) * decay_BNHCC
     norm_BNCH = jnp.swapaxes(scores_BNHCC.sum(axis=-1), 2, 3)
-    norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, before.key) * past_BNCH
+    norm_BNCH += jnp.einsum("bnchr,bnhr->bnch", norm_q, key_BNHR) * past_BNCH
     return unchunked(_normalised(y_BNCHV, norm_BNCH), length)
-
-
-def _running_sums(
-    k: jax.Array, v: jax.Array, log_scale_BNCH: jax.Array, top_BNH: jax.Array, norm_k: jax.Array
-) -> KernelSums:
-    """The sums before each chunk; leaves [B, N, H, ...]."""
-    weight_BNCH = jnp.exp(log_scale_BNCH - top_BNH[:, :, None])
-    own_value_BNHRV = jnp.einsum("bnchr,bnch,bnchv->bnhrv", k, weight_BNCH, v)
-    own_key_BNHR = jnp.einsum("bnchr,bnch->bnhr", norm_k, weight_BNCH)
-
-    # Before the first chunk there is no key, so nothing is kept.
-    before_BNH = jnp.pad(top_BNH[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=MASKED)
-    keep_BNH1 = jnp.exp(before_BNH - top_BNH)[..., None]
-    value = states_before(keep_BNH1[..., None], own_value_BNHRV)
-    return KernelSums(value, states_before(keep_BNH1, own_key_BNHR), before_BNH)
 
 
 def _normalised(y: jax.Array, norm: jax.Array) -> jax.Array:

@@ -163,7 +163,16 @@ def _loss_sums(
 ) -> tuple[_Sums, _Inputs | None]:
     """The sums over all tokens and, if asked for, the gradient of the first."""
     hidden_BTD, kernel_DV, bias_V = inputs
-    chunks, kernel_low = _chunks(inputs, targets, loss.dtype, form.limit)
+    batch, length, width = hidden_BTD.shape
+    # The number of devices that the rows are split over.
+    shards = num_shards("batch") if batch % num_shards("batch") == 0 else 1
+    tokens = batch // shards * length
+    # At least one token per chunk, whatever the limit.
+    count = min(-(-tokens * kernel_DV.shape[-1] // form.limit), tokens)
+    labels_BT, weights_BT = targets
+    rows = hidden_BTD.astype(loss.dtype), labels_BT, weights_BT.astype(jnp.float32)
+    chunks = tuple(_chunk(x, shards, count) for x in rows)
+    kernel_low = kernel_DV.astype(loss.dtype)
     logits_dtype = hidden_BTD.dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low) if differentiate else None
 
@@ -192,8 +201,11 @@ def _loss_sums(
     (sums, gradients), dhidden_CND = jax.lax.scan(body, start, chunks)
     if gradients is None:
         return sums, None
-    dhidden_BTD = _unchunk(dhidden_CND, hidden_BTD)
-    return sums, (dhidden_BTD, gradients[0].astype(kernel_DV.dtype), gradients[1])
+    # The inverse of `_chunk`.
+    by_shard = jnp.swapaxes(dhidden_CND.reshape(len(dhidden_CND), shards, -1, width), 0, 1)
+    dhidden = by_shard.reshape(shards, -1, width)[:, :tokens]
+    dkernel_DV, dbias_V = gradients
+    return sums, (dhidden.reshape(hidden_BTD.shape), dkernel_DV.astype(kernel_DV.dtype), dbias_V)
 
 
 def _fused_backward(loss: _Loss, gradients: _Inputs, cotangents: _Sums) -> tuple[_Inputs, None]:
@@ -202,27 +214,6 @@ def _fused_backward(loss: _Loss, gradients: _Inputs, cotangents: _Sums) -> tuple
 
 
 _fused.defvjp(_fused_forward, _fused_backward)
-
-
-def _chunks(
-    inputs: _Inputs, targets: _Targets, dtype: jnp.dtype, limit: int
-) -> tuple[Chunk, jax.Array]:
-    hidden_BTD, kernel_DV, _ = inputs
-    labels_BT, weights_BT = targets
-    shards = _shards(hidden_BTD)
-    tokens = hidden_BTD.shape[0] // shards * hidden_BTD.shape[1]
-    count = -(-tokens * kernel_DV.shape[-1] // limit)
-    # At least one token per chunk, whatever the limit.
-    chunk = partial(_chunk, shards=shards, count=min(count, tokens))
-    weights_BT = weights_BT.astype(jnp.float32)
-    chunks = (chunk(hidden_BTD.astype(dtype)), chunk(labels_BT), chunk(weights_BT))
-    return chunks, kernel_DV.astype(dtype)
-
-
-def _shards(x: jax.Array) -> int:
-    """Number of devices the rows are split over; 1 where it does not divide the rows."""
-    shards = num_shards("batch")
-    return shards if x.shape[0] % shards == 0 else 1
 
 
 def _chunk(x: jax.Array, shards: int, count: int) -> jax.Array:
@@ -236,11 +227,3 @@ def _chunk(x: jax.Array, shards: int, count: int) -> jax.Array:
     # over devices stays sharded inside every chunk.
     x = jnp.swapaxes(chunked(x, -(-x.shape[1] // count)), 0, 1)
     return x.reshape(x.shape[0], -1, *x.shape[3:])
-
-
-def _unchunk(x_CND: jax.Array, like_BTD: jax.Array) -> jax.Array:
-    """[count, N, D] -> the shape and dtype of `like_BTD`: the inverse of `_chunk`."""
-    shards, (count, _, width) = _shards(like_BTD), x_CND.shape
-    x = jnp.swapaxes(x_CND.reshape(count, shards, -1, width), 0, 1).reshape(shards, -1, width)
-    tokens = like_BTD.shape[0] // shards * like_BTD.shape[1]
-    return x[:, :tokens].reshape(like_BTD.shape).astype(like_BTD.dtype)

@@ -138,7 +138,6 @@ def lsh_attention(
 
 def lsh_attention_step(
     q_BHK: jax.Array,
-    k_BHK: jax.Array,
     v_BHV: jax.Array,
     past_k_BHJCK: jax.Array,
     past_v_BHJCV: jax.Array,

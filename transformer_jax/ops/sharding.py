@@ -9,9 +9,9 @@ traced. Outside of it, the functions of this file have no effect.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -19,35 +19,33 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 #: Logical axis -> the mesh axis, or axes, it is split over; None = not split.
 Table = Mapping[str, str | tuple[str, ...] | None]
 
-_LAYOUT: ContextVar[tuple[Mesh, Table] | None] = ContextVar("layout", default=None)
 
-#: The mesh axis of the enclosing `own_rows`.
-_ROWS_AXIS: ContextVar[str | None] = ContextVar("rows_axis", default=None)
+class _Layout(NamedTuple):
+    mesh: Mesh
+    table: Table
+    rows_axis: str | None  #: the mesh axis of `own_rows`
+
+
+_LAYOUT: ContextVar[_Layout | None] = ContextVar("layout", default=None)
 
 
 @contextmanager
-def layout(mesh: Mesh, table: Table) -> Iterator[None]:
+def layout(mesh: Mesh, table: Table, rows_axis: str | None = None) -> Iterator[None]:
     """Functions traced inside are sharded over `mesh` by `table`."""
-    token = _LAYOUT.set((mesh, table))
+    token = _LAYOUT.set(_Layout(mesh, table, rows_axis))
     try:
         yield
     finally:
         _LAYOUT.reset(token)
 
 
-@contextmanager
-def own_rows(mesh: Mesh, axis: str, table: Table) -> Iterator[None]:
+def own_rows(mesh: Mesh, axis: str, table: Table) -> AbstractContextManager[None]:
     """For a function traced by `jax.shard_map` over `axis`, the only mesh axis that is split.
 
     Each device then runs the function for its own rows, as if it were alone.
     """
     alone = Mesh(mesh.devices.ravel()[:1].reshape([1] * mesh.devices.ndim), mesh.axis_names)
-    token = _ROWS_AXIS.set(axis)
-    try:
-        with layout(alone, table):
-            yield
-    finally:
-        _ROWS_AXIS.reset(token)
+    return layout(alone, table, axis)
 
 
 def rows_part() -> tuple[jax.Array | int, int]:
@@ -55,8 +53,10 @@ def rows_part() -> tuple[jax.Array | int, int]:
 
     (0, 1) outside of `own_rows`.
     """
-    axis = _ROWS_AXIS.get()
-    return (0, 1) if axis is None else (jax.lax.axis_index(axis), jax.lax.axis_size(axis))
+    current = _LAYOUT.get()
+    if current is None or current.rows_axis is None:
+        return 0, 1
+    return jax.lax.axis_index(current.rows_axis), jax.lax.axis_size(current.rows_axis)
 
 
 def mesh_axes(table: Table, name: str | None) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def constrain(x: jax.Array, *names: str | None) -> jax.Array:
     current = _LAYOUT.get()
     if current is None:
         return x
-    mesh, table = current
+    mesh, table, _ = current
     leading = spec(mesh, table, names, x.shape[: len(names)])
     if mesh.size == 1:
         return x
@@ -121,7 +121,7 @@ def per_device(
     current = _LAYOUT.get()
     if current is None or current[0].size == 1:
         return function(*arrays)
-    mesh, table = current
+    mesh, table, _ = current
     specs = [spec(mesh, table, names[: x.ndim], x.shape[: len(names)]) for x in arrays]
     # A Pallas call does not say along which mesh axes its results differ, so that is not checked.
     split = jax.shard_map(
@@ -153,5 +153,5 @@ def num_shards(name: str) -> int:
     current = _LAYOUT.get()
     if current is None:
         return 1
-    mesh, table = current
+    mesh, table, _ = current
     return math.prod(mesh.shape[axis] for axis in mesh_axes(table, name))

@@ -31,11 +31,9 @@ class LearnedPosition(Position):
     def setup(self) -> None:
         # Like the word embeddings: deviation D^-0.5, scaled by sqrt(D) where it is used, so
         # that the optimizer's steps have the same effect on both.
-        c = self.context
-        initial = nn.initializers.normal(stddev=c.d_model**-0.5)
-        self.table = self.weight(
-            "table", initial, (c.max_length, c.d_model), ("positions", "embed")
-        )
+        shape = self.context.max_length, self.context.d_model
+        initial = nn.initializers.normal(stddev=self.context.d_model**-0.5)
+        self.table = self.weight("table", initial, shape, ("positions", "embed"))
 
     def check_length(self, length: int) -> None:
         if length > self.context.max_length:

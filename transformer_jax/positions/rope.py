@@ -24,9 +24,8 @@ class Rope(PositionConfig):
 
     shift_invariant: ClassVar[bool] = True
 
-    base: Annotated[float, Gt(1.0)] = (
-        10000.0  #: the slowest pair turns once in about 2 pi * base positions
-    )
+    base: Annotated[float, Gt(1.0)] = 10000.0
+    #: the slowest pair turns once in about 2 pi * base positions
 
     def check(self, context: PositionContext) -> None:
         if context.head_dim % 2:
