@@ -7,8 +7,8 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Config
-from transformer_jax.config_keys import Key, keys_of, walk
+from transformer_jax.config import Config, walk
+from transformer_jax.config_keys import Key, keys_of
 from transformer_jax.variants import flag_text, mark_of
 
 INTRODUCTION = """\

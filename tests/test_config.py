@@ -11,8 +11,8 @@ from transformer_jax.config import (
     from_json,
     override,
     to_json,
+    walk,
 )
-from transformer_jax.config_keys import walk
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full

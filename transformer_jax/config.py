@@ -1,16 +1,17 @@
 """The config of a run: its parts, their validation, the flags that change it, config.json."""
 
 import contextlib
+import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Lt
 from pydantic import PositiveInt, ValidationError
 
-from transformer_jax.config_keys import adapter, is_one_variant, keys_of, walk
+from transformer_jax.config_keys import Key, adapter, keys_of
 from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
@@ -126,21 +127,22 @@ def override(config: C, changes: Mapping[str, Any], prefix: str = "--config.") -
 
 def _set(cls: type, tree: dict[str, Any], path: list[str], value: Any, prefix: str) -> None:
     """Sets one value in the dict form of a config of class `cls`."""
-    name, *rest = path
-    key = keys_of(cls).get(name)
-    if key is None or not rest:
-        tree[name] = key.parsed(value) if key else value  # validation refuses an unknown key
-        return
-    child = tree[name]
-    if isinstance(child, str) and mark_of(key.annotation):
-        child = {"kind": child}
-    if not isinstance(child, dict):
-        raise UserError(f"{prefix}{name} is a value, it has no key {rest[0]}")
-    tree[name] = child = dict(child)
-    if key.is_part:
-        _set(key.annotation, child, rest, value, f"{prefix}{name}.")
-    else:
-        child[".".join(rest)] = value
+    for depth, name in enumerate(path[:-1], 1):
+        if (key := keys_of(cls).get(name)) is None:
+            tree[name] = value  # validation refuses an unknown key
+            return
+        child = tree[name]
+        if isinstance(child, str) and mark_of(key.annotation):
+            child = {"kind": child}
+        if not isinstance(child, dict):
+            raise UserError(f"{prefix}{name} is a value, it has no key {path[depth]}")
+        tree[name] = child = dict(child)
+        if not key.is_part:
+            child[".".join(path[depth:])] = value
+            return
+        cls, tree, prefix = key.annotation, child, f"{prefix}{name}."
+    key = keys_of(cls).get(path[-1])
+    tree[path[-1]] = key.parsed(value) if key else value
 
 
 def _explained(cls: type, values: Any, error: ValidationError, prefix: str) -> str:
@@ -206,6 +208,33 @@ def from_json(text: str, origin: str) -> Config:
             f"{origin}: {error}. Repair it; or if another version of transformer_jax wrote it, "
             "use that version"
         ) from error
+
+
+def walk(
+    *configs: Any, prefix: str = "", variants: bool = True
+) -> Iterator[tuple[str, Key, tuple[Any, ...]]]:
+    """Walks over configs of one class together.
+
+    Args:
+        configs: configs, parts of one or variants.
+        prefix: put before each dotted key.
+        variants: whether to go into a variant, if it is of one class in all configs.
+
+    Yields:
+        The dotted key, its description, and its value in each config. A variant comes before its
+        options. A part has no value: its keys come in its place.
+    """
+    for key in keys_of(type(configs[0])).values():
+        path, values = f"{prefix}{key.name}", tuple(getattr(each, key.name) for each in configs)
+        if not key.is_part:
+            yield path, key, values
+        if key.is_part or (variants and is_one_variant(*values)):
+            yield from walk(*values, prefix=f"{path}.", variants=variants)
+
+
+def is_one_variant(*values: Any) -> bool:
+    """Whether the values are variants of one class."""
+    return dataclasses.is_dataclass(values[0]) and len(set(map(type, values))) == 1
 
 
 def differences(old: Any, new: Any) -> list[str]:

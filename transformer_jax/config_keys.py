@@ -1,4 +1,4 @@
-"""The keys of a config: a description of each, and one walk over all of them.
+"""The keys of a config class: a description of each.
 
 A config is a tree of frozen dataclasses. A field is a part of the config, which is a dataclass
 itself (`train`), or a key with a value (`train.steps`). The value may be a variant, whose options
@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
@@ -57,33 +57,6 @@ def keys_of(cls: type) -> Mapping[str, Key]:
         field.name: Key(cls, field.name, hints[field.name], field.default)
         for field in dataclasses.fields(cls)
     }
-
-
-def walk(
-    *configs: Any, prefix: str = "", variants: bool = True
-) -> Iterator[tuple[str, Key, tuple[Any, ...]]]:
-    """Walks over configs of one class together.
-
-    Args:
-        configs: configs, parts of one or variants.
-        prefix: put before each dotted key.
-        variants: whether to go into a variant, if it is of one class in all configs.
-
-    Yields:
-        The dotted key, its description, and its value in each config. A variant comes before its
-        options. A part has no value: its keys come in its place.
-    """
-    for key in keys_of(type(configs[0])).values():
-        path, values = f"{prefix}{key.name}", tuple(getattr(each, key.name) for each in configs)
-        if not key.is_part:
-            yield path, key, values
-        if key.is_part or (variants and is_one_variant(*values)):
-            yield from walk(*values, prefix=f"{path}.", variants=variants)
-
-
-def is_one_variant(*values: Any) -> bool:
-    """Whether the values are variants of one class."""
-    return dataclasses.is_dataclass(values[0]) and len(set(map(type, values))) == 1
 
 
 @_cached

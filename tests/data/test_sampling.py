@@ -107,10 +107,11 @@ def test_another_process_draws_the_same_samples(tmp_path, tokenizer, lines):
     (tmp_path / "it.model").write_bytes(tokenizer.model)
     code = (
         "import json, sys\n"
+        "from etils import epath\n"
         "import numpy as np\n"
         "from transformer_jax.data.sampling import SubwordSampler\n"
         "from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer\n"
-        "tokenizer = open_tokenizer(sys.argv[1])\n"
+        "tokenizer = open_tokenizer(epath.Path(sys.argv[1]))\n"
         "sampler = SubwordSampler(Tokenizers(tokenizer, tokenizer), 0.1)\n"
         "print(sampler('source', json.loads(sys.stdin.read()), np.arange(20), 3))\n"
     )

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from transformer_jax.config_keys import keys_of, walk
+from transformer_jax.config import walk
+from transformer_jax.config_keys import keys_of
 from transformer_jax.errors import UserError, hint
 from transformer_jax.variants import ManyOf, OneOf, flag_text, mark_of
 

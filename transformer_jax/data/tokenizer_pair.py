@@ -1,14 +1,15 @@
 """The tokenizers of both languages, and their files."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from etils import epath
+
 from transformer_jax.data.mapped_tokenizer import MappedTokenizer
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, write_whole
+from transformer_jax.paths import write_whole
 
 T = TypeVar("T")
 
@@ -22,10 +23,10 @@ def read_tokenizer(model: bytes, name: str = "the tokenizer") -> Tokenizer:
     return (MappedTokenizer if model.startswith(b"PK") else Tokenizer)(model, name)
 
 
-def open_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+def open_tokenizer(path: epath.Path) -> Tokenizer:
     """Reads a `.model` file; UserError when it is missing, unreadable or damaged."""
     try:
-        model = as_path(path).read_bytes()
+        model = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read the tokenizer {path}: {error.strerror}") from error
     return read_tokenizer(model, str(path))
@@ -43,6 +44,11 @@ class Tokenizers:
         """Whether both languages share one vocabulary."""
         return self.source is self.target or self.source.model == self.target.model
 
+    def differ_in(self, others: "Tokenizers") -> str | None:
+        """The first side, `source` or `target`, whose model is another; None: they are alike."""
+        pairs = {"source": (self.source, others.source), "target": (self.target, others.target)}
+        return next((side for side, (a, b) in pairs.items() if a.model != b.model), None)
+
     def files(self) -> dict[str, bytes]:
         """Content by file name: joint.model, or source.model and target.model."""
         return self.by_file(lambda tokenizer: tokenizer.model)
@@ -53,15 +59,15 @@ class Tokenizers:
             return {"joint.model": content(self.source)}
         return {"source.model": content(self.source), "target.model": content(self.target)}
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: epath.Path) -> None:
         """Writes `files`, each atomically, and removes those of another start that failed."""
-        path, files = as_path(folder), self.files()
+        files = self.files()
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             for name, model in files.items():
-                write_whole(path / name, model)
+                write_whole(folder / name, model)
             for name in {"joint.model", "source.model", "target.model"} - files.keys():
-                (path / name).unlink(missing_ok=True)
+                (folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror}; "
@@ -69,13 +75,12 @@ class Tokenizers:
             ) from error
 
 
-def load_tokenizers(folder: str | os.PathLike[str]) -> Tokenizers:
+def load_tokenizers(folder: epath.Path) -> Tokenizers:
     """Loads what `Tokenizers.save` wrote; UserError when missing or damaged."""
-    place = as_path(folder)
-    if (place / "joint.model").exists():
-        joint = open_tokenizer(place / "joint.model")
-        return Tokenizers(joint, joint)
-    source, target = place / "source.model", place / "target.model"
+    joint, source, target = (folder / f"{name}.model" for name in ("joint", "source", "target"))
+    if joint.exists():
+        tokenizer = open_tokenizer(joint)
+        return Tokenizers(tokenizer, tokenizer)
     if not (source.exists() and target.exists()):
         raise UserError(
             f"no tokenizer in {folder}: expected joint.model, or source.model and target.model"

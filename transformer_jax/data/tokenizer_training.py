@@ -18,6 +18,7 @@ from transformer_jax.data.sampling import check_can_sample
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer
 from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 _LOGGER = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]
                 "give one of them or set tokenizer.joint=False"
             )
         paths = (paths[0] or paths[1],) * 2
-    source, target = (open_tokenizer(path) if path else None for path in paths)
+    source, target = (open_tokenizer(as_path(path)) if path else None for path in paths)
     if source and target:  # the settings of training have no effect
         _check_settings(config, source)
         _check_settings(config, target)

@@ -36,14 +36,12 @@ def join(runs: Sequence[Run], *, mean: Mean) -> Run:
         return first
     ours = first.tokenizers()
     for run in others:
-        theirs = run.tokenizers()
-        for side in ("source", "target"):
-            if getattr(ours, side).model != getattr(theirs, side).model:
-                raise UserError(
-                    f"{run.path}: its {side} vocabulary is not that of {first.path}; "
-                    "the models of an ensemble must share theirs"
-                )
-    return Run(first.path, first.config, SavedEnsemble(runs, mean))
+        if side := ours.differ_in(run.tokenizers()):
+            raise UserError(
+                f"{run.path}: its {side} vocabulary is not that of {first.path}; "
+                "the models of an ensemble must share theirs"
+            )
+    return EnsembleRun(first.path, first.config, tuple(runs), mean)
 
 
 @dataclass(frozen=True)
@@ -53,15 +51,18 @@ class EnsembleSelection(Selection):
     members: tuple[Selection, ...]
 
 
-class SavedEnsemble:
-    """The checkpoints of several runs. A name such as `best` stands for one of each."""
+@dataclass(frozen=True, eq=False, repr=False)
+class EnsembleRun(Run):
+    """The first of several runs, with the models of all: `best` stands for one of each."""
 
-    def __init__(self, runs: Sequence[Run], mean: Mean) -> None:
-        self.runs = tuple(runs)
-        self.model: Model = Ensemble(tuple(run.model for run in runs), mean)
+    runs: tuple[Run, ...]
+    mean: Mean
+
+    @property
+    def together(self) -> Model:
+        return Ensemble(tuple(run.model for run in self.runs), self.mean)
 
     def select(self, which: str) -> EnsembleSelection:
-        """As `Run.select`, of each run."""
         members = tuple(run.select(which) for run in self.runs)
         others = [run.path.name for run in self.runs[1:]]
         names = [f"{other}:{m.name}" for other, m in zip(others, members[1:], strict=True)]
@@ -72,7 +73,9 @@ class SavedEnsemble:
             members=members,
         )
 
-    def params(self, chosen: EnsembleSelection, mesh: Mesh) -> Any:
-        """A tuple with those of each run, all on one mesh."""
+    def params(self, which: str | Selection = "best", mesh: Mesh | None = None) -> Any:
+        chosen = self.select(which) if isinstance(which, str) else which
+        assert isinstance(chosen, EnsembleSelection), "of this ensemble"
         pairs = zip(self.runs, chosen.members, strict=True)
+        mesh = mesh or self._local_mesh()
         return tuple(run.params(member, mesh) for run, member in pairs)

@@ -91,13 +91,11 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
     """
     key = f"train.init_from={config.train.init_from}"
     run = _open(str(config.train.init_from))
-    others = run.tokenizers()
-    for side in ("source", "target"):
-        if getattr(others, side).model != getattr(tokenizers, side).model:
-            raise UserError(
-                f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
-                "keys of the tokenizer as they are there"
-            )
+    if side := tokenizers.differ_in(run.tokenizers()):
+        raise UserError(
+            f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
+            "keys of the tokenizer as they are there"
+        )
     model = dataclasses.replace(config.model, adapter=NoAdapter())
     theirs, ours = (
         {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from transformer_jax.config import Config
-from transformer_jax.config_keys import is_one_variant, keys_of, walk
+from transformer_jax.config import Config, is_one_variant, walk
+from transformer_jax.config_keys import keys_of
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import Params, merge_adapter
