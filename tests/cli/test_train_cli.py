@@ -20,9 +20,9 @@ from transformer_jax.parallel.processes import from_first
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
-from transformer_jax.runs.open_values import Speed
 from transformer_jax.training.loop import Session
 from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.speed import Speed
 
 RECIPE = """
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -245,7 +245,7 @@ def test_a_start_that_failed_does_not_block_the_corrected_command(place, tmp_pat
     started = []
 
     def fail(session):
-        started.append(session._trainer.model)
+        started.append(session.trainer.model)
         raise UserError("no memory")
 
     monkeypatch.setattr("transformer_jax.training.loop.Session.train", fail)
@@ -371,7 +371,7 @@ def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(place, tmp_path
     train, trainers = Session.train, []
 
     def train_when_compiled(session):
-        trainers.append(session._trainer)
+        trainers.append(session.trainer)
         trainers[0].ahead.wait()
         return train(session)
 

@@ -13,8 +13,13 @@ from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, make_batch
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.ids import ids_of_text
-from transformer_jax.data.language_tags import find_tag, tags_of, towards
-from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
+from transformer_jax.data.language_tags import tags_of, towards
+from transformer_jax.data.mapped_tokenizer import (
+    MappedTokenizer,
+    Vocabulary,
+    find_tag,
+    mapped_tokenizer,
+)
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Pair
@@ -33,7 +38,7 @@ from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
 from transformer_jax.data.tokenizer_training import (
     tokenizers_of_text,
     train_tokenizers,
-    vocabulary_sizes,
+    vocabularies,
 )
 from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
@@ -193,7 +198,7 @@ def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path
         pairs = list(text)
     assert ids.sizes == (80, 80, 80, 90)
     assert tokenizers.source.vocab_size == tokenizers.target.vocab_size == 340
-    assert vocabulary_sizes(TOKENIZER, tags_of(data)) == (340, 340)
+    assert vocabularies(TOKENIZER, tags_of(data))[:2] == (340, 340)
     place = tokenizers.source.pieces(range(340)).index
     expected = [[place("<2de>")], [place("<2en>")], [place("<2fr>")]]
     expected.append([place("<bt>"), place("<2de>")])
@@ -268,13 +273,13 @@ def test_given_tokenizers_are_extended_by_what_they_lack(three: DataConfig, tmp_
     given = TokenizerConfig(source_model=str(tmp_path / "joint.model"))
     tags = tags_of(three)
     made = train_tokenizers(given, [], tags)
-    assert vocabulary_sizes(given, tags) == (344, 344)
+    assert vocabularies(given, tags)[:2] == (344, 344)
     assert made.source.pieces(range(340, 344)) == ["<2de>", "<2en>", "<2fr>", "<bt>"]
     made.save(tmp_path / "tagged")
     again = TokenizerConfig(source_model=str(tmp_path / "tagged" / "joint.model"))
     assert train_tokenizers(again, [], tags).source.model == made.source.model
     with pytest.raises(UserError, match="and 4 tags take 264"):
-        vocabulary_sizes(TokenizerConfig(vocab_size=263), tags)
+        vocabularies(TokenizerConfig(vocab_size=263), tags)
 
 
 def test_the_tags_of_published_models_are_found(three: DataConfig) -> None:

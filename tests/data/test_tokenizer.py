@@ -11,10 +11,9 @@ from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import (
-    resolved_vocab_size,
     train_tokenizer,
     train_tokenizers,
-    vocabulary_sizes,
+    vocabularies,
 )
 from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -174,17 +173,17 @@ def test_training_settings_that_contradict_a_given_model_are_refused(tmp_path, t
         ("character_coverage", 0.9, "is trained already: set it to 1.0"),
     ):
         config = replace(given, **{key: value})
-        for use in (vocabulary_sizes, lambda c: train_tokenizers(c, [])):
+        for use in (vocabularies, lambda c: train_tokenizers(c, [])):
             with pytest.raises(UserError, match=rf"tokenizer\.{key}={value} has .*{words}$"):
                 use(config)
     unigram = replace(given, source_model=str(tmp_path / "unigram.model"), kind="bpe")
     with pytest.raises(UserError, match="has unigram: set it to unigram"):
-        vocabulary_sizes(unigram)
+        vocabularies(unigram)
     # Settings that agree with the model are allowed, and any settings where one side is trained.
-    assert vocabulary_sizes(replace(given, kind="bpe", vocab_size=330)) == (330, 330)
+    assert vocabularies(replace(given, kind="bpe", vocab_size=330))[:2] == (330, 330)
     half = replace(given, joint=False, vocab_size=500, character_coverage=0.9)
-    assert vocabulary_sizes(half) == (330, 500)
-    assert [resolved_vocab_size(c) for c in (given, half, TokenizerConfig())] == [330, 500, 8000]
+    assert vocabularies(half)[:2] == (330, 500)
+    assert [vocabularies(c).trained for c in (given, half, TokenizerConfig())] == [330, 500, 8000]
 
 
 def test_joint_with_two_different_models_is_refused(tmp_path):

@@ -20,8 +20,8 @@ from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedul
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
-from transformer_jax.runs.open_values import Speed, resolve_steps
 from transformer_jax.runs.start import resolve_start
+from transformer_jax.training.speed import Speed, resolve_steps
 
 TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
 
@@ -116,7 +116,7 @@ def test_a_shorter_warm_up_has_the_peak_of_the_given_one(tmp_path):
     """`train.minutes` lowers `warmup_steps`, on which the default peak depends."""
     given = Config(data=TEXT, train=TrainConfig(minutes=10))
     new = resolved(given, tmp_path)
-    fitting = resolve_steps(new, Speed(0.24, 0.0), 30.0).train
+    fitting = resolve_steps(new.train, Speed(0.24, 0.0), 30.0)
     assert fitting.schedule.warmup_steps == 201
     peaks = [
         train.schedule.build(512, train.steps)(train.schedule.warmup_steps - 1)
@@ -156,9 +156,9 @@ def test_languages_are_settled_once(tmp_path):
 
 def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
     auto = Config(data=TEXT, model=ModelConfig(matmul_dtype="auto"))
-    monkeypatch.setattr("transformer_jax.runs.open_values.fast_matmul_dtype", lambda _: "bfloat16")
+    monkeypatch.setattr("transformer_jax.runs.start.fast_matmul_dtype", lambda _: "bfloat16")
     assert run_in(tmp_path, auto).model.matmul_dtype == "bfloat16"
-    monkeypatch.setattr("transformer_jax.runs.open_values.fast_matmul_dtype", lambda _: "float32")
+    monkeypatch.setattr("transformer_jax.runs.start.fast_matmul_dtype", lambda _: "float32")
     assert resolved(auto, tmp_path).model.matmul_dtype == "bfloat16"
     with pytest.raises(UserError, match="matmul_dtype=auto"):
         check_model_config(auto.model)

@@ -5,18 +5,16 @@ from dataclasses import replace
 import pytest
 
 from tests.training import toy
-from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.runs.open_values import resolve_dropout
+from transformer_jax.training.speed import dropout_for
 
 
 @pytest.mark.parametrize(
     ("epochs", "rate"), [(0, 0.1), (14.9, 0.1), (15, 0.2), (27.9, 0.2), (28, 0.3), (1e9, 0.3)]
 )
 def test_the_rate_follows_from_the_epochs(epochs, rate):
-    config = Config(model=replace(toy.MODEL, dropout_rate="auto"))
-    assert resolve_dropout(config, epochs).model == replace(toy.MODEL, dropout_rate=rate)
+    assert dropout_for(epochs) == rate
 
 
 def test_a_model_needs_a_number():

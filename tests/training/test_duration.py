@@ -10,14 +10,13 @@ import pytest
 
 from tests.training import toy
 from tests.training.toy import TRAIN
-from transformer_jax.config import Config, TrainConfig
+from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES, CosineSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.runs.open_values import Speed, describe_steps, resolve_steps
 from transformer_jax.training import reporter
 from transformer_jax.training.loop import Feed, Session, fit
-from transformer_jax.training.speed import measure_speed
+from transformer_jax.training.speed import Speed, describe_steps, measure_speed, resolve_steps
 from transformer_jax.training.trainer import Trainer
 
 HOUR = TrainConfig(
@@ -26,10 +25,6 @@ HOUR = TrainConfig(
     schedule=CosineSchedule(learning_rate=1e-3, warmup_steps=400),
     evaluate_every=300,
 )
-
-
-def settled(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConfig:
-    return resolve_steps(Config(train=train), speed, elapsed).train
 
 
 def seconds_of(steps: int, speed: Speed, train: TrainConfig) -> float:
@@ -43,7 +38,7 @@ def seconds_of(steps: int, speed: Speed, train: TrainConfig) -> float:
     "speed", [Speed(0.65, 0), Speed(0.65, 20), Speed(3.0, 200), Speed(20.0, 7)]
 )
 def test_the_most_steps_are_settled_that_fit_into_the_minutes(speed, elapsed):
-    found = settled(HOUR, speed, elapsed)
+    found = resolve_steps(HOUR, speed, elapsed)
     left = 0.85 * (3600 - elapsed)
     assert seconds_of(found.steps, speed, HOUR) <= left < seconds_of(found.steps + 1, speed, HOUR)
     assert found.schedule.warmup_steps == min(400, found.steps // 10)
@@ -52,18 +47,18 @@ def test_the_most_steps_are_settled_that_fit_into_the_minutes(speed, elapsed):
 
 
 def test_there_are_never_more_steps_than_the_config_has():
-    found = settled(HOUR, Speed(0.01, 1), 60)
+    found = resolve_steps(HOUR, Speed(0.01, 1), 60)
     assert found == HOUR
     assert "enough for all 10,000 steps of 0.01 s: about 2 min" in describe_steps(
         HOUR, found, Speed(0.01, 1)
     )
     few = replace(HOUR, steps=5, minutes=1, schedule=CosineSchedule(1e-3, warmup_steps=2))
-    assert settled(few, Speed(0.1, 0), 50) == few  # fewer than some tens, but all
+    assert resolve_steps(few, Speed(0.1, 0), 50) == few  # fewer than some tens, but all
 
 
-def test_the_user_is_told_what_was_settled():
+def test_the_user_is_told_what_was_resolve_steps():
     speed = Speed(0.65, 0)
-    assert describe_steps(HOUR, settled(HOUR, speed, 0), speed) == (
+    assert describe_steps(HOUR, resolve_steps(HOUR, speed, 0), speed) == (
         "60 minutes on this machine: 4,707 steps of 0.65 s, of which 400 warm up "
         "(without train.minutes: 10,000 steps, about 108 min)"
     )
@@ -73,11 +68,11 @@ def test_the_user_is_told_what_was_settled():
 def test_too_few_minutes_name_how_many_are_needed(elapsed):
     speed, train = Speed(20.0, 60.0), replace(HOUR, minutes=2)
     with pytest.raises(UserError, match=r"train.minutes=2: [01] steps fit") as error:
-        settled(train, speed, elapsed)
+        resolve_steps(train, speed, elapsed)
     minutes = int(str(error.value).split("give at least ")[1].split()[0])
-    settled(replace(train, minutes=minutes), speed, elapsed)
+    resolve_steps(replace(train, minutes=minutes), speed, elapsed)
     with pytest.raises(UserError, match="give at least"):
-        settled(replace(train, minutes=minutes - 1), speed, elapsed)
+        resolve_steps(replace(train, minutes=minutes - 1), speed, elapsed)
 
 
 def test_shapes_count_as_often_as_they_occur_and_compilation_does_not():

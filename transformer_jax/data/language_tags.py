@@ -7,77 +7,11 @@ none is the tokenizer's prefix.
 """
 
 import functools
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from transformer_jax.data.config import Corpus, DataConfig
-from transformer_jax.data.mapped_tokenizer import MappedTokenizer, Vocabulary, mapped_tokenizer
+from transformer_jax.data.mapped_tokenizer import NO_TAGS, Tags, with_language
 from transformer_jax.data.sources.base import Languages
-from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.errors import UserError
-
-
-def language_tag(code: str) -> str:
-    """The tag of a language in models that are trained here."""
-    return f"<2{code}>"
-
-
-def find_tag(tokenizer: Tokenizer, code: str) -> int | None:
-    """The id of a language's tag in any of the known spellings; None: there is none."""
-    if not isinstance(tokenizer, MappedTokenizer):
-        return None
-    vocabulary = tokenizer.vocabulary
-    for tag in (language_tag(code), f">>{code}<<", f"__{code}__", code):
-        number = tokenizer.id_of(tag)
-        marked = vocabulary.marked_tags and tag.startswith(">>")
-        if number is not None and (marked or number in vocabulary.tags):
-            return number
-    return None
-
-
-@dataclass(frozen=True)
-class Tags:
-    """What the source vocabulary of a run must have."""
-
-    languages: tuple[str, ...] = ()  #: target languages, each with a tag in some spelling
-    others: tuple[str, ...] = ()  #: other tags, as they are written
-
-    def missing_in(self, tokenizer: Tokenizer | None) -> tuple[str, ...]:
-        """The pieces to add to a source tokenizer; None: one that is still to be trained."""
-        known = _tags_of(tokenizer)
-        languages = [
-            language_tag(code)
-            for code in self.languages
-            if tokenizer is None or find_tag(tokenizer, code) is None
-        ]
-        return (*languages, *(tag for tag in self.others if tag not in known))
-
-
-NO_TAGS = Tags()
-
-
-def _tags_of(tokenizer: Tokenizer | None) -> list[str]:
-    if not isinstance(tokenizer, MappedTokenizer):
-        return []
-    return tokenizer.pieces(tokenizer.vocabulary.tags)
-
-
-def with_tags(tokenizer: Tokenizer, tags: Iterable[str]) -> Tokenizer:
-    """The tokenizer with further pieces that are tags; the ids of the others stay."""
-    tags = tuple(tags)
-    if not tags:
-        return tokenizer
-    old = Vocabulary(tuple(tokenizer.pieces(range(tokenizer.vocab_size))))
-    if isinstance(tokenizer, MappedTokenizer):
-        old = tokenizer.vocabulary
-    new = tuple(range(len(old.pieces), len(old.pieces) + len(tags)))
-    vocabulary = replace(
-        old, pieces=(*old.pieces, *tags), tags=(*old.tags, *new), hidden=(*old.hidden, *new)
-    )
-    return MappedTokenizer(
-        mapped_tokenizer(tokenizer.sentencepiece_model, vocabulary), tokenizer.name
-    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -96,20 +30,11 @@ def towards(tokenizers: Tokenizers, source: str | None, target: str | None) -> T
     before_target = bool(tokenizers.target.prefix)
     made = {"source": tokenizers.source, "target": tokenizers.target}
     if before_target and source is not None:
-        made["source"] = _with_prefix(tokenizers.source, source, "source")
+        made["source"] = with_language(tokenizers.source, source, "source")
     if target is not None:
         side = "target" if before_target else "source"
-        made[side] = _with_prefix(made[side], target, "target")
+        made[side] = with_language(made[side], target, "target")
     return Tokenizers(**made)
-
-
-def _with_prefix(tokenizer: Tokenizer, code: str, side: str) -> Tokenizer:
-    tag = find_tag(tokenizer, code)
-    if tag is None or not isinstance(tokenizer, MappedTokenizer):
-        tags = _tags_of(tokenizer)
-        known = f"it has {', '.join(tags[:8])}{' ...' * (len(tags) > 8)}" if tags else "it has none"
-        raise UserError(f"{side}_language={code}: the model has no tag for it; {known}")
-    return tokenizer.with_prefix((tag,))
 
 
 def tags_of(data: DataConfig) -> Tags:

@@ -157,3 +157,79 @@ class MappedTokenizer(Tokenizer):
         """The id of each of SentencePiece's own."""
         size = self._processor.vocab_size()
         return [self._ids.get(self._processor.id_to_piece(i), UNK_ID) for i in range(size)]
+
+
+def language_tag(code: str) -> str:
+    """The tag of a language in models that are trained here."""
+    return f"<2{code}>"
+
+
+def find_tag(tokenizer: Tokenizer, code: str) -> int | None:
+    """The id of a language's tag in any of the known spellings; None: there is none."""
+    if not isinstance(tokenizer, MappedTokenizer):
+        return None
+    vocabulary = tokenizer.vocabulary
+    for tag in (language_tag(code), f">>{code}<<", f"__{code}__", code):
+        number = tokenizer.id_of(tag)
+        marked = vocabulary.marked_tags and tag.startswith(">>")
+        if number is not None and (marked or number in vocabulary.tags):
+            return number
+    return None
+
+
+@dataclass(frozen=True)
+class Tags:
+    """What the source vocabulary of a run must have."""
+
+    languages: tuple[str, ...] = ()  #: target languages, each with a tag in some spelling
+    others: tuple[str, ...] = ()  #: other tags, as they are written
+
+    def missing_in(self, tokenizer: Tokenizer | None) -> tuple[str, ...]:
+        """The pieces to add to a source tokenizer; None: one that is still to be trained."""
+        known = _tags_of(tokenizer)
+        languages = [
+            language_tag(code)
+            for code in self.languages
+            if tokenizer is None or find_tag(tokenizer, code) is None
+        ]
+        return (*languages, *(tag for tag in self.others if tag not in known))
+
+
+NO_TAGS = Tags()
+
+
+def _tags_of(tokenizer: Tokenizer | None) -> list[str]:
+    if not isinstance(tokenizer, MappedTokenizer):
+        return []
+    return tokenizer.pieces(tokenizer.vocabulary.tags)
+
+
+def with_tags(tokenizer: Tokenizer, tags: Iterable[str]) -> Tokenizer:
+    """The tokenizer with further pieces that are tags; the ids of the others stay."""
+    tags = tuple(tags)
+    if not tags:
+        return tokenizer
+    old = Vocabulary(tuple(tokenizer.pieces(range(tokenizer.vocab_size))))
+    if isinstance(tokenizer, MappedTokenizer):
+        old = tokenizer.vocabulary
+    new = tuple(range(len(old.pieces), len(old.pieces) + len(tags)))
+    vocabulary = replace(
+        old, pieces=(*old.pieces, *tags), tags=(*old.tags, *new), hidden=(*old.hidden, *new)
+    )
+    return MappedTokenizer(
+        mapped_tokenizer(tokenizer.sentencepiece_model, vocabulary), tokenizer.name
+    )
+
+
+def with_language(tokenizer: Tokenizer, code: str, side: str) -> Tokenizer:
+    """The tokenizer whose prefix is the tag of a language.
+
+    Raises:
+        UserError: it has no such tag; the message names the key of `side`.
+    """
+    tag = find_tag(tokenizer, code)
+    if tag is None or not isinstance(tokenizer, MappedTokenizer):
+        tags = _tags_of(tokenizer)
+        known = f"it has {', '.join(tags[:8])}{' ...' * (len(tags) > 8)}" if tags else "it has none"
+        raise UserError(f"{side}_language={code}: the model has no tag for it; {known}")
+    return tokenizer.with_prefix((tag,))

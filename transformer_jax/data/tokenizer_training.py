@@ -8,12 +8,13 @@ import logging
 import re
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.language_tags import NO_TAGS, Tags, in_languages, tags_of, with_tags
+from transformer_jax.data.language_tags import in_languages, tags_of
+from transformer_jax.data.mapped_tokenizer import NO_TAGS, Tags, with_tags
 from transformer_jax.data.sampling import check_can_sample
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer
@@ -42,7 +43,8 @@ def tokenizers_of_text(
     Raises:
         UserError: as `train_tokenizers`, or the text is damaged.
     """
-    return in_languages(data, train_tokenizers(config, pairs, tags_of(data)), data.languages)
+    trained = train_tokenizers(config, pairs, tags_of(data))
+    return in_languages(data, trained, data.languages)
 
 
 def train_tokenizers(
@@ -75,8 +77,17 @@ def train_tokenizers(
     return Tokenizers(with_tags(source, added), target)
 
 
-def vocabulary_sizes(config: TokenizerConfig, tags: Tags = NO_TAGS) -> tuple[int, int]:
-    """(source, target) pieces of the tokenizers that this config gives or will train.
+class Vocabularies(NamedTuple):
+    """The vocabularies of a run, before a tokenizer is trained."""
+
+    source: int  #: pieces
+    target: int  #: pieces
+    trained: int | None  #: the run's `tokenizer.vocab_size`; None if two given models differ in it
+    added: tuple[str, ...]  #: the tags that a given source model lacks, or all
+
+
+def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
+    """Of the tokenizers that this config gives or will train.
 
     Args:
         config: see `train_tokenizers`.
@@ -87,7 +98,8 @@ def vocabulary_sizes(config: TokenizerConfig, tags: Tags = NO_TAGS) -> tuple[int
             has no room for characters.
     """
     given, size = _given(config), config.trained_vocab_size
-    added = len(tags.missing_in(given[0]))
+    missing = tags.missing_in(given[0])
+    added = len(missing)
     reserved = 4 + 256 * config.byte_fallback
     if None in given and size <= reserved + added:
         raise UserError(
@@ -96,27 +108,11 @@ def vocabulary_sizes(config: TokenizerConfig, tags: Tags = NO_TAGS) -> tuple[int
             f"{f'and {added} tags ' if added else ''}take {reserved + added}; raise it"
         )
     source, target = (model.vocab_size if model else size for model in given)
+    trained = size if None in given else source if source == target else None
     if given[0]:
         source += added
         target += added if config.joint else 0
-    return source, target
-
-
-def missing_tags(config: TokenizerConfig, tags: Tags) -> tuple[str, ...]:
-    """The tags that a given source tokenizer lacks, or all if it is to be trained.
-
-    Raises:
-        UserError: a given model cannot be used.
-    """
-    return tags.missing_in(_given(config)[0])
-
-
-def resolved_vocab_size(config: TokenizerConfig) -> int | None:
-    """The `tokenizer.vocab_size` of a run; None if two given models differ in it."""
-    if not all(_given(config)):
-        return config.trained_vocab_size
-    source, target = vocabulary_sizes(config)
-    return source if source == target else None
+    return Vocabularies(source, target, trained, missing)
 
 
 def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:

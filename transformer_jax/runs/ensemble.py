@@ -8,8 +8,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from transformer_jax.errors import UserError
-from transformer_jax.runs.folder import Run, open_run
-from transformer_jax.runs.saved_model import Selection
+from transformer_jax.runs.folder import Run, Selection, open_run
 from transformer_jax.translation.model import Ensemble, Mean, Model
 
 

@@ -1,46 +1,70 @@
-"""How a run starts: new, or continued, or refused."""
+"""How a run starts: new, or continued, or refused; and what its config leaves open.
+
+`begin_new` settles what the text, the tokenizer and the devices determine; `training/speed.py` what
+takes the speed of the machine and the number of epochs. A run keeps the values in its
+`config.json`: it is a function of its config, wherever it is continued.
+"""
 
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import jax
 from etils import epath
 
 from transformer_jax.config import Config, differences, from_json, override, to_json, validated
-from transformer_jax.data import splits
+from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.base import absolute_name
+from transformer_jax.data.splits import count_pairs, holds_out
+from transformer_jax.data.splits import resolve as resolve_data
+from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES
+from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import in_bucket
 from transformer_jax.recipes import ByPairs
-from transformer_jax.runs.checkpoints import checkpoint_steps, has_trained, read_meta
+from transformer_jax.runs.checkpoints import has_trained
+from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_whole, open_run
-from transformer_jax.runs.open_values import AT_MOST, KEYS, PEAK, apply_by_pairs, fill_in, is_open
 from transformer_jax.variants import kind_of
 
-P = TypeVar("P")
 _LOGGER = logging.getLogger(__name__)
 
-#: Fields, and groups of fields, that do not affect the parameters at a step. The text does, but it
+#: Keys that the first start of a run settles where they are open, and that keep their value.
+_KEYS = (
+    "model.source_vocab_size",
+    "model.target_vocab_size",
+    "model.matmul_dtype",
+    "model.dropout_rate",
+    "batch.row_multiple",
+    "tokenizer.vocab_size",
+)
+#: With `train.minutes`: keys that are upper limits, and one that is settled if it is open.
+_AT_MOST = ("train.steps", "train.schedule.warmup_steps")
+_PEAK = "train.schedule.learning_rate"
+#: The rate of `model.dropout_rate=auto` for trainings of few epochs, and for a first look.
+FEW_EPOCHS_DROPOUT = 0.1
+
+#: Keys that name files.
+_FILES = ("tokenizer.source_model", "tokenizer.target_model", "train.init_from")
+#: Keys, and groups of keys, that do not affect the parameters at a step. The text does, but it
 #: is compared by its content, whatever the names of the files.
-_MAY_CHANGE = (
-    "data.source",
+_MAY_CHANGE: tuple[str, ...] = (
     "data.source.",
-    "data.corpora",
-    "data.cache_dir",
+    "data.corpora.",
+    "data.cache_dir.",
     "decode.",
     "mesh.",
-    "model.remat",
-    "train.log_every",
-    "train.evaluate_every",
-    "train.evaluate_sentences",
-    "train.early_stopping",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
+    "model.remat.",
+    "train.log_every.",
+    "train.evaluate_every.",
+    "train.evaluate_sentences.",
+    "train.early_stopping.",
+    "train.checkpoint_every.",
+    "train.keep_checkpoints.",
 )
 
 
@@ -48,14 +72,14 @@ _MAY_CHANGE = (
 class Start:
     """With which config a run starts, and whether from the beginning.
 
-    Nothing in the config is open. But what the two last fields name is an upper limit, or a first
-    value, until the text was read and the speed was measured.
+    Nothing in the config is open. But until the text was read and the speed was measured,
+    `model.dropout_rate` is a first value with `by_epochs`, and `train.steps` of a new run is an
+    upper limit with `train.minutes`.
     """
 
     config: Config
     is_new: bool
     has_folder: bool  #: whether there was a config.json
-    measures_steps: bool = False  #: whether `train.minutes` is to settle how many steps there are
     by_epochs: bool = False  #: whether the epochs are to settle `model.dropout_rate=auto`
 
     def encode(self) -> dict[str, Any]:
@@ -88,10 +112,36 @@ def begin_new(
             is damaged.
     """
     devices = devices or jax.devices()
-    config = apply_by_pairs(config, by_pairs, devices)
-    by_epochs = is_open(config, "model.dropout_rate")
-    config = fill_in(config, devices)
-    return Start(config, True, has_folder, config.train.minutes is not None, by_epochs)
+    config = _apply_by_pairs(config, by_pairs, devices)
+    tokens = vocabularies(config.tokenizer, tags_of(config.data))
+    if config.train.init_from and tokens.added:
+        raise UserError(
+            f"train.init_from={config.train.init_from}: the vocabulary of that run lacks what the "
+            f"corpora need: {', '.join(tokens.added)}"
+        )
+    for side in ("source", "target"):
+        given, size = getattr(config.model, f"{side}_vocab_size"), getattr(tokens, side)
+        if given not in (None, size):
+            raise UserError(
+                f"model.{side}_vocab_size={given}, but the tokenizer has {size} pieces; leave it "
+                "out"
+            )
+    data_devices = batch_devices(make_mesh(config.mesh, devices))
+    values: dict[str, Any] = {
+        "model.source_vocab_size": tokens.source,
+        "model.target_vocab_size": tokens.target,
+        "model.matmul_dtype": fast_matmul_dtype(devices[0]),
+        "model.dropout_rate": FEW_EPOCHS_DROPOUT,
+        "batch.row_multiple": data_devices * config.train.accumulate,
+        "tokenizer.vocab_size": tokens.trained,
+    }
+    if config.train.minutes is not None:  # which may lower warmup_steps: the peak stays
+        schedule = config.train.schedule
+        rate = schedule.build(config.model.d_model, config.train.steps)
+        values[_PEAK] = float(rate(max(1, schedule.warmup_steps) - 1))
+    by_epochs = _is_open(config, "model.dropout_rate")
+    values = {key: value for key, value in values.items() if _is_open(config, key)}
+    return Start(override(config, values), True, has_folder, by_epochs)
 
 
 def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
@@ -117,72 +167,33 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     check_whole(workdir)
     has_config = (workdir / "config.json").exists()
     config = validated(config)
-    given = dataclasses.replace(
-        config,
-        data=splits.resolve(config.data),
-        tokenizer=_absolute(config.tokenizer, "source_model", "target_model"),
-        train=_absolute(config.train, "init_from"),
-    )
-    if not has_config:
-        return begin_new(given, by_pairs)
-    old = open_run(workdir).config
-    config = _taken_from(old, given, by_pairs.keys if by_pairs else ())
-    changed = differences(old, config)
-    refused = [change for change in changed if not _may_change(change.split(":")[0], config)]
-    if not refused:
-        if changed:
-            _LOGGER.info("continuing with %s", "; ".join(changed))
-        return Start(config, is_new=False, has_folder=True)
-    # In a bucket no lock tells a start that failed from a run in progress.
-    if not in_bucket(workdir) and not has_trained(workdir):
+    files = {key: attrgetter(key)(config) for key in _FILES}
+    given = override(config, {key: absolute_name(name) for key, name in files.items() if name})
+    given = dataclasses.replace(given, data=resolve_data(given.data))
+    if has_config:
+        old = open_run(workdir).config
+        config = _taken_from(old, given, by_pairs.keys if by_pairs else ())
+        may_change = _MAY_CHANGE
+        if not config.train.schedule.fixes_steps:  # a longer run begins as the shorter one
+            may_change += ("train.steps.",)
+        changed = differences(old, config)
+        refused = [each for each in changed if not each.replace(":", ".", 1).startswith(may_change)]
+        if not refused:
+            if changed:
+                _LOGGER.info("continuing with %s", "; ".join(changed))
+            return Start(config, is_new=False, has_folder=True)
+        # In a bucket no lock tells a start that failed from a run in progress.
+        if in_bucket(workdir) or has_trained(workdir):
+            hint = ""
+            if any(change.startswith("train.steps:") for change in refused):
+                kind = kind_of(config.train.schedule, SCHEDULES)
+                hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
+            raise UserError(
+                f"{workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
+                "use another folder, or the same config to continue; nothing was touched"
+            )
         _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
-        return begin_new(given, by_pairs, has_folder=True)
-    hint = ""
-    if any(change.startswith("train.steps:") for change in refused):
-        kind = kind_of(config.train.schedule, SCHEDULES)
-        hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
-    raise UserError(
-        f"{workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
-        "use another folder, or the same config to continue; nothing was touched"
-    )
-
-
-def check_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
-    """Refuses to continue a run on other data; touches nothing.
-
-    Args:
-        now: hashes of what determines the run besides its config, such as the training text. They
-            are compared with those in the newest checkpoint whose meta can be read.
-        workdir: the run folder.
-
-    Raises:
-        UserError: a hash differs.
-    """
-    for step in reversed(checkpoint_steps(workdir)):
-        try:
-            saved = dict(read_meta(workdir, step)["identity"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue  # restoring it reports the damage
-        for key, value in now.items():
-            if saved.get(key, value) != value:
-                raise UserError(
-                    f"{workdir}: the {key} changed since this run was saved, so it cannot be "
-                    "continued exactly: restore what it was, or use another folder"
-                )
-        return
-
-
-def _absolute(part: P, *keys: str) -> P:
-    """The part of a config with absolute names in these keys."""
-    names = {key: getattr(part, key) for key in keys}
-    made = {key: absolute_name(name) for key, name in names.items() if name}
-    return dataclasses.replace(part, **made)  # type: ignore[type-var]
-
-
-def _may_change(key: str, config: Config) -> bool:
-    if key == "train.steps":  # with these schedules a longer run begins as the shorter one
-        return not config.train.schedule.fixes_steps
-    return any(key == free or (free.endswith(".") and key.startswith(free)) for free in _MAY_CHANGE)
+    return begin_new(given, by_pairs, has_folder=has_config)
 
 
 def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
@@ -193,7 +204,7 @@ def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
         config: the given one.
         by_pairs: keys that the first start filled in by the size of the text.
     """
-    open_keys = [key for key in KEYS if is_open(config, key)]
+    open_keys = [key for key in _KEYS if _is_open(config, key)]
     values = {}
     for key in (*open_keys, *by_pairs):
         with contextlib.suppress(AttributeError):  # an option of a variant that is not that run's
@@ -201,8 +212,48 @@ def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
     config = override(config, values)
     values = {}
     if config.train.minutes is not None and config.train.minutes == old.train.minutes:
-        for key in AT_MOST:  # lowered by it
+        for key in _AT_MOST:  # lowered by it
             values[key] = min(attrgetter(key)(config), attrgetter(key)(old))
-        if is_open(config, PEAK):
-            values[PEAK] = attrgetter(PEAK)(old)
+        if _is_open(config, _PEAK):
+            values[_PEAK] = attrgetter(_PEAK)(old)
     return override(config, values)
+
+
+def _is_open(config: Config, key: str) -> bool:
+    """Whether the config leaves a key of `_KEYS` to the first start."""
+    return attrgetter(key)(config) in (None, "auto")
+
+
+def _apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
+    """The config with the settings for the size of its text, which is read to count its pairs.
+
+    Args:
+        config: of a recipe.
+        by_pairs: of the recipe.
+        devices: that the run is for.
+
+    Raises:
+        UserError: the text is damaged, or a value is wrong.
+    """
+    if by_pairs is None or not by_pairs.keys:
+        return config
+    most = max(by_pairs.below)
+    count = count_pairs(config.data, most)
+    values = by_pairs.values(count, on_cpu=devices[0].platform == "cpu")
+    if values:
+        config = override(config, values)
+    lines: dict[str, list[str]] = {}
+    for key in by_pairs.keys:
+        if key != "data.validation_from_train" or holds_out(config.data):
+            part, _, name = key.partition(".")
+            lines.setdefault(part, []).append(f"{name}={attrgetter(key)(config)}")
+    _LOGGER.info(
+        "settings for %s%s training pairs, kept in config.json; flags such as --config.%s=%s "
+        "change them:\n%s",
+        f"{count:,}",
+        " or more" if count == most else "",
+        by_pairs.keys[0],
+        attrgetter(by_pairs.keys[0])(config),
+        "\n".join(f"  {f'{part}:':<11}{'  '.join(entries)}" for part, entries in lines.items()),
+    )
+    return config

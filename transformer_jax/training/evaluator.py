@@ -10,7 +10,6 @@ from transformer_jax.data.language_tags import in_languages
 from transformer_jax.data.sources.base import Languages, Pair
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.config import while_training
-from transformer_jax.models import api
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.training.loop import Evaluate
 from transformer_jax.translation.scores import corpus_scores
@@ -40,7 +39,7 @@ def make_evaluator(
 
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
-        _, merged = api.merge_adapter(config.model, params)
+        merged = config.model.adapter.merge(params)
         bleu = {}
         for direction, pairs in validation.items():
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))

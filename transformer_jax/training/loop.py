@@ -27,8 +27,14 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.pretrained import initial_params
-from transformer_jax.runs.start import check_identity
-from transformer_jax.training.record import NO_EVALUATIONS, Origin, meta, restore
+from transformer_jax.training.record import (
+    NO_EVALUATIONS,
+    Origin,
+    Record,
+    check_identity,
+    meta,
+    restore,
+)
 from transformer_jax.training.reporter import BatchMetrics, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
@@ -112,12 +118,13 @@ class Feed:
     metrics: BatchMetrics = lambda positions: {}
 
 
+@dataclass
 class Session:
     """One start of a training: `train` restores what the folder holds, and goes on from there.
 
     The folder is its caller's: see `only_run`.
 
-    Args:
+    Attributes:
         trainer: the model, how to train it and the mesh.
         feed: the batches.
         workdir: the folder of checkpoints and metrics, or None.
@@ -128,23 +135,17 @@ class Session:
         UserError: the run in the folder was trained on other data.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        feed: Feed,
-        *,
-        workdir: epath.Path | None = None,
-        evaluate: Evaluate | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-        progress: bool = False,
-        prepared: float = 0.0,
-    ) -> None:
-        if workdir is not None:
-            check_identity(feed.origin.identity, workdir)
-        self._trainer, self._config = trainer, trainer.train
-        self._feed, self._workdir = feed, workdir
-        self._evaluate, self._should_stop = evaluate, should_stop
-        self._progress, self._prepared = progress, prepared
+    trainer: Trainer
+    feed: Feed
+    workdir: epath.Path | None = None
+    evaluate: Evaluate | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    progress: bool = False
+    prepared: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.workdir is not None:
+            check_identity(self.feed.origin.identity, self.workdir)
         self._state: TrainState
         self._record = NO_EVALUATIONS
         self._checkpoints: Checkpoints | None = None
@@ -160,17 +161,17 @@ class Session:
         with contextlib.ExitStack() as stack:
             done = self._restore(stack)
             self._report = Reporter(
-                self._config,
-                self._trainer.schedule,
-                self._workdir if is_first() else None,
+                self.trainer.train,
+                self.trainer.schedule,
+                self.workdir if is_first() else None,
                 done,
-                batch_metrics=self._feed.metrics,
-                progress=self._progress and is_first(),
+                batch_metrics=self.feed.metrics,
+                progress=self.progress and is_first(),
                 began=began,
-                prepared=self._prepared,
+                prepared=self.prepared,
             )
             stack.callback(self._report.close)
-            iterator = self._feed.batches(done)
+            iterator = self.feed.batches(done)
             if hasattr(iterator, "close"):
                 stack.callback(iterator.close)
             ended = self._take_steps(iterator, done)
@@ -184,8 +185,9 @@ class Session:
                 )
         if ended is not None:
             fewer = f", or set train.steps={ended}" if ended else ""
+            steps = self.trainer.train.steps
             raise UserError(
-                f"the batches ended at position {ended}, before train.steps={self._config.steps}: "
+                f"the batches ended at position {ended}, before train.steps={steps}: "
                 f"give more (epoch after epoch){fewer}"
             )
         return self._state
@@ -193,24 +195,24 @@ class Session:
     def _restore(self, stack: contextlib.ExitStack) -> int:
         """Takes the newest state of the folder, or a new one; returns the steps done."""
         done, saved = 0, None
-        if self._workdir is not None:
+        if self.workdir is not None:
             self._checkpoints = Checkpoints(
-                self._workdir, self._config.keep_checkpoints, self._feed.origin.files
+                self.workdir, self.trainer.train.keep_checkpoints, self.feed.origin.files
             )
             stack.enter_context(self._checkpoints)
-            done, saved, self._record = restore(self._checkpoints, self._trainer.abstract)
-        self._state = saved or self._trainer.init(self._given_params())
+            done, saved, self._record = restore(self._checkpoints, self.trainer.abstract)
+        self._state = saved or self.trainer.init(self._given_params())
         return done
 
     def _given_params(self) -> Params | None:
-        init_from = self._config.init_from
-        return initial_params(init_from, self._trainer.mesh) if init_from else None
+        init_from = self.trainer.train.init_from
+        return initial_params(init_from, self.trainer.mesh) if init_from else None
 
     def _take_steps(self, batches: Iterator[dict[str, np.ndarray]], done: int) -> int | None:
         """Trains on the batches; returns the position at which they ended, None if none lacked."""
-        if self._config.init_from and done == 0:
+        if self.trainer.train.init_from and done == 0:
             self._score(0)
-        for step in range(done + 1, self._config.steps + 1):
+        for step in range(done + 1, self.trainer.train.steps + 1):
             if self._stopped_early():
                 break
             batch = next(batches, None)
@@ -218,41 +220,44 @@ class Session:
                 if step - 1 > done:
                     self._save(step - 1)
                 return step - 1
-            with self._report.compiling(batch, beside=self._trainer.ahead.is_busy()):
-                self._state, metrics = self._trainer.step(self._state, self._trainer.place(batch))
+            with self._report.compiling(batch, beside=self.trainer.ahead.is_busy()):
+                self._state, metrics = self.trainer.step(self._state, self.trainer.place(batch))
             self._report.log(step, metrics)
             if self._checkpoints:
                 self._checkpoints.note_sealed()
-            is_best = self._is_due(self._config.evaluate_every, step) and self._score(step)
-            stopping = self._should_stop() or self._stopped_early()
-            if self._is_due(self._config.checkpoint_every, step) or is_best or stopping:
+            is_best = self._is_due(self.trainer.train.evaluate_every, step) and self._score(step)
+            stopping = self.should_stop() or self._stopped_early()
+            if self._is_due(self.trainer.train.checkpoint_every, step) or is_best or stopping:
                 self._save(step, best=is_best)
             if stopping:
                 break
         return None
 
     def _is_due(self, every: int, step: int) -> bool:
-        return step % every == 0 or step == self._config.steps
+        return step % every == 0 or step == self.trainer.train.steps
 
     def _score(self, step: int) -> bool:
         """Evaluates, and returns whether these parameters are the best so far."""
-        if self._evaluate is None:
+        if self.evaluate is None:
             return False
         with self._report.pause():
-            scores = self._evaluate(self._state.eval_params, step)
+            scores = self.evaluate(self._state.eval_params, step)
         self._report.write(step, {f"validation.{key}": value for key, value in scores.items()})
         if step == 0 or "bleu" not in scores:
             return False
-        self._record = self._record.with_bleu(scores["bleu"], step)
-        return self._record.best_step == step
+        record = self._record
+        is_best = scores["bleu"] > record.best_bleu
+        best = (scores["bleu"], step) if is_best else (record.best_bleu, record.best_step)
+        self._record = Record(*best, 0 if is_best else record.evaluations_since_best + 1)
+        return is_best
 
     def _save(self, step: int, *, best: bool = False) -> None:
         if self._checkpoints:
             with self._report.pause():
                 self._report.sync()
-                about = meta(step, self._feed.origin, self._record)
+                about = meta(step, self.feed.origin, self._record)
                 self._checkpoints.save(step, self._state.to_items(), about, best=best)
 
     def _stopped_early(self) -> bool:
-        patience = self._config.early_stopping
+        patience = self.trainer.train.early_stopping
         return patience is not None and self._record.evaluations_since_best >= patience

@@ -2,14 +2,20 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from etils import epath
 from pydantic import StrictFloat, StrictInt
 
 from transformer_jax.config import from_dict
 from transformer_jax.errors import UserError
-from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder
+from transformer_jax.runs.checkpoints import (
+    Checkpoints,
+    checkpoint_folder,
+    checkpoint_steps,
+    read_meta,
+)
 from transformer_jax.training.state import TrainState
 
 _LOGGER = logging.getLogger(__name__)
@@ -32,12 +38,6 @@ class Record:
     best_step: StrictInt
     evaluations_since_best: StrictInt
 
-    def with_bleu(self, bleu: float, step: int) -> "Record":
-        """The record after one more evaluation."""
-        if bleu > self.best_bleu:
-            return Record(bleu, step, evaluations_since_best=0)
-        return replace(self, evaluations_since_best=self.evaluations_since_best + 1)
-
 
 #: Of a run without evaluations. (Without defaults, a record in a file must be complete.)
 NO_EVALUATIONS = Record(best_bleu=-1.0, best_step=-1, evaluations_since_best=0)
@@ -51,6 +51,31 @@ class _Meta:
     position: StrictInt
     record: Record
     best_step: StrictInt | None  #: written by `Checkpoints`
+
+
+def check_identity(now: Mapping[str, str], workdir: epath.Path) -> None:
+    """Refuses to continue a run on other data; touches nothing.
+
+    Args:
+        now: hashes of what determines the run besides its config, such as the training text. They
+            are compared with those in the newest checkpoint whose meta can be read.
+        workdir: the run folder.
+
+    Raises:
+        UserError: a hash differs.
+    """
+    for step in reversed(checkpoint_steps(workdir)):
+        try:
+            saved = dict(read_meta(workdir, step)["identity"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue  # restoring it reports the damage
+        for key, value in now.items():
+            if saved.get(key, value) != value:
+                raise UserError(
+                    f"{workdir}: the {key} changed since this run was saved, so it cannot be "
+                    "continued exactly: restore what it was, or use another folder"
+                )
+        return
 
 
 def meta(step: int, origin: Origin, record: Record) -> dict[str, Any]:

@@ -1,23 +1,21 @@
 """The speed of this machine in a training, by which `train.minutes` settles its steps."""
 
 import contextlib
+import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
-from itertools import islice
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from transformer_jax.config import Config
+from transformer_jax.config import TrainConfig
+from transformer_jax.errors import UserError
 from transformer_jax.parallel.processes import from_first
-from transformer_jax.runs.open_values import (
-    Speed,
-    describe_steps,
-    resolve_dropout,
-    resolve_steps,
-)
-from transformer_jax.runs.start import Start
+from transformer_jax.runs.log import in_words
+from transformer_jax.runs.start import FEW_EPOCHS_DROPOUT, Start
 from transformer_jax.training.data import TrainingData
 from transformer_jax.training.loop import Evaluate
 from transformer_jax.training.trainer import Trainer
@@ -26,6 +24,24 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Steps of a shape that are timed: at most so many, and none after so many seconds.
 _MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
+
+#: (epochs, the dropout rate of trainings with fewer), measured on texts of 10,000 to 150,000 pairs
+#: (docs/results.md). Longer trainings have the last rate: a text that is seen a few times only is
+#: not learned by heart, and dropout slows its training down.
+_BELOW = ((15.0, FEW_EPOCHS_DROPOUT), (28.0, 0.2))
+_LONGEST = 0.3
+#: Share of the time left that is kept. The steps are measured alone. In a training the same cores
+#: make batches, write metrics and save checkpoints: on two of them a step took 14 % longer.
+_RESERVE = 0.15
+#: Fewer steps teach a model nothing.
+_LEAST_STEPS = 30
+
+
+class Speed(NamedTuple):
+    """Seconds on this machine, without compilation."""
+
+    step: float  #: mean over the batches of an epoch
+    evaluation: float  #: of the validation set; 0 without one
 
 
 def measure_speed(
@@ -69,6 +85,59 @@ def measure_speed(
     return Speed(float(np.average(seconds, weights=counts)), evaluation)
 
 
+def resolve_steps(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConfig:
+    """The training that fits into `train.minutes`: fewer steps, with a warm-up of a tenth at most.
+
+    Where all steps fit, it is the given one.
+
+    Args:
+        train: has the most steps and the longest warm-up.
+        speed: as measured.
+        elapsed: seconds since the start of the run: reading, tokenizer, compilation.
+
+    Raises:
+        UserError: not even some tens of steps fit.
+    """
+    minutes = train.minutes or math.inf
+    # One evaluation is at the end, the others are every `evaluate_every` steps.
+    step = speed.step + speed.evaluation / train.evaluate_every
+    free = (60 * minutes - elapsed) * (1 - _RESERVE) - speed.evaluation
+    fitting = max(0, int(free / step))
+    if fitting < min(_LEAST_STEPS, train.steps):
+        least = elapsed + (_LEAST_STEPS * step + speed.evaluation) / (1 - _RESERVE)
+        raise UserError(
+            f"train.minutes={minutes:g}: {fitting} steps fit, after {elapsed / 60:.1f} min until "
+            f"the first one, with {speed.step:.2g} s a step and {speed.evaluation:.2g} s an "
+            f"evaluation: give at least {math.ceil(least / 60)} minutes, or set a smaller model"
+        )
+    if fitting >= train.steps:
+        return train
+    warmup = min(train.schedule.warmup_steps, max(1, fitting // 10))
+    schedule = dataclasses.replace(train.schedule, warmup_steps=warmup)  # type: ignore[type-var]
+    return dataclasses.replace(train, steps=fitting, schedule=schedule)
+
+
+def describe_steps(given: TrainConfig, fitting: TrainConfig, speed: Speed) -> str:
+    """What `resolve_steps` settled, for the user."""
+    minutes = fitting.minutes or 0.0
+    if fitting.steps == given.steps:
+        takes = in_words(fitting.steps * speed.step)
+        return (
+            f"{minutes:g} minutes on this machine are enough for all {given.steps:,} steps of "
+            f"{speed.step:.2g} s: about {takes}"
+        )
+    return (
+        f"{minutes:g} minutes on this machine: {fitting.steps:,} steps of {speed.step:.2g} s, of "
+        f"which {fitting.schedule.warmup_steps:,} warm up (without train.minutes: {given.steps:,} "
+        f"steps, about {in_words(given.steps * speed.step)})"
+    )
+
+
+def dropout_for(epochs: float) -> float:
+    """The rate of `model.dropout_rate=auto`, by how often the training sees its text."""
+    return next((rate for most, rate in _BELOW if epochs < most), _LONGEST)
+
+
 def settle_length(
     start: Start,
     trainer: Trainer,
@@ -92,27 +161,34 @@ def settle_length(
     Raises:
         UserError: not even some tens of steps fit.
     """
-    config = start.config
+    train = trainer.train
+    measures_steps = start.is_new and train.minutes is not None
+    shapes = data.shapes(train.steps)
+    examples = list(data.examples()) if measures_steps else []
 
-    def fit_minutes(speed: Speed) -> Config:
+    def fit_minutes(speed: Speed) -> TrainConfig:
         *first, elapsed = from_first(lambda: [*speed, time.perf_counter() - began])
-        return resolve_steps(config, Speed(*first), elapsed)
+        return resolve_steps(train, Speed(*first), elapsed)
 
     if start.by_epochs:
         # The rate is part of the compiled steps, so it is settled before most of them are compiled:
         # by the speed of one batch, since all shapes hold about as many tokens.
-        likely = config
-        if start.measures_steps:
-            likely = fit_minutes(measure_speed(trainer, islice(data.examples(), 1), None))
-        config = resolve_dropout(config, likely.train.steps / data.plan.batches_per_epoch)
-        if config.model != trainer.model:
-            trainer = Trainer(config.model, config.train, trainer.mesh)
-    stack.enter_context(trainer.compiling_ahead(data.shapes(config.train.steps)))
-    if start.measures_steps:
-        shapes = len(data.plan.shapes)
-        _LOGGER.info("train.minutes: compiling %d shapes and measuring their steps", shapes)
-        speed = measure_speed(trainer, data.examples(), evaluate)
+        steps = train.steps
+        if measures_steps:
+            steps = fit_minutes(measure_speed(trainer, examples[:1], None)).steps
+        epochs = steps / data.plan.batches_per_epoch
+        rate = dropout_for(epochs)
+        _LOGGER.info("model.dropout_rate=%s for %.1f epochs", rate, epochs)
+        if rate != trainer.model.dropout_rate:
+            model = dataclasses.replace(trainer.model, dropout_rate=rate)
+            trainer = Trainer(model, train, trainer.mesh)
+    stack.enter_context(trainer.compiling_ahead(shapes))
+    if measures_steps:
+        _LOGGER.info(
+            "train.minutes: compiling %d shapes and measuring their steps", len(data.plan.shapes)
+        )
+        speed = measure_speed(trainer, examples, evaluate)
         settled = fit_minutes(speed)
-        _LOGGER.info(describe_steps(config.train, settled.train, speed))
-        trainer = trainer.with_length(settled.train)
+        _LOGGER.info(describe_steps(train, settled, speed))
+        trainer = trainer.with_length(settled)
     return trainer

@@ -77,9 +77,9 @@ def train(
         trainer = Trainer(start.config.model, start.config.train, mesh)
         data = read_training_data(start, path, trainer.share, progress=progress)
         data.describe()
-        trainer.describe()
         evaluate = make_evaluator(start.config, data.tokenizers, data.validation, mesh)
         trainer = settle_length(start, trainer, data, evaluate, began, stack)
+        trainer.describe()
         settled = dataclasses.replace(start.config, model=trainer.model, train=trainer.train)
         session = Session(
             trainer,
