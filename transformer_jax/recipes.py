@@ -5,12 +5,13 @@ A recipe may also define `by_pairs = ByPairs(...)`: settings that depend on the 
 
 import ast
 import dataclasses
-import importlib.util
 import re
+import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,22 +74,13 @@ class ByPairs:
         A given key also removes its parts (`train.schedule`: its options) and the key that it is a
         part of, whose value would replace it.
         """
-        given = tuple(given)
+        dotted = [f"{key}." for key in given]
         kept = [
-            column
-            for column, key in enumerate(self.keys)
-            if not any(_is_part(key, one) or _is_part(one, key) for one in given)
+            not any(f"{key}.".startswith(one) or one.startswith(f"{key}.") for one in dotted)
+            for key in self.keys
         ]
-
-        def chosen(row: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(row[column] for column in kept)
-
-        rows = {number: chosen(row) for number, row in self.below.items()}
-        return ByPairs(chosen(self.keys), rows, self.on_cpu)
-
-
-def _is_part(key: str, of: str) -> bool:
-    return f"{key}.".startswith(f"{of}.")
+        rows = {number: tuple(compress(row, kept)) for number, row in self.below.items()}
+        return ByPairs(tuple(compress(self.keys, kept)), rows, self.on_cpu)
 
 
 class Recipe(NamedTuple):
@@ -131,15 +123,11 @@ def open_recipe(name: str | Path) -> Recipe:
             f"{name}: no such file or recipe{hint(file.stem, known)}; the recipes are "
             f"{', '.join(known)}"
         )
-    spec = importlib.util.spec_from_file_location(f"recipe_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{name}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        defined = runpy.run_path(str(file), run_name=f"recipe_{file.stem}")
     except Exception as error:  # a recipe is the user's code: name its line, not our stack
         raise UserError(f"{name}{_line_in(file, error)}: {_mistake(error)}") from error
-    config, by_pairs = (getattr(module, key, None) for key in ("config", "by_pairs"))
+    config, by_pairs = (defined.get(key) for key in ("config", "by_pairs"))
     if not isinstance(config, Config):
         raise UserError(f"{name}: the file must define `config = Config(...)`")
     if by_pairs is not None:
