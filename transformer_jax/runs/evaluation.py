@@ -53,9 +53,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON object; without `baseline` if there is none."""
         values = dataclasses.asdict(self)
-        if self.baseline is None:
-            del values["baseline"]
-        return values
+        return values if self.baseline else {k: v for k, v in values.items() if k != "baseline"}
 
     def __str__(self) -> str:
         cut = f"{self.num_cut} cut in the input" if self.num_cut else "none cut"
@@ -141,6 +139,7 @@ def evaluate(
     if not is_first():
         return None
     translations = [best[0].text for best in decoded.translations]
+    computing = max(decoded.seconds - decoded.compile_seconds, 1e-9)
     key = f"{name}.{chosen.which.replace(':', '-')}"
     path = run.path / "translations" / f"{key}.txt"
     report = Report(
@@ -154,15 +153,11 @@ def evaluate(
         num_cut=decoded.num_cut,
         seconds=round(decoded.seconds, 3),
         compile_seconds=round(decoded.compile_seconds, 3),
-        sentences_per_second=round(
-            len(sources) / max(decoded.seconds - decoded.compile_seconds, 1e-9), 2
-        ),
+        sentences_per_second=round(len(sources) / computing, 2),
         decode=to_dict(translator.decode_config),
         scores=corpus_scores(translations, references, **options),
         translations=str(path),
-        baseline=(
-            None if baseline is None else compare(translations, baseline, references, **options)
-        ),
+        baseline=compare(translations, baseline, references, **options) if baseline else None,
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
