@@ -17,7 +17,7 @@ from transformer_jax.models.lora import Lora, NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.runs.folder import open_run
-from transformer_jax.runs.pretrained import check_init_from, initial_params, starting_from
+from transformer_jax.runs.pretrained import check_init_from, open_init_from, starting_from
 
 SESSION, OTHER_CHECKPOINT = (
     [one for one in commands("docs/usage.md") if any(name in word for word in one)]
@@ -200,7 +200,7 @@ def test_another_checkpoint_is_begun_with_by_way_of_a_folder(here, capsys):
         assert main(arguments) == 0
     mine = open_run("runs/mine")
     assert mine.select("latest").name != mine.select("best").name
-    start = initial_params("runs/latest", make_mesh(MeshConfig()))
+    start = open_init_from("runs/latest").params("best", make_mesh(MeshConfig()))
     jax.tree.map(np.testing.assert_array_equal, start, mine.params("latest"))
     check_init_from(starting_from(Config(), "runs/latest"), mine.tokenizers())
 

@@ -19,7 +19,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.training.loop import fit
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import Horizon, make_train_step
+from transformer_jax.training.step import Horizon, Objective, make_train_step
 
 BAD = 10**6  # an id that no batch of ours holds
 
@@ -63,9 +63,8 @@ def test_a_bad_step_changes_no_parameter_no_optimizer_and_no_average(monkeypatch
         skipped_in_a_row=in_a_row,
     )
     shardings = jax.tree.map(lambda x: replicated(mesh), state)
-    halves = make_train_step(
-        toy.MODEL, train, lambda _: optimizer, mesh, shardings, frozenset({"w"})
-    )
+    objective = Objective(toy.MODEL, train, frozenset({"w"}))
+    halves = make_train_step(objective, lambda _: optimizer, mesh, shardings)
 
     def step(state, batch):
         gradient = halves.gradient(state.params, state.step, batch)

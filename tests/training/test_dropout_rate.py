@@ -7,7 +7,7 @@ import pytest
 from tests.training import toy
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.training.speed import dropout_for
+from transformer_jax.training.trainer import dropout_for
 
 
 @pytest.mark.parametrize(

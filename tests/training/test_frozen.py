@@ -15,7 +15,7 @@ from transformer_jax.models.paths import by_path, trained_paths
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, AdamW
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.training.loop import fit
-from transformer_jax.training.step import gradients
+from transformer_jax.training.step import Objective, mean_of, sum_gradients
 from transformer_jax.training.trainer import Trainer
 
 LORA = replace(toy.MODEL, adapter=Lora(rank=2, targets=("*/query/kernel", "*/up/kernel")))
@@ -65,11 +65,11 @@ def test_the_gradient_and_its_norm_are_those_of_the_trained_part(case):
     model, train, is_trained = case
     params = api.init(model, jax.random.key(1))
     everything = replace(train, frozen=())
+    objectives = (
+        Objective(model, each, trained_paths(each.frozen, params)) for each in (train, everything)
+    )
     got, want = (
-        gradients(model, each, trained_paths(each.frozen, params), params, toy.batch(0), rng=None)[
-            0
-        ]
-        for each in (train, everything)
+        mean_of(sum_gradients(each, params, toy.batch(0), rng=None))[0] for each in objectives
     )
     want = {path: leaf for path, leaf in by_path(want).items() if is_trained(path)}
     assert by_path(got).keys() == want.keys()

@@ -13,7 +13,7 @@ from transformer_jax.models import api
 from transformer_jax.models.paths import trained_paths
 from transformer_jax.optimizers.optimizers import OPTIMIZERS
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.step import gradients
+from transformer_jax.training.step import Objective, mean_of, sum_gradients
 from transformer_jax.training.trainer import Trainer
 
 PARAMS = api.init(toy.MODEL, jax.random.key(0))
@@ -37,7 +37,8 @@ def assert_close(got, want, atol=1e-6):
 
 @partial(jax.jit, static_argnums=0)
 def gradients_of(train, params, batch):
-    return gradients(toy.MODEL, train, trained_paths(train.frozen, params), params, batch, rng=None)
+    objective = Objective(toy.MODEL, train, trained_paths(train.frozen, params))
+    return mean_of(sum_gradients(objective, params, batch, rng=None))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 4])

@@ -4,10 +4,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+from etils import epath
+
 from transformer_jax.cli.flags import Parser
 from transformer_jax.config import override
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path
 from transformer_jax.translation.model import Mean
 
 if TYPE_CHECKING:
@@ -75,11 +78,11 @@ def _chosen_decoding(run: "Run", args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(decode, name) for name in {key.split(".")[0] for key in args.flags}}
 
 
-def png_path(text: str) -> str:
+def png_path(text: str) -> epath.Path:
     """The value of a flag --output that names a picture."""
     if not text.endswith(".png"):
         raise UserError(f"--output={text}: the picture is a PNG; end the name in .png")
-    return text
+    return as_path(text)
 
 
 def add_process_arguments(parser: Parser) -> None:

@@ -46,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax train`."""
     add = parser.add_argument
     add("--config", required=True, metavar="RECIPE", help="a recipe, by name or as a file")
-    add("--workdir", metavar="DIR", help="the run folder")
+    add("--workdir", metavar="DIR", type=as_path, help="the run folder")
     add("--no_progress", action="store_true", help="no progress bars")
     add(
         "--plan",
@@ -70,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--{flag} needs --plan: give both, or neither")
     if args.workdir is None:
         raise UserError("--workdir is missing: name a folder for the run")
-    as_path(args.workdir)  # a bucket must respond before this waits for other processes
     start_processes(args)
     from transformer_jax.cli.signals import StopOnSignals
     from transformer_jax.parallel.processes import gather, is_first

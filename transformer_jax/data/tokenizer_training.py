@@ -63,18 +63,17 @@ def train_tokenizers(
             samples are asked of a kind that gives none.
     """
     source, target = _given(config)
-    added = tags.missing_in(source)
     if config.sampling_alpha and not (source and target):  # before the time is spent
         check_can_sample(config.kind)
-    if config.joint:
-        text = chain.from_iterable(pairs)
-        joint = with_tags(source or train_tokenizer(config, text, tags=len(added)), added)
-        return Tokenizers(joint, joint)
+    added = tags.missing_in(source)
     if source is None:
-        source = train_tokenizer(config, (pair[0] for pair in pairs), "source", len(added))
-    if target is None:
+        side = "joint" if config.joint else "source"
+        text = chain.from_iterable(pairs) if config.joint else (pair[0] for pair in pairs)
+        source = train_tokenizer(config, text, side, len(added))
+    if target is None and not config.joint:
         target = train_tokenizer(config, (pair[1] for pair in pairs), "target")
-    return Tokenizers(with_tags(source, added), target)
+    source = with_tags(source, added)
+    return Tokenizers(source, source if config.joint or target is None else target)
 
 
 class Vocabularies(NamedTuple):

@@ -10,7 +10,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import jax
@@ -38,6 +37,22 @@ def checkpoint_folder(workdir: epath.Path, step: int) -> epath.Path:
 def checkpoint_steps(workdir: epath.Path) -> list[int]:
     """Steps of the finished checkpoints of a run, ascending."""
     return sorted(int(path.name) for path in _numbered(workdir) if _is_sealed(path))
+
+
+def newest_whole(workdir: epath.Path, *items: str) -> tuple[int | None, dict[int, str]]:
+    """The step of the newest whole checkpoint, and what is wrong with each newer one.
+
+    Args:
+        workdir: the run folder.
+        items: what is looked at; see `find_damage`.
+    """
+    problems: dict[int, str] = {}
+    for step in reversed(checkpoint_steps(workdir)):
+        problem = find_damage(checkpoint_folder(workdir, step), *items)
+        if problem is None:
+            return step, problems
+        problems[step] = problem
+    return None, problems
 
 
 def has_trained(workdir: epath.Path) -> bool:
@@ -78,43 +93,32 @@ class Checkpoints:
     ) -> None:
         self.workdir = absolute(workdir)
         self._files = dict(files or {})
-        self.newest: int | None
-        self._damaged: list[int]
         self.newest, self._damaged = from_first(self._inspect)
         self._saving: int | None = None  # the step that `_complete` may seal
         self._failed = False  # whether a save failed
         self._to_note: int | None = None  # a step that `last_checkpoint.json` does not name yet
         self._best = _Best()
-        self._manager = ocp.CheckpointManager(
-            self.workdir / "checkpoints",
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(
-                    [policies.LatestN(keep), self._best]
-                ),
-                create=True,
-                async_options=ocp.AsyncOptions(post_finalization_callback=self._complete),
-            ),
+        kept = policies.AnyPreservationPolicy([policies.LatestN(keep), self._best])
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=kept,
+            create=True,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._complete),
         )
+        self._manager = ocp.CheckpointManager(self.workdir / "checkpoints", options=options)
 
     def _inspect(self) -> tuple[int | None, list[int]]:
         """(the newest whole checkpoint, the damaged ones that are newer)."""
         last, unreadable = _read_last(self.workdir)
-        newest, damaged, problems = None, [], []
-        for step in reversed(checkpoint_steps(self.workdir)):
-            problem = find_damage(checkpoint_folder(self.workdir, step))
-            if problem is None:
-                newest = step
-                break
-            damaged.append(step)
-            problems.append(f"checkpoints/{step}: {problem}")
+        newest, damage = newest_whole(self.workdir)
+        problems = "; ".join(f"checkpoints/{step}: {damage[step]}" for step in damage)
         if newest is None and (problems or unreadable or last is not None):
-            reason = "; ".join(problems) or unreadable or f"the one of step {last} is gone"
+            reason = problems or unreadable or f"the one of step {last} is gone"
             raise UserError(
                 f"{self.workdir}: this folder held a run, and none of its checkpoints "
                 f"is whole ({reason}); nothing was touched: put one back, or use another folder"
             )
         if newest is not None and (problems or (last or 0) > newest):
-            reason = "; ".join(problems) or f"checkpoint {last} is gone"
+            reason = problems or f"checkpoint {last} is gone"
             _LOGGER.warning("damaged checkpoint (%s): falling back to step %d", reason, newest)
         self._remove_half_saved()  # left by a kill
         try:
@@ -123,15 +127,12 @@ class Checkpoints:
             raise UserError(
                 f"cannot write {self.workdir / 'checkpoints'}: {error.strerror}"
             ) from error
-        return newest, damaged
+        return newest, list(damage)
 
     def _complete(self) -> None:
         """Adds the files and the manifest; runs when all items are written, before the seal."""
-        (folder,) = (
-            path
-            for path in _half_saved(self.workdir)
-            if path.name.split(".")[0] == str(self._saving)
-        )
+        saving = str(self._saving)
+        (folder,) = (x for x in _half_saved(self.workdir) if x.name.split(".")[0] == saving)
         for name, content in self._files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
@@ -185,17 +186,18 @@ class Checkpoints:
                 f"{first_line(error)}"
             ) from error
         if self._damaged:
-            from_first(self._set_damaged_aside)
+
+            def set_aside() -> None:
+                for step in self._damaged:
+                    folder = checkpoint_folder(self.workdir, step)
+                    move_folder(folder, self.workdir / "damaged" / str(step))
+
+            from_first(set_aside)
             self._manager.reload()
             self._damaged = []
         meta = restored["meta"]
         self._best.step = meta.get("best_step") if isinstance(meta, dict) else None
         return {name: restored[name] for name in abstract}, meta
-
-    def _set_damaged_aside(self) -> None:
-        for step in self._damaged:
-            target = self.workdir / "damaged" / str(step)
-            move_folder(checkpoint_folder(self.workdir, step), target)
 
     def wait(self) -> None:
         """Returns when the checkpoint being saved is on disk.
@@ -237,10 +239,9 @@ class Checkpoints:
         self._failed, self._to_note = True, None
         self._remove_half_saved()
         try:
-            older = checkpoint_steps(self.workdir)
-            earlier = "there is no earlier one"
-            if older:
-                earlier = f"the earlier ones of steps {', '.join(map(str, older))} are whole"
+            older = ", ".join(map(str, checkpoint_steps(self.workdir)))
+            whole = f"the earlier ones of steps {older} are whole"
+            earlier = whole if older else "there is no earlier one"
         except Exception:  # a bucket that does not respond raises errors of its own
             earlier = "the earlier ones cannot be listed now"
         return CannotSave(
@@ -250,23 +251,18 @@ class Checkpoints:
 
     def _remove_half_saved(self) -> bool:
         """Removes unfinished checkpoints; returns whether there was none."""
-        none = True
+        found: list[epath.Path] = []
         if is_first():
             with contextlib.suppress(Exception):  # no response from a bucket: at the next start
-                for path in _half_saved(self.workdir):
-                    none = False
+                found = _half_saved(self.workdir)
+                for path in found:
                     remove_folder(path)
-        return none
+        return not found
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or jax.process_count() == 1:
             with contextlib.suppress(UserError) if kind else contextlib.nullcontext():
                 self.close()
@@ -295,13 +291,7 @@ class _Best(policies.PreservationPolicy):
 
     step: int | None = None
 
-    def should_preserve(
-        self,
-        checkpoints: Sequence[policies.PolicyCheckpointInfo],
-        *,
-        context: policies.PreservationContext,
-    ) -> Sequence[bool]:
-        del context
+    def should_preserve(self, checkpoints: Sequence[Any], **_: Any) -> Sequence[bool]:
         return [checkpoint.step == self.step for checkpoint in checkpoints]
 
 

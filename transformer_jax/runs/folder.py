@@ -21,7 +21,12 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.paths import absolute, as_path
-from transformer_jax.runs.checkpoints import checkpoint_folder, checkpoint_steps, read_meta
+from transformer_jax.runs.checkpoints import (
+    checkpoint_folder,
+    checkpoint_steps,
+    newest_whole,
+    read_meta,
+)
 from transformer_jax.runs.damage import find_damage
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.translation.model import Model, SingleModel
@@ -51,9 +56,8 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
     folder = as_path(workdir)
     path = folder / "config.json"
     if not path.is_file():
-        hint = ""
-        if (folder / "checkpoints").is_dir():
-            hint = "; its checkpoints were written by tj.fit: call that again to get its state"
+        hint = "; its checkpoints were written by tj.fit: call that again to get its state"
+        hint = hint if (folder / "checkpoints").is_dir() else ""
         raise UserError(f"{folder}: no run here (config.json is missing){hint}")
     try:
         text = path.read_text()
@@ -165,7 +169,12 @@ class Run:
         if which == "best" and (best := self._best_step(steps)) is not None:
             return Selection(which, (best,), f"best-step-{best}")
         if which in ("best", "latest"):
-            step = self._newest_whole(steps)
+            step, problems = newest_whole(self.path, self._item)
+            listed = "; ".join(f"step {each}: {problem}" for each, problem in problems.items())
+            if step is None:
+                raise UserError(f"{self.path}: no checkpoint here is whole ({listed})")
+            if problems:
+                _LOGGER.warning("damaged checkpoint (%s): using step %d", listed, step)
             return Selection(which, (step,), f"step-{step}")
         kind, _, number = which.partition(":")
         if kind == "average" and number.isdecimal() and int(number) > 0:
@@ -197,10 +206,10 @@ class Run:
         """
         chosen = self.select(which) if isinstance(which, str) else which
         mesh = mesh or self._local_mesh()
-        total = self._read(chosen.steps[0], chosen, mesh)
+        each = (self._read(step, chosen, mesh) for step in chosen.steps)
+        total = next(each)
         dtypes = jax.tree.map(lambda x: x.dtype, total)
-        for step in chosen.steps[1:]:
-            new = self._read(step, chosen, mesh)
+        for new in each:
             total = jax.tree.map(lambda x, y: x.astype(jnp.float32) + y, total, new)
         count = len(chosen.steps)
         return jax.tree.map(lambda x, dtype: (x / count).astype(dtype), total, dtypes)
@@ -250,19 +259,6 @@ class Run:
             )
         return best
 
-    def _newest_whole(self, steps: list[int]) -> int:
-        problems: list[str] = []
-        for step in reversed(steps):
-            problem = find_damage(checkpoint_folder(self.path, step), self._item)
-            if problem is None:
-                if problems:
-                    _LOGGER.warning(
-                        "damaged checkpoint (%s): using step %d", "; ".join(problems), step
-                    )
-                return step
-            problems.append(f"step {step}: {problem}")
-        raise UserError(f"{self.path}: no checkpoint here is whole ({'; '.join(problems)})")
-
     def _read(self, step: int, chosen: Selection, mesh: Mesh) -> Params:
         """The parameters of one checkpoint, with its adapter merged."""
         folder = checkpoint_folder(self.path, step)
@@ -277,9 +273,7 @@ class Run:
         # Each process reads for itself, so that one may read while others do something else.
         index = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(
-            primary_host=index,
-            active_processes={index},
-            barrier_sync_key_prefix=f"process_{index}",
+            primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"process_{index}"
         )
         handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
         try:

@@ -9,14 +9,13 @@ import logging
 import logging.handlers
 import sys
 import time
-from types import TracebackType
 from typing import Any, Self
 
 from etils import epath
 
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.processes import is_first
-from transformer_jax.runs.growing_files import GrowingFiles
+from transformer_jax.paths import GrowingFiles
 
 _PACKAGE = logging.getLogger("transformer_jax")
 _LOGGER = logging.getLogger(__name__)
@@ -47,10 +46,14 @@ class RunLog(logging.handlers.MemoryHandler):
         """Writes the messages so far to the run folder, and later ones at once."""
         if self.target is None and is_first():
             try:
-                self.setTarget(_LogFile(workdir))
+                files = GrowingFiles(workdir)
+                log = _LogFile(files.fetch("log.txt"), encoding="utf-8")
             except OSError as error:
                 _LOGGER.warning("no log from here on: %s: %s", workdir, error.strerror)
                 return
+            log.files, log.workdir, log.uploaded = files, workdir, time.monotonic()
+            log.setFormatter(_Format("%Y-%m-%d %H:%M:%S "))
+            self.setTarget(log)
             self.capacity = 0  # write each message at once
             self.flush()
 
@@ -61,12 +64,7 @@ class RunLog(logging.handlers.MemoryHandler):
             _PACKAGE.addHandler(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         _PACKAGE.removeHandler(self)
         _PACKAGE.setLevel(self._level_before)
         if error is not None:  # to the file alone: the caller reports it to the user
@@ -112,22 +110,19 @@ class _Console(logging.Handler):
 class _LogFile(logging.FileHandler):
     """`log.txt`. If it cannot be written the run goes on without it."""
 
-    def __init__(self, workdir: epath.Path) -> None:
-        self._files = GrowingFiles(workdir)
-        self._workdir = workdir
-        self._failed = False
-        self._uploaded = time.monotonic()
-        super().__init__(self._files.fetch("log.txt"), encoding="utf-8")
-        self.setFormatter(_Format("%Y-%m-%d %H:%M:%S "))
+    files: GrowingFiles
+    workdir: epath.Path
+    uploaded: float  #: by `time.monotonic`
+    _failed = False
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._failed:
             return
         super().emit(record)
-        if time.monotonic() - self._uploaded > _UPLOAD_SECONDS:
-            self._uploaded = time.monotonic()
+        if time.monotonic() - self.uploaded > _UPLOAD_SECONDS:
+            self.uploaded = time.monotonic()
             try:
-                self._files.sync()
+                self.files.sync()
             except OSError:
                 self.handleError(record)
 
@@ -135,18 +130,10 @@ class _LogFile(logging.FileHandler):
         error = sys.exc_info()[1]
         self._failed = True
         reason = error.strerror if isinstance(error, OSError) else error
-        _LOGGER.warning("no log from here on: %s: %s", self._workdir / "log.txt", reason)
+        _LOGGER.warning("no log from here on: %s: %s", self.workdir / "log.txt", reason)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # already reported
             super().close()
         with contextlib.suppress(OSError):
-            self._files.close()
-
-
-def in_words(seconds: float) -> str:
-    """A duration as people say it: `45 s`, `12 min`, `3 h 10 min`."""
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+            self.files.close()

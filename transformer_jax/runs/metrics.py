@@ -11,8 +11,7 @@ from typing import Any
 from etils import epath
 
 from transformer_jax.errors import UserError
-from transformer_jax.paths import write_whole
-from transformer_jax.runs.growing_files import GrowingFiles
+from transformer_jax.paths import GrowingFiles, write_whole
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,7 +50,8 @@ class MetricsLog:
             self._file = path.open("ab", buffering=0)
         self._board: _Board | None = None
         with self._without_board():
-            self._board = _Board(workdir / "tensorboard", first)
+            board = GrowingFiles(workdir / "tensorboard")
+            self._board = _Board(board, first)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
         """One record; its numbers also go to TensorBoard."""
@@ -111,12 +111,12 @@ class _Board:
     `add_scalar` waits for it without end.
     """
 
-    def __init__(self, folder: epath.Path, first: int) -> None:
+    def __init__(self, files: GrowingFiles, first: int) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
         self._event = event_pb2.Event
-        self.files = GrowingFiles(folder)
+        self.files = files
         self._writer = EventsWriter(str(self.files.local / "events"), f".{os.getpid()}")
         # TensorBoard drops what an earlier start wrote from this step on.
         restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)

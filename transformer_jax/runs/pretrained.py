@@ -4,28 +4,23 @@ import dataclasses
 import logging
 import os
 
-from jax.sharding import Mesh
+from etils import epath
 
 from transformer_jax.config import Config, differences
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import Params, abstract_params
+from transformer_jax.models.api import abstract_params
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
-from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def starting_from(
-    config: Config,
-    init_from: str | os.PathLike[str],
-    workdir: str | os.PathLike[str] | None = None,
-) -> Config:
+def starting_from(config: Config, init_from: str, workdir: epath.Path | None = None) -> Config:
     """The recipe of a run that begins with the parameters of another.
 
     The model, the tokenizers, the languages and the decoding are those of that run, in place of
@@ -40,9 +35,12 @@ def starting_from(
     Raises:
         UserError: there is no run in `init_from`.
     """
-    place = absolute_name(os.fspath(init_from))
-    own = _own(place, workdir)
-    run = own or _open(place)
+    place = absolute_name(init_from)
+    own = None
+    if workdir is not None and has_trained(workdir):
+        own = open_run(workdir)
+        own = own if own.config.train.init_from == place else None
+    run = own or open_init_from(place)
     taken, tokenizer = run.config, run.config.tokenizer if own else _given(run)
     return dataclasses.replace(
         config,
@@ -61,15 +59,12 @@ def starting_from(
     )
 
 
-def _own(place: str, workdir: str | os.PathLike[str] | None) -> Run | None:
-    """The run in `workdir`, if it began with `place` and has a checkpoint."""
-    if workdir is None or not has_trained(as_path(workdir)):
-        return None
-    own = open_run(workdir)
-    return own if own.config.train.init_from == place else None
+def open_init_from(init_from: str) -> Run:
+    """The run that `train.init_from` names.
 
-
-def _open(init_from: str) -> Run:
+    Raises:
+        UserError: there is none; the message names the key.
+    """
     try:
         return open_run(init_from)
     except UserError as error:
@@ -90,18 +85,18 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
         UserError: they don't; or there is no run, or no checkpoint in it.
     """
     key = f"train.init_from={config.train.init_from}"
-    run = _open(str(config.train.init_from))
+    run = open_init_from(str(config.train.init_from))
+    model = dataclasses.replace(config.model, adapter=NoAdapter())
+    changed = differences(run.model, model)
     if side := tokenizers.differ_in(run.tokenizers()):
         raise UserError(
             f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
             "keys of the tokenizer as they are there"
         )
-    model = dataclasses.replace(config.model, adapter=NoAdapter())
     theirs, ours = (
         {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}
         for each in (run.model, model)
     )
-    changed = differences(run.model, model)
     for path in sorted(theirs.keys() | ours.keys()):
         if theirs.get(path) != ours.get(path):
             there, here = (shapes.get(path, "none") for shapes in (theirs, ours))
@@ -113,12 +108,3 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
     _LOGGER.info("starting with the parameters of %s, %s", run.path, selection.name)
     if changed:
         _LOGGER.info("the model differs from that one's in model.%s", ", model.".join(changed))
-
-
-def initial_params(init_from: str, mesh: Mesh) -> Params:
-    """The parameters of the best checkpoint of a run, each part read straight onto its devices.
-
-    Raises:
-        UserError: there is no run, or the checkpoint is damaged.
-    """
-    return _open(init_from).params("best", mesh)

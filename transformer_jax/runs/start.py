@@ -8,28 +8,34 @@ takes the speed of the machine and the number of epochs. A run keeps the values 
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Any, Self
 
 import jax
 from etils import epath
 
-from transformer_jax.config import Config, differences, from_json, override, to_json, validated
+from transformer_jax.config import (
+    Config,
+    differences,
+    from_json,
+    override,
+    to_dict,
+    to_json,
+    validated,
+)
 from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.splits import count_pairs, holds_out
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
-from transformer_jax.optimizers.schedules import SCHEDULES
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_whole, open_run
-from transformer_jax.variants import kind_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -165,14 +171,23 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
             named.
     """
     check_whole(workdir)
-    has_config = (workdir / "config.json").exists()
+    old = open_run(workdir).config if (workdir / "config.json").exists() else None
     config = validated(config)
     files = {key: attrgetter(key)(config) for key in _FILES}
     given = override(config, {key: absolute_name(name) for key, name in files.items() if name})
     given = dataclasses.replace(given, data=resolve_data(given.data))
-    if has_config:
-        old = open_run(workdir).config
-        config = _taken_from(old, given, by_pairs.keys if by_pairs else ())
+    if old is not None:
+        # What the given config leaves open, or the text's size chose, is as it is in the run.
+        values: dict[str, Any] = {}
+        for key in (*filter(partial(_is_open, given), _KEYS), *(by_pairs.keys if by_pairs else ())):
+            with contextlib.suppress(AttributeError):  # an option of another kind of variant
+                values[key] = attrgetter(key)(old)
+        config = override(given, values)
+        if config.train.minutes is not None and config.train.minutes == old.train.minutes:
+            values = {key: min(attrgetter(key)(config), attrgetter(key)(old)) for key in _AT_MOST}
+            if _is_open(config, _PEAK):
+                values[_PEAK] = attrgetter(_PEAK)(old)
+            config = override(config, values)
         may_change = _MAY_CHANGE
         if not config.train.schedule.fixes_steps:  # a longer run begins as the shorter one
             may_change += ("train.steps.",)
@@ -186,37 +201,14 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
         if in_bucket(workdir) or has_trained(workdir):
             hint = ""
             if any(change.startswith("train.steps:") for change in refused):
-                kind = kind_of(config.train.schedule, SCHEDULES)
+                kind = to_dict(config.train)["schedule"]["kind"]
                 hint = f" (the learning rate of train.schedule={kind} depends on train.steps)"
             raise UserError(
                 f"{workdir} holds a run with another config ({'; '.join(refused)}){hint}: "
                 "use another folder, or the same config to continue; nothing was touched"
             )
         _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
-    return begin_new(given, by_pairs, has_folder=has_config)
-
-
-def _taken_from(old: Config, config: Config, by_pairs: Iterable[str]) -> Config:
-    """`config` with the values of the run's own config for what it leaves open.
-
-    Args:
-        old: the run's own config.
-        config: the given one.
-        by_pairs: keys that the first start filled in by the size of the text.
-    """
-    open_keys = [key for key in _KEYS if _is_open(config, key)]
-    values = {}
-    for key in (*open_keys, *by_pairs):
-        with contextlib.suppress(AttributeError):  # an option of a variant that is not that run's
-            values[key] = attrgetter(key)(old)
-    config = override(config, values)
-    values = {}
-    if config.train.minutes is not None and config.train.minutes == old.train.minutes:
-        for key in _AT_MOST:  # lowered by it
-            values[key] = min(attrgetter(key)(config), attrgetter(key)(old))
-        if _is_open(config, _PEAK):
-            values[_PEAK] = attrgetter(_PEAK)(old)
-    return override(config, values)
+    return begin_new(given, by_pairs, has_folder=old is not None)
 
 
 def _is_open(config: Config, key: str) -> bool:
@@ -239,21 +231,16 @@ def _apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.
         return config
     most = max(by_pairs.below)
     count = count_pairs(config.data, most)
-    values = by_pairs.values(count, on_cpu=devices[0].platform == "cpu")
-    if values:
-        config = override(config, values)
+    config = override(config, by_pairs.values(count, on_cpu=devices[0].platform == "cpu"))
     lines: dict[str, list[str]] = {}
     for key in by_pairs.keys:
         if key != "data.validation_from_train" or holds_out(config.data):
             part, _, name = key.partition(".")
             lines.setdefault(part, []).append(f"{name}={attrgetter(key)(config)}")
+    first, listed = by_pairs.keys[0], (f"  {f'{k}:':<11}{'  '.join(v)}" for k, v in lines.items())
     _LOGGER.info(
-        "settings for %s%s training pairs, kept in config.json; flags such as --config.%s=%s "
-        "change them:\n%s",
-        f"{count:,}",
-        " or more" if count == most else "",
-        by_pairs.keys[0],
-        attrgetter(by_pairs.keys[0])(config),
-        "\n".join(f"  {f'{part}:':<11}{'  '.join(entries)}" for part, entries in lines.items()),
+        f"settings for {count:,}{' or more' if count == most else ''} training pairs, kept in "
+        f"config.json; flags such as --config.{first}={attrgetter(first)(config)} change them:\n"
+        + "\n".join(listed)
     )
     return config

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from etils import epath
@@ -32,9 +32,9 @@ from transformer_jax.translation.scores import make_metrics
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingData:
-    """What a run trains on.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingData(Feed):
+    """What a run trains on; a feed of this process's rows of the batches.
 
     Attributes:
         config: of the run; its length and its dropout rate are not used.
@@ -55,24 +55,6 @@ class TrainingData:
     validation: dict[Languages, list[Pair]]
     share: Share
 
-    def feed(self) -> Feed:
-        """This process's rows of the batches from a position on."""
-        make = functools.partial(
-            batches, self.corpus, self.plan, share=self.share, sampler=self.sampler
-        )
-        return Feed(make, self.origin(), self._corpus_shares)
-
-    def origin(self) -> Origin:
-        """What determines the run besides its config."""
-        digests = self.tokenizers.source.fingerprint + self.tokenizers.target.fingerprint
-        identity = {
-            "training data": self.plan.fingerprint,
-            "training text": self.corpus.fingerprint,
-            "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
-        }
-        files = self.tokenizers.files().items()
-        return Origin(identity, {f"tokenizer/{name}": model for name, model in files})
-
     def shapes(self, steps: int) -> list[Shape]:
         """The shapes of the global batches of so many steps, in the order of their first use."""
         whole = Share(row_multiple=self.share.row_multiple)
@@ -83,14 +65,6 @@ class TrainingData:
         """A batch of each shape, and how many of them an epoch has."""
         for position, count in self.plan.examples():
             yield make_batch(self.corpus, self.plan, position, self.share, self.sampler), count
-
-    def _corpus_shares(self, positions: range) -> dict[str, float]:
-        """The share of each of several corpora in the pairs of some batches."""
-        names = self.config.data.names
-        if len(names) == 1:
-            return {}
-        values = self.plan.shares(positions).tolist()
-        return {f"share.{name}": value for name, value in zip(names, values, strict=True)}
 
     def describe(self) -> None:
         """Logs the size of the text, and what is unusual about it."""
@@ -129,15 +103,29 @@ def read_training_data(
     Raises:
         UserError: the text is damaged, or does not fit the run whose parameters this one takes.
     """
-    config = start.config
+    config, validation = start.config, {}
+
+    def check() -> list[Languages]:
+        check_splits(config.data)  # or a mistake in the test set is seen only after training
+        return directions_with(config.data, "validation")
+
+    def learn_or_load() -> Tokenizers:
+        if start.is_new:  # any tokenizer in the folder is of a start that failed
+            return tokenizers_of_text(config.tokenizer, config.data, text)
+        return Run(workdir, config).tokenizers()
+
     with TrainingText(config.data, is_new=start.is_new and is_first()) as text:
-
-        def learn_or_load() -> Tokenizers:
-            if start.is_new:  # any tokenizer in the folder is of a start that failed
-                return tokenizers_of_text(config.tokenizer, config.data, text)
-            return Run(workdir, config).tokenizers()
-
-        validation = _read_validation(config, text)
+        for source, target in from_first(check):
+            direction = source, target
+            make_metrics(target_language=target)
+            read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
+            validation[direction] = list(one_host_at_a_time(read))
+        if not validation and config.train.early_stopping is not None:
+            raise UserError(
+                f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
+                "data.source.validation_source and data.source.validation_target, or "
+                "data.validation_from_train; or set train.early_stopping=none"
+            )
         tokenizers = from_first(learn_or_load, _encode, _decode)
         if start.is_new and config.train.init_from:
             check_init_from(config, tokenizers)
@@ -153,34 +141,33 @@ def read_training_data(
         row_multiple=config.batch.row_multiple or 1,
         corpora=list(zip(corpus.sizes, visit_rates(config.data, corpus.sizes), strict=True)),
     )
-    return TrainingData(config, tokenizers, corpus, sampler, plan, validation, share)
+    digests = tokenizers.source.fingerprint + tokenizers.target.fingerprint
+    identity = {
+        "training data": plan.fingerprint,
+        "training text": corpus.fingerprint,
+        "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
+    }
+    files = {f"tokenizer/{name}": model for name, model in tokenizers.files().items()}
+    return TrainingData(
+        batches=functools.partial(batches, corpus, plan, share=share, sampler=sampler),
+        origin=Origin(identity, files),
+        metrics=functools.partial(_corpus_shares, config.data.names, plan),
+        config=config,
+        tokenizers=tokenizers,
+        corpus=corpus,
+        sampler=sampler,
+        plan=plan,
+        validation=validation,
+        share=share,
+    )
 
 
-def _read_validation(config: Config, text: TrainingText) -> dict[Languages, list[Pair]]:
-    """The pairs that BLEU is measured on while training.
-
-    Raises:
-        UserError: something is wrong with a validation or test set, which is otherwise read only
-            after training.
-    """
-
-    def check() -> list[Languages]:
-        check_splits(config.data)
-        return directions_with(config.data, "validation")
-
-    found = {}
-    for source, target in from_first(check):
-        direction = source, target
-        make_metrics(target_language=target)
-        read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
-        found[direction] = list(one_host_at_a_time(read))
-    if not found and config.train.early_stopping is not None:
-        raise UserError(
-            f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
-            "data.source.validation_source and data.source.validation_target, or "
-            "data.validation_from_train; or set train.early_stopping=none"
-        )
-    return found
+def _corpus_shares(names: Sequence[str], plan: BatchPlan, positions: range) -> dict[str, float]:
+    """The share of each of several corpora in the pairs of some batches."""
+    if len(names) == 1:
+        return {}
+    values = plan.shares(positions).tolist()
+    return {f"share.{name}": value for name, value in zip(names, values, strict=True)}
 
 
 def _encode(tokenizers: Tokenizers) -> list[str]:

@@ -19,14 +19,13 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import Params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
-from transformer_jax.runs.pretrained import initial_params
+from transformer_jax.runs.pretrained import open_init_from
 from transformer_jax.training.record import (
     NO_EVALUATIONS,
     Origin,
@@ -176,12 +175,10 @@ class Session:
                 stack.callback(iterator.close)
             ended = self._take_steps(iterator, done)
             if self._stopped_early():
+                since = self._record
                 _LOGGER.info(
-                    "stopped early: no better validation BLEU in %d evaluations since step %d "
-                    "(%.2f)",
-                    self._record.evaluations_since_best,
-                    self._record.best_step,
-                    self._record.best_bleu,
+                    f"stopped early: no better validation BLEU in {since.evaluations_since_best} "
+                    f"evaluations since step {since.best_step} ({since.best_bleu:.2f})"
                 )
         if ended is not None:
             fewer = f", or set train.steps={ended}" if ended else ""
@@ -201,37 +198,36 @@ class Session:
             )
             stack.enter_context(self._checkpoints)
             done, saved, self._record = restore(self._checkpoints, self.trainer.abstract)
-        self._state = saved or self.trainer.init(self._given_params())
+        given = None
+        if saved is None and (init_from := self.trainer.train.init_from):
+            given = open_init_from(init_from).params("best", self.trainer.mesh)
+        self._state = saved or self.trainer.init(given)
         return done
-
-    def _given_params(self) -> Params | None:
-        init_from = self.trainer.train.init_from
-        return initial_params(init_from, self.trainer.mesh) if init_from else None
 
     def _take_steps(self, batches: Iterator[dict[str, np.ndarray]], done: int) -> int | None:
         """Trains on the batches; returns the position at which they ended, None if none lacked."""
-        if self.trainer.train.init_from and done == 0:
+        train, ended, stopping = self.trainer.train, None, self._stopped_early()
+        if train.init_from and done == 0:
             self._score(0)
-        for step in range(done + 1, self.trainer.train.steps + 1):
-            if self._stopped_early():
+        for step in range(done + 1, train.steps + 1):
+            if stopping:
                 break
             batch = next(batches, None)
             if batch is None:
-                if step - 1 > done:
-                    self._save(step - 1)
-                return step - 1
+                ended = step - 1
+                break
             with self._report.compiling(batch, beside=self.trainer.ahead.is_busy()):
                 self._state, metrics = self.trainer.step(self._state, self.trainer.place(batch))
             self._report.log(step, metrics)
             if self._checkpoints:
                 self._checkpoints.note_sealed()
-            is_best = self._is_due(self.trainer.train.evaluate_every, step) and self._score(step)
+            is_best = self._is_due(train.evaluate_every, step) and self._score(step)
             stopping = self.should_stop() or self._stopped_early()
-            if self._is_due(self.trainer.train.checkpoint_every, step) or is_best or stopping:
+            if self._is_due(train.checkpoint_every, step) or is_best or stopping:
                 self._save(step, best=is_best)
-            if stopping:
-                break
-        return None
+        if ended is not None and ended > done:
+            self._save(ended)
+        return ended
 
     def _is_due(self, every: int, step: int) -> bool:
         return step % every == 0 or step == self.trainer.train.steps

@@ -15,7 +15,6 @@ from etils import epath
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
-from transformer_jax.runs.log import in_words
 from transformer_jax.runs.metrics import MetricsLog
 
 _LOGGER = logging.getLogger(__name__)
@@ -68,9 +67,8 @@ class Reporter:
         self._paused = 0.0
         self._untimed_steps = 0
         self._shapes: set[tuple[int, ...]] = set()
-        self._estimate = _Estimate()
         # A new run with `train.minutes` was told when its steps were settled.
-        self._estimate.is_told = train.minutes is not None and start == 0
+        self._estimate = _Estimate(is_told=train.minutes is not None and start == 0)
         self._bar = tqdm(
             total=train.steps,
             initial=start,
@@ -127,18 +125,13 @@ class Reporter:
         self.write(step, record)
         if len(used) < len(values):
             _LOGGER.warning(
-                "step %d: %d of the last %d steps skipped, their loss was not finite (%d skipped "
-                "so far)",
-                step,
-                len(values) - len(used),
-                len(values),
-                skipped,
+                f"step {step}: {len(values) - len(used)} of the last {len(values)} steps skipped, "
+                f"their loss was not finite ({skipped} skipped so far)"
             )
         elif timed:
             left = in_words((self._train.steps - step) * seconds / len(timed))
-            self._bar.set_postfix_str(
-                f"{left} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
-            )
+            progress = f"{left} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
+            self._bar.set_postfix_str(progress)
 
     def _read(self) -> list[dict[str, Any]]:
         """The pending values on the host; raises if too many bad steps are in a row."""
@@ -212,8 +205,8 @@ class _Estimate:
     Not the first ones: beside them programs are compiled and libraries are imported.
     """
 
-    def __init__(self) -> None:
-        self.is_told = False
+    def __init__(self, *, is_told: bool = False) -> None:
+        self.is_told = is_told
         self._first: float | None = None
         self._began: float | None = None
         self._seconds: list[float] = []
@@ -239,12 +232,18 @@ class _Estimate:
         if seconds >= 60:
             shorter = "; a new run with --config.train.minutes=60 takes an hour"
             _LOGGER.info(
-                "%s steps to go will take about %s on this machine, evaluations not counted%s",
-                f"{remaining:,}",
-                in_words(seconds),
-                shorter if seconds > 90 * 60 else "",
+                f"{remaining:,} steps to go will take about {in_words(seconds)} on this machine, "
+                f"evaluations not counted{shorter if seconds > 90 * 60 else ''}"
             )
 
 
 def _sum(values: list[dict[str, Any]], key: str) -> float:
     return sum(float(value[key]) for value in values)
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it: `45 s`, `12 min`, `3 h 10 min`."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

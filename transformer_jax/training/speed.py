@@ -14,10 +14,10 @@ import numpy as np
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.processes import from_first
-from transformer_jax.runs.log import in_words
-from transformer_jax.runs.start import FEW_EPOCHS_DROPOUT, Start
+from transformer_jax.runs.start import Start
 from transformer_jax.training.data import TrainingData
 from transformer_jax.training.loop import Evaluate
+from transformer_jax.training.reporter import in_words
 from transformer_jax.training.trainer import Trainer
 
 _LOGGER = logging.getLogger(__name__)
@@ -25,11 +25,6 @@ _LOGGER = logging.getLogger(__name__)
 #: Steps of a shape that are timed: at most so many, and none after so many seconds.
 _MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 
-#: (epochs, the dropout rate of trainings with fewer), measured on texts of 10,000 to 150,000 pairs
-#: (docs/results.md). Longer trainings have the last rate: a text that is seen a few times only is
-#: not learned by heart, and dropout slows its training down.
-_BELOW = ((15.0, FEW_EPOCHS_DROPOUT), (28.0, 0.2))
-_LONGEST = 0.3
 #: Share of the time left that is kept. The steps are measured alone. In a training the same cores
 #: make batches, write metrics and save checkpoints: on two of them a step took 14 % longer.
 _RESERVE = 0.15
@@ -133,11 +128,6 @@ def describe_steps(given: TrainConfig, fitting: TrainConfig, speed: Speed) -> st
     )
 
 
-def dropout_for(epochs: float) -> float:
-    """The rate of `model.dropout_rate=auto`, by how often the training sees its text."""
-    return next((rate for most, rate in _BELOW if epochs < most), _LONGEST)
-
-
 def settle_length(
     start: Start,
     trainer: Trainer,
@@ -176,12 +166,7 @@ def settle_length(
         steps = train.steps
         if measures_steps:
             steps = fit_minutes(measure_speed(trainer, examples[:1], None)).steps
-        epochs = steps / data.plan.batches_per_epoch
-        rate = dropout_for(epochs)
-        _LOGGER.info("model.dropout_rate=%s for %.1f epochs", rate, epochs)
-        if rate != trainer.model.dropout_rate:
-            model = dataclasses.replace(trainer.model, dropout_rate=rate)
-            trainer = Trainer(model, train, trainer.mesh)
+        trainer = trainer.for_epochs(steps / data.plan.batches_per_epoch)
     stack.enter_context(trainer.compiling_ahead(shapes))
     if measures_steps:
         _LOGGER.info(

@@ -44,12 +44,8 @@ class TrainState:
 
         Its averages are complete: they can be used without the other values.
         """
-        trainer = {
-            "step": self.step,
-            "opt": self.opt_state,
-            "skipped": self.skipped,
-            "skipped_in_a_row": self.skipped_in_a_row,
-        }
+        trainer = {"step": self.step, "opt": self.opt_state, "skipped": self.skipped}
+        trainer["skipped_in_a_row"] = self.skipped_in_a_row
         items = {"params": self.params, "trainer": trainer}
         return items | {"ema": self.averages} if self.ema else items
 

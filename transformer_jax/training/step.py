@@ -26,6 +26,14 @@ Metrics = dict[str, jax.Array]
 _COMPILER_OPTIONS: dict[str, dict[str, Any]] = {"gpu": {"xla_gpu_dot_merger_threshold_mb": 0}}
 
 
+class Objective(NamedTuple):
+    """What a training minimises: the loss of a model, by its trained parameters."""
+
+    model: ModelConfig
+    train: TrainConfig
+    trained: frozenset[str]  #: their paths
+
+
 class Horizon(NamedTuple):
     """The length of a training, which its compiled step takes as an argument: float32 scalars."""
 
@@ -33,43 +41,22 @@ class Horizon(NamedTuple):
     warmup_steps: Any
 
 
-def gradients(
-    model: ModelConfig,
-    train: TrainConfig,
-    trained: frozenset[str],
-    params: Any,
-    batch: Batch,
-    rng: jax.Array | None,
+def sum_gradients(
+    objective: Objective, params: Any, batch: Batch, rng: jax.Array | None
 ) -> tuple[Any, Metrics]:
-    """The gradient of the mean loss over the batch's target tokens in float32, and its sums.
+    """The gradient of the summed loss over the batch's target tokens in float32, and its sums.
 
     It is with respect to the trained parameters, and has only their leaves.
 
-    With `train.accumulate` = k the rows are cut into k parts. Their sums are added before the one
-    division, so the result is the gradient of the whole batch.
+    With `train.accumulate` = k the rows are cut into k parts, whose sums are added.
 
     Args:
-        trained: the paths of the trained parameters.
+        objective: what is minimised.
+        params: all parameters.
+        batch: see `models.api.loss`.
         rng: the dropout key; None: nothing is dropped.
     """
-    return _divide(_sum_gradients(model, train, trained, params, batch, rng))
-
-
-def _divide(total: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
-    grads, sums = total
-    scale = 1.0 / jnp.maximum(sums["tokens"], 1.0)
-    return jax.tree.map(lambda g: g * scale, grads), sums
-
-
-def _sum_gradients(
-    model: ModelConfig,
-    train: TrainConfig,
-    trained: frozenset[str],
-    params: Any,
-    batch: Batch,
-    rng: jax.Array | None,
-) -> tuple[Any, Metrics]:
-    """`gradients` before the division: of the summed loss."""
+    model, train, trained = objective
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
         def objective(part_of_params: Any) -> tuple[jax.Array, Metrics]:
@@ -85,25 +72,27 @@ def _sum_gradients(
         return jax.grad(objective, has_aux=True)(subset(params, trained))
 
     if train.accumulate == 1:
-        total = part_gradient(batch, rng)
-    else:
-        count = train.accumulate
-        # Row b goes to part b % count: a batch sharded over devices stays sharded.
-        parts = jax.tree.map(
-            lambda x: jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 0, 1), batch
-        )
+        return part_gradient(batch, rng)
+    count = train.accumulate
+    # Row b goes to part b % count: a batch sharded over devices stays sharded.
+    parts = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 0, 1), batch)
 
-        def body(total: Any, indexed: tuple[jax.Array, Batch]) -> tuple[Any, None]:
-            index, part = indexed
-            key = None if rng is None else jax.random.fold_in(rng, index)
-            return jax.tree.map(jnp.add, total, part_gradient(part, key)), None
+    def body(total: Any, indexed: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+        index, part = indexed
+        key = None if rng is None else jax.random.fold_in(rng, index)
+        return jax.tree.map(jnp.add, total, part_gradient(part, key)), None
 
-        first = jax.tree.map(lambda x: x[0], parts)
-        zero = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part_gradient, first, rng)
-        )
-        total, _ = jax.lax.scan(body, zero, (jnp.arange(count), parts))
-    return total
+    first = jax.tree.map(lambda x: x[0], parts)
+    like = jax.eval_shape(part_gradient, first, rng)
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+    return jax.lax.scan(body, zero, (jnp.arange(count), parts))[0]
+
+
+def mean_of(total: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
+    """`sum_gradients` of a whole batch -> the gradient of its mean loss, and the sums."""
+    grads, sums = total
+    scale = 1.0 / jnp.maximum(sums["tokens"], 1.0)
+    return jax.tree.map(lambda g: g * scale, grads), sums
 
 
 class Step(NamedTuple):
@@ -114,30 +103,27 @@ class Step(NamedTuple):
     compiles: one program keeps the gradients in memory for less of its time than two do.
     """
 
-    gradient: Any  #: (params, step, batch) -> `gradients`
-    update: Any  #: (state, `gradients`, horizon) -> (state, metrics); the old state is donated
+    gradient: Any  #: (params, step, batch) -> `mean_of`
+    update: Any  #: (state, `mean_of`, horizon) -> (state, metrics); the old state is donated
     whole: Any  #: both: (state, batch, horizon) -> (state, metrics)
 
 
 def gradients_like(trained: Any) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
-    """The shapes of `gradients`, from those of the trained parameters."""
+    """The shapes of `mean_of`, from those of the trained parameters."""
     scalar = jax.ShapeDtypeStruct((), jnp.float32)
     gradient = jax.tree.map(lambda x: x.update(dtype=jnp.float32), trained)
     return gradient, {"loss_sum": scalar, "nll_sum": scalar, "tokens": scalar}
 
 
 def make_train_step(
-    model: ModelConfig,
-    train: TrainConfig,
+    objective: Objective,
     optimizer: Callable[[Horizon], optax.GradientTransformation],
     mesh: Mesh,
     shardings: TrainState,
-    trained: frozenset[str],
 ) -> Step:
     """The step of a model on a mesh.
 
-    `optimizer` gives the optimizer of a horizon, whose numbers are traced. `trained` has the paths
-    of the trained parameters.
+    `optimizer` gives the optimizer of a horizon, whose numbers are traced.
 
     A step whose loss or gradient is not finite is counted, and changes neither parameters,
     optimizer state nor average.
@@ -146,11 +132,12 @@ def make_train_step(
     `nll_sum` in nats, `tokens`, `grad_norm` (before clipping), `finite` (bool), `skipped`
     and `skipped_in_a_row` (as in the state).
     """
+    model, train, trained = objective
     of_gradients = subset(shardings.params, trained)
-    sum_gradients: RowGradient = partial(_sum_gradients, model, train, trained)
+    row_gradient: RowGradient = partial(sum_gradients, objective)
     if only_data(mesh):
-        sum_gradients = sum_over_devices(
-            sum_gradients,
+        row_gradient = sum_over_devices(
+            row_gradient,
             shardings.params,
             of_gradients,
             used_as=api.product_dtypes(model),
@@ -160,7 +147,7 @@ def make_train_step(
     def gradient(params: Any, step: jax.Array, batch: Batch) -> tuple[Any, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), step)
         with activations_on(mesh):
-            return _divide(sum_gradients(params, batch, rng))
+            return mean_of(row_gradient(params, batch, rng))
 
     def update(
         state: TrainState, gradient: tuple[Any, Metrics], horizon: Horizon

@@ -7,10 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from etils import epath
-
 from transformer_jax.config import Config, to_json
-from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import check_model_config
 from transformer_jax.parallel.mesh import make_mesh
@@ -60,19 +57,27 @@ def train(
     began = time.perf_counter()
     path = as_path(workdir)
     progress = progress and is_first()
-    # How a start is decided, in this order. Up to `_begin` nothing is written to the run folder.
-    # 1. `_agree_on_start`: by config.json this is a new run, a continued run, or refused. A run
+    # How a start is decided, in this order. Up to `begin` nothing is written to the run folder.
+    # 1. `agree_on_start`: by config.json this is a new run, a continued run, or refused. A run
     #    that exists is locked: a second process that trains here is refused.
     # 2. `read_training_data`: a continued run uses its own tokenizers; a new one learns them.
     #    Parameters of another run that do not fit this one are refused.
     # 3. `settle_length`: a new run with `train.minutes` measures its steps. The number of epochs
     #    decides on `model.dropout_rate=auto`.
     # 4. `Session`: a text or tokenizer other than the newest checkpoint's is refused.
-    # 5. `_begin` locks a new run's folder and writes `config.json`.
+    # 5. `begin` locks a new run's folder and writes `config.json`.
     # 6. `Session.train` continues at the newest whole checkpoint; at step 0 if there has never
     #    been one; if all are damaged the run is refused.
     with RunLog() as log, contextlib.ExitStack() as stack:
-        start = _agree_on_start(config, path, by_pairs, stack)
+
+        def agree_on_start() -> Start:
+            start = resolve_start(config, path, by_pairs)
+            check_model_config(start.config.model)
+            if start.has_folder:  # a new folder is made once nothing can be refused any more
+                stack.enter_context(only_run(path))
+            return start
+
+        start = from_first(agree_on_start, Start.encode, Start.decode)
         mesh = make_mesh(start.config.mesh)
         trainer = Trainer(start.config.model, start.config.train, mesh)
         data = read_training_data(start, path, trainer.share, progress=progress)
@@ -83,52 +88,26 @@ def train(
         settled = dataclasses.replace(start.config, model=trainer.model, train=trainer.train)
         session = Session(
             trainer,
-            data.feed(),
+            data,
             workdir=path,
             evaluate=evaluate,
             should_stop=should_stop,
             progress=progress,
             prepared=time.perf_counter() - began,
         )
-        _begin(dataclasses.replace(start, config=settled), data.tokenizers, path, log, stack)
+
+        def begin() -> None:
+            stack.enter_context(only_run(path))
+            log.open(path)
+            file = path / "config.json"
+            if not start.has_folder and file.exists():
+                raise UserError(f"{path}: another run was started here meanwhile")
+            data.tokenizers.save(path / "tokenizer")
+            try:
+                write_whole(file, to_json(settled).encode())
+            except OSError as error:
+                raise UserError(f"cannot write {file}: {error.strerror}") from error
+
+        from_first(begin)
         session.train()
     return Run(path, settled)
-
-
-def _agree_on_start(
-    config: Config, workdir: epath.Path, by_pairs: ByPairs | None, stack: contextlib.ExitStack
-) -> Start:
-    """How the run starts, the same in all processes; a run that exists is locked."""
-
-    def decide() -> Start:
-        start = resolve_start(config, workdir, by_pairs)
-        check_model_config(start.config.model)
-        if start.has_folder:  # a new folder is made once nothing can be refused any more
-            stack.enter_context(only_run(workdir))
-        return start
-
-    return from_first(decide, Start.encode, Start.decode)
-
-
-def _begin(
-    start: Start,
-    tokenizers: Tokenizers,
-    workdir: epath.Path,
-    log: RunLog,
-    stack: contextlib.ExitStack,
-) -> None:
-    """Locks the run folder and writes `config.json`, the tokenizers and the log so far."""
-
-    def begin() -> None:
-        stack.enter_context(only_run(workdir))
-        log.open(workdir)
-        path = workdir / "config.json"
-        if not start.has_folder and path.exists():
-            raise UserError(f"{workdir}: another run was started here meanwhile")
-        tokenizers.save(workdir / "tokenizer")
-        try:
-            write_whole(path, to_json(start.config).encode())
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-    from_first(begin)

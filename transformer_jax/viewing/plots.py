@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.errors import UserError
-from transformer_jax.paths import as_path, write_whole
+from transformer_jax.paths import write_whole
 from transformer_jax.runs.folder import Run
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     axes.set(xlabel="minutes", ylabel="validation BLEU (greedy)", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
-    return _save(figure, as_path(path))
+    return _save(figure, epath.Path(path))
 
 
 def _points(run: Run, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:
@@ -143,7 +143,7 @@ def plot_attention(
     bar.ax.tick_params(labelsize=6)
     if title:
         figure.suptitle(title, fontsize=8)
-    return _save(figure, as_path(path))
+    return _save(figure, epath.Path(path))
 
 
 def _figure(width: float, height: float) -> Any:
