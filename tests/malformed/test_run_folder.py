@@ -169,7 +169,8 @@ def test_metrics_of_any_content_do_not_end_a_run_in_a_traceback(copy_of, caplog,
         file.write(json.dumps({"step": 3, "loss": 1.0}) + "\n")
     before = contents(run)
     caplog.clear()
-    assert plot_training(open_run(run)) is not None
+    opened = open_run(run)
+    assert plot_training(opened, opened.metrics()) is not None
     after = contents(run)
     assert {name: after[name] for name in before if name != "plots/training.png"} == {
         name: before[name] for name in before if name != "plots/training.png"

@@ -16,15 +16,17 @@ from transformer_jax.runs.folder import Run
 _LOGGER = logging.getLogger(__name__)
 
 
-def plot_training(run: Run) -> epath.Path | None:
+def plot_training(run: Run, records: list[dict[str, Any]]) -> epath.Path | None:
     """Loss and validation BLEU against the step, as `plots/training.png`.
 
-    A record in which a number is missing or not a number is left out, and a warning is logged.
+    Args:
+        run: whose folder gets the picture.
+        records: its metrics. One in which a number is missing or not a number is left out, and a
+            warning is logged.
 
     Returns:
         The path, or None if the run has not logged anything yet.
     """
-    records = run.metrics()
     losses = _points(run, records, "loss", "nll")
     bleus = _points(run, records, "validation.bleu")
     if not losses:

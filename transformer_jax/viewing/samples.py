@@ -26,13 +26,13 @@ def report(run: Run) -> Iterator[str]:
     Yields:
         Texts for the user: the translations, and the path of each picture under `plots/`.
     """
-    data = run.config.data
-    pictures = [plot_training(run)]
+    data, records = run.config.data, run.metrics()
+    pictures = [plot_training(run, records)]
     if has_split(data, "validation", data.languages):
-        translator = run.translator()
         pairs = list(itertools.islice(read_pairs(data, "validation"), 40))
         sources = [source for source, _ in pairs]
-        translations = [best for (best,) in translator.n_best(sources, 1)]
+        translator = run.translator()
+        translations = [best for (best,) in translator.decode(sources, num_best=1).translations]
         for (source, reference), translation in zip(pairs[:_SHOWN], translations, strict=False):
             yield (
                 f"  {data.source_language}: {source}\n"
