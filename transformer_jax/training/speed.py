@@ -108,7 +108,7 @@ def resolve_steps(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConf
     if fitting >= train.steps:
         return train
     warmup = min(train.schedule.warmup_steps, max(1, fitting // 10))
-    schedule = dataclasses.replace(train.schedule, warmup_steps=warmup)  # type: ignore[type-var]
+    schedule = dataclasses.replace(train.schedule, warmup_steps=warmup)
     return dataclasses.replace(train, steps=fitting, schedule=schedule)
 
 
