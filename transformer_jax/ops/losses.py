@@ -170,13 +170,14 @@ def _loss_sums(
     # At least one token per chunk, whatever the limit.
     count = min(-(-tokens * kernel_DV.shape[-1] // form.limit), tokens)
     labels_BT, weights_BT = targets
-    rows = hidden_BTD.astype(loss.dtype), labels_BT, weights_BT.astype(jnp.float32)
-    chunks = tuple(_chunk(x, shards, count) for x in rows)
+    weights_BT = weights_BT.astype(jnp.float32)
+    cut = partial(_chunk, shards=shards, count=count)
+    chunks = cut(hidden_BTD.astype(loss.dtype)), cut(labels_BT), cut(weights_BT)
     kernel_low = kernel_DV.astype(loss.dtype)
     logits_dtype = hidden_BTD.dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low) if differentiate else None
 
-    def body(carry: Any, chunk: Chunk) -> tuple[Any, jax.Array | None]:
+    def body(carry: Any, chunk: Chunk) -> tuple[Any, Any]:
         (loss_sum, nll_sum), gradients = carry
         hidden_ND, labels_N, weights_N = chunk
         targets_N = labels_N, weights_N
