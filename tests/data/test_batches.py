@@ -6,7 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from transformer_jax.data.batch_shapes import assign_boxes, choose_boxes, length_histogram
+from transformer_jax.data.batch_shapes import (
+    Visits,
+    assign_boxes,
+    choose_boxes,
+    length_histogram,
+)
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
 from transformer_jax.data.ids import IdCorpus, prepare_ids
@@ -183,9 +188,13 @@ def test_fewer_shapes_where_fewer_suffice():
     assert len(strict.shapes) == 16 and strict.padding_fraction() < plan.padding_fraction()
 
 
+def once(pairs):
+    return Visits(np.zeros(pairs.shape[1], np.uint8), np.ones(1))
+
+
 def test_boxes_beat_one_box_and_hold_everything():
     pairs = np.stack(lengths(3000))
-    histogram = length_histogram(pairs)
+    histogram = length_histogram(pairs, once(pairs))
     cost = []
     for number in (1, 2, 4, 8):
         boxes = choose_boxes(histogram, number)
@@ -206,7 +215,7 @@ def test_two_boxes_are_the_best_two():
     best = min(
         cost([(s, t), pairs.max(axis=1)]) for s in np.unique(pairs[0]) for t in np.unique(pairs[1])
     )
-    assert cost(choose_boxes(length_histogram(pairs), 2)) == best
+    assert cost(choose_boxes(length_histogram(pairs, once(pairs)), 2)) == best
 
 
 def test_the_largest_shape_may_have_no_pair():

@@ -40,10 +40,10 @@ class Visits(NamedTuple):
     corpus_of: np.ndarray  #: [pairs], the number of each pair's corpus, ascending
     rates: np.ndarray  #: [corpora] float64, mean visits of a pair in an epoch
 
-    @classmethod
-    def once(cls, pairs: int) -> "Visits":
-        """One corpus, each pair once."""
-        return cls(np.zeros(pairs, np.uint8), np.ones(1))
+    def by_corpus(self, lengths: np.ndarray) -> list[np.ndarray]:
+        """The lengths [2, pairs] of each corpus, views of those of all."""
+        begins = np.searchsorted(self.corpus_of, np.arange(1, len(self.rates)))
+        return np.split(lengths, begins, axis=1)
 
     def quotas(self, shape_of: np.ndarray, num_shapes: int) -> np.ndarray:
         """Rows of each corpus in each shape in an epoch: [corpora, shapes] int64.
@@ -60,16 +60,13 @@ class Visits(NamedTuple):
         return np.where(pairs > 0, wanted, 0)
 
 
-def length_histogram(
-    lengths: np.ndarray, multiple: int = 1, visits: Visits | None = None
-) -> Histogram:
+def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> Histogram:
     """The histogram of lengths [2, pairs], at least one pair, rounded up to `multiple`."""
     longest = -(-lengths.max(axis=1, keepdims=True) // multiple) * multiple
     width = int(longest[1, 0]) + 1
-    visits = visits or Visits.once(lengths.shape[1])
     table = np.zeros(int(longest[0, 0] + 1) * width)
-    for (begin, end), rate in zip(_ranges(visits), visits.rates, strict=True):
-        cells = lengths[0, begin:end].astype(np.int64) * width + lengths[1, begin:end]
+    for rate, (source, target) in zip(visits.rates, visits.by_corpus(lengths), strict=True):
+        cells = source.astype(np.int64) * width + target
         table += rate * np.bincount(cells, minlength=len(table))
     cells = np.flatnonzero(table)
     distinct = np.stack(np.divmod(cells, width))
@@ -84,12 +81,6 @@ def length_histogram(
         step += multiple
 
 
-def _ranges(visits: Visits) -> list[tuple[int, int]]:
-    """First pair and end of each corpus."""
-    ends = np.searchsorted(visits.corpus_of, np.arange(len(visits.rates)), side="right").tolist()
-    return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
 def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
     """At most `num_boxes` boxes (S, T), ascending by S + T; the last one holds every pair."""
     lengths, counts = histogram
@@ -100,8 +91,7 @@ def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
     starts = [_nested_start(histogram, num_boxes), *_random_starts(histogram, num_boxes)]
     boxes = min((_descend(start, histogram) for start in starts), key=cost)
     used = {*assign_boxes(boxes, lengths).tolist(), len(boxes) - 1}
-    kept = {(int(s), int(t)) for s, t in boxes[list(used)]}
-    return sorted(kept, key=lambda box: (sum(box), box))
+    return sorted({(int(s), int(t)) for s, t in boxes[list(used)]}, key=lambda box: (sum(box), box))
 
 
 def assign_boxes(boxes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -195,24 +185,21 @@ class Packing(NamedTuple):
         return sum(count * rows * (s + t) for count, (rows, s, t) in batches)
 
 
-def pack(
-    lengths: np.ndarray, config: BatchConfig, row_multiple: int, visits: Visits | None = None
-) -> Packing:
+def pack(lengths: np.ndarray, config: BatchConfig, row_multiple: int, visits: Visits) -> Packing:
     """As few shapes as keep to `config.max_padding`, or `config.num_buckets` of them.
 
     Args:
         lengths: [2, pairs], at least one pair.
         config: budget of tokens, limits of padding and of the number of shapes.
         row_multiple: B is a multiple of it.
-        visits: how often each pair is seen in an epoch; default: once.
+        visits: how often each pair is seen in an epoch.
 
     Raises:
         UserError: the budget does not hold `row_multiple` rows.
     """
-    visits = visits or Visits.once(lengths.shape[1])
-    histogram = length_histogram(lengths, config.length_multiple, visits)
-    parts = zip(_ranges(visits), visits.rates, strict=True)
-    tokens = sum(rate * int(lengths[:, begin:end].sum()) for (begin, end), rate in parts)
+    histogram = length_histogram(lengths, visits, config.length_multiple)
+    parts = zip(visits.rates, visits.by_corpus(lengths), strict=True)
+    tokens = sum(rate * int(own.sum()) for rate, own in parts)
 
     def attempt(num_boxes: int) -> tuple[Packing, bool]:
         boxes = choose_boxes(histogram, num_boxes)

@@ -105,17 +105,14 @@ class BatchPlan:
         #: The pairs of each corpus in each shape, and how many of them an epoch has.
         self._cells: list[list[tuple[np.ndarray, int]]] = [[] for _ in packing.shapes]
         tokens = np.zeros(2)
-        order = np.argsort(packing.shape_of, kind="stable")  # by corpus within a shape
-        begin = 0
-        for shape, quotas in enumerate(packing.quotas.T):
-            count = int(np.count_nonzero(packing.shape_of == shape))
-            own = order[begin : begin + count]
-            begin += count
-            ends = np.searchsorted(corpus_of[own], np.arange(len(quotas)), side="right")
-            for quota, members in zip(quotas.tolist(), np.split(own, ends[:-1]), strict=True):
-                if quota:
-                    self._cells[shape].append((kept[members], quota))
-                    tokens += lengths[:, members].mean(axis=1) * quota
+        cell_of = packing.shape_of * len(rates) + corpus_of
+        order = np.argsort(cell_of, kind="stable")
+        ends = np.searchsorted(cell_of[order], np.arange(packing.quotas.size), side="right")
+        cells = zip(packing.quotas.T.flat, np.split(order, ends[:-1]), strict=True)
+        for cell, (quota, members) in enumerate(cells):
+            if quota:
+                self._cells[cell // len(rates)].append((kept[members], int(quota)))
+                tokens += lengths[:, members].mean(axis=1) * quota
         self._num_tokens = int(np.rint(tokens.sum()))
         self.shapes = packing.shapes
         self.num_rows = int(packing.quotas.sum())

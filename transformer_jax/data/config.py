@@ -31,10 +31,15 @@ class Corpus:
     #: a piece that its source sentences begin with, such as <bt> for back-translated text
 
     @property
+    def sides(self) -> Languages:
+        """The languages of the two sides of its source, where `languages` names both."""
+        first, second = self.languages
+        return first, second
+
+    @property
     def direction(self) -> Languages:
         """The languages to translate from and into, where `languages` names both."""
-        first, second = self.languages
-        return (second, first) if self.reverse else (first, second)
+        return self.sides[::-1] if self.reverse else self.sides
 
 
 Int32 = Annotated[PositiveInt, Field(lt=2**31)]  # all that SentencePiece reads

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Self
+from typing import Any, Self
 
 import numpy as np
 from tqdm import tqdm
@@ -32,7 +32,7 @@ from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.splits import fingerprint
-from transformer_jax.data.tokenizer import SIDES, Side, Tokenizer
+from transformer_jax.data.tokenizer import SIDES, Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.training_text import TrainingText, cannot_write
 from transformer_jax.errors import UserError
@@ -115,13 +115,11 @@ class IdCorpus:
             raise ValueError(
                 f"expected as many source as target sentences, got {len(source)} and {len(target)}"
             )
-
-        def side(sentences: Sequence[Sequence[int]]) -> Sentences:
-            lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-            ids = np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum()))
-            return Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))})
-
-        return cls(side(source), side(target), (len(source),))
+        sides = []
+        for sentences in (source, target):
+            ids, lengths = _flat(sentences, np.int32)
+            sides.append(Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))}))
+        return cls(sides[0], sides[1], (len(source),))
 
     def __len__(self) -> int:
         return len(self.source)
@@ -138,22 +136,22 @@ class IdCorpus:
         return content.hexdigest()[:32]
 
 
+def _flat(sentences: Sequence[Sequence[int]], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of all sentences, one after the other, and the length of each."""
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum())), lengths
+
+
 def _in_pages(values: np.ndarray) -> Iterator[np.ndarray]:
     """The parts of an array; those of a mapped file leave memory once they are used."""
     step = _PART // values.itemsize
     for start in range(0, len(values), step):
         yield values[start : start + step]
-        if isinstance(values, np.memmap):
-            release(values, start, start + step)
-
-
-def release(values: np.memmap, start: int, stop: int) -> None:
-    """Drops a range of a mapped file from this process's memory; it is read again when needed."""
-    mapped = values.base
-    if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
-        begin = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-        end = min(stop * values.itemsize, len(mapped))
-        mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+        mapped = values.base
+        if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
+            begin = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            end = min((start + step) * values.itemsize, len(mapped))
+            mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 def ids_of_text(
@@ -186,7 +184,7 @@ def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Ite
 
 
 def prepare_ids(
-    corpora: Iterable[Iterable[tuple[str, str]]],
+    corpora: Iterable[Iterable[Pair]],
     tokenizers: Tokenizers,
     cache_dir: Path | str,
     key: str,
@@ -217,7 +215,9 @@ def prepare_ids(
         cache_dir.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(cache_dir)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
-        _write(temporary, _encoded(corpora, tokenizers, sampler, progress))
+        bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
+        shown = (bar(pairs, disable=not progress) for pairs in corpora)
+        _write(temporary, _encoded(shown, tokenizers, sampler))
         _publish(temporary, folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -279,71 +279,48 @@ def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
 
 
 def _encoded(
-    corpora: Iterable[Iterable[tuple[str, str]]],
-    tokenizers: Tokenizers,
-    sampler: SubwordSampler | None,
-    progress: bool,
+    corpora: Iterable[Iterable[Pair]], tokenizers: Tokenizers, sampler: SubwordSampler | None
 ) -> Iterator[Arrays]:
-    """Chunks of the corpora in their order, then their sizes."""
+    """Chunks of the corpora in their order, and the size of each corpus."""
+    yield _encoded_chunk((), tokenizers, sampler, 0)  # an empty corpus has these arrays too
     numbers = itertools.count()
-    with tqdm(
-        desc="encoding", unit=" pairs", unit_scale=True, leave=False, disable=not progress
-    ) as bar:
-        for pairs in corpora:
-            iterator, size = iter(pairs), 0
-            while chunk := list(islice(iterator, _CHUNK)):
-                arrays: Arrays = {}
-                number = next(numbers)
-                for side, texts in zip(SIDES, zip(*chunk, strict=True), strict=True):
-                    arrays |= _encoded_side(side, texts, tokenizers, sampler, number)
-                yield arrays
-                size += len(chunk)
-                bar.update(len(chunk))
-            yield {"corpus_sizes": np.array([size], "<i8")}
+    for pairs in corpora:
+        iterator, size = iter(pairs), 0
+        while chunk := list(islice(iterator, _CHUNK)):
+            yield _encoded_chunk(chunk, tokenizers, sampler, next(numbers))
+            size += len(chunk)
+        yield {"corpus_sizes": np.array([size], "<i8")}
 
 
-def _encoded_side(
-    side: Side,
-    texts: Sequence[str],
-    tokenizers: Tokenizers,
-    sampler: SubwordSampler | None,
-    number: int,
+def _encoded_chunk(
+    pairs: Sequence[Pair], tokenizers: Tokenizers, sampler: SubwordSampler | None, number: int
 ) -> Arrays:
-    tokenizer: Tokenizer = getattr(tokenizers, side)
-    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
-    sentences = tokenizer.encode_batch(texts)
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    ids = np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum()))
-    arrays = {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
-    if sampler:
-        room = lengths.copy()
-        for uniform in np.random.default_rng(number).random((_PLANNING_SAMPLES, len(texts))):
-            sampled = sampler.sample(side, texts, uniform)
-            np.maximum(room, [len(ids) for ids in sampled], out=room)
-        encoded = [text.encode("utf-8") for text in texts]
-        arrays[f"{side}_room"] = room.astype("<i4")
-        arrays[f"{side}_text_lengths"] = np.fromiter(map(len, encoded), "<i4", len(encoded))
-        arrays[f"{side}_text"] = np.frombuffer(b"".join(encoded), np.uint8)
+    arrays: Arrays = {}
+    for place, side in enumerate(SIDES):
+        texts = [pair[place] for pair in pairs]
+        tokenizer: Tokenizer = getattr(tokenizers, side)
+        dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
+        ids, lengths = _flat(tokenizer.encode_batch(texts), dtype)
+        arrays |= {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
+        if sampler:
+            for uniform in np.random.default_rng(number).random((_PLANNING_SAMPLES, len(texts))):
+                sampled = sampler.sample(side, texts, uniform)
+                lengths = np.maximum(lengths, np.fromiter(map(len, sampled), np.int64))
+            text, text_lengths = _flat([text.encode() for text in texts], np.uint8)
+            arrays[f"{side}_room"] = lengths.astype("<i4")
+            arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}
     return arrays
 
 
 def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
     """Appends the chunks to one file per array."""
-    empty = {"ids": np.zeros(0, "<u2"), "lengths": np.zeros(0, "<i4")}
-    none = {f"{side}_{name}": empty[name] for side in ("source", "target") for name in empty}
-    none["corpus_sizes"] = np.zeros(0, "<i8")
-    sizes: dict[str, int] = {}
-    dtypes: dict[str, str] = {}
-    with contextlib.ExitStack() as stack:
-        files: dict[str, IO[bytes]] = {}
-        for chunk in chain([none], chunks):  # an empty corpus has these arrays too
-            for name, values in chunk.items():
-                if name not in files:
-                    files[name] = stack.enter_context(open(folder / f"{name}.bin", "wb"))
-                files[name].write(values.tobytes())
-                sizes[name] = sizes.get(name, 0) + len(values)
-                dtypes[name] = values.dtype.str
-    arrays = {name: (dtypes[name], size) for name, size in sizes.items()}
+    arrays: dict[str, tuple[str, int]] = {}
+    for chunk in chunks:
+        for name, values in chunk.items():
+            with open(folder / f"{name}.bin", "ab") as file:
+                file.write(values.tobytes())
+            _, size = arrays.get(name, ("", 0))
+            arrays[name] = (values.dtype.str, size + len(values))
     fingerprint = _mapped(folder, arrays).fingerprint
     meta = {"format": _FORMAT, "arrays": arrays, "fingerprint": fingerprint}
     (folder / "meta.json").write_text(json.dumps(meta))  # last: with it the entry is complete
@@ -351,13 +328,11 @@ def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
 
 def _publish(temporary: Path, folder: Path) -> None:
     """Renames the finished entry into place; an entry that another process made first stays."""
-    for _ in range(2):
-        try:
+    try:
+        os.rename(temporary, folder)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        if load_ids(folder) is None:  # a damaged entry
+            shutil.rmtree(folder, ignore_errors=True)
             os.rename(temporary, folder)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-            if load_ids(folder) is not None:
-                return
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged entry

@@ -64,19 +64,14 @@ def has_split(data: DataConfig, split: Split, direction: Languages | None = None
     """Whether `read_pairs` can read the split; a TFDS set may have to be prepared first.
 
     Args:
-        data: the text, whose languages need not be known.
+        data: the text.
         split: which part of it.
-        direction: of which languages; default: of any.
+        direction: of which languages; default: `data.languages`.
 
     Raises:
         UserError: the config names the split, and it cannot be read.
     """
-    if direction:
-        return bool(_readable(data, split, direction))
-    sources = [corpus.source for corpus in data.corpora if not corpus.tag] or [data.source]
-    found = [source.has(split) for source in sources]  # each may refuse what the config names
-    held_out = split == "validation" and data.validation_from_train is not None
-    return any(found) or held_out
+    return bool(_readable(data, split, direction or data.languages))
 
 
 def holds_out(data: DataConfig) -> bool:
@@ -128,24 +123,36 @@ def read_pairs(
 
 def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Pair]:
     """The pairs of one corpus."""
-    held_out: deque[Pair] = deque()
-    if split == "train":
-        return without_held_out(data, corpus, held_out)
     if split == "test" or not _num_held_out(data, corpus):
         return _in_direction(corpus, split)
-    deque(without_held_out(data, corpus, held_out), maxlen=0)  # reads to the end
+    held_out: deque[Pair] = deque()
+    train = without_held_out(data, corpus, held_out)
+    if split == "train":
+        return train
+    deque(train, maxlen=0)  # reads to the end
     return iter(held_out)
 
 
 def without_held_out(data: DataConfig, corpus: Corpus, held_out: deque[Pair]) -> Iterator[Pair]:
-    """The pairs of a corpus to train on; at their end, those held out are in `held_out`."""
-    return _all_but_last(_in_direction(corpus, "train"), _num_held_out(data, corpus), held_out)
+    """Yields the pairs of a corpus to train on; at their end, `held_out` has the others.
+
+    Raises:
+        UserError: as `read_pairs`, or no pair is left.
+    """
+    count, total = _num_held_out(data, corpus), 0
+    for total, pair in enumerate(_in_direction(corpus, "train"), start=1):
+        held_out.append(pair)
+        if total > count:
+            yield held_out.popleft()
+    if count and total <= count:
+        raise UserError(
+            f"data.validation_from_train={count}: the training text has only {total} pairs, "
+            "so none would be left to train on"
+        )
 
 
 def _in_direction(corpus: Corpus, split: Split) -> Iterator[Pair]:
-    pairs = corpus.source.pairs(
-        split, corpus.direction[::-1] if corpus.reverse else corpus.direction
-    )
+    pairs = corpus.source.pairs(split, corpus.sides)
     return ((target, source) for source, target in pairs) if corpus.reverse else pairs
 
 
@@ -180,8 +187,7 @@ def fingerprint(data: DataConfig, split: Split, direction: Languages | None = No
 
 def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
     count = 0 if split == "test" else _num_held_out(data, corpus)
-    languages = corpus.direction[::-1] if corpus.reverse else corpus.direction
-    key = corpus.source.fingerprint("train" if count else split, languages)
+    key = corpus.source.fingerprint("train" if count else split, corpus.sides)
     if corpus.reverse:
         key = _hash(f"{key} reversed")
     if count:
@@ -243,17 +249,3 @@ def _existing(data: DataConfig, split: Split, direction: Languages) -> list[Corp
             "a corpus with a tag is only trained on"
         )
     return corpora
-
-
-def _all_but_last(pairs: Iterator[Pair], count: int, last: deque[Pair]) -> Iterator[Pair]:
-    """Yields all pairs but the last `count`, which are then in `last`."""
-    total = 0
-    for total, pair in enumerate(pairs, start=1):
-        last.append(pair)
-        if total > count:
-            yield last.popleft()
-    if count and total <= count:
-        raise UserError(
-            f"data.validation_from_train={count}: the training text has only {total} pairs, "
-            "so none would be left to train on"
-        )

@@ -30,7 +30,6 @@ class Duplicates(Filter):
     """
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
-        del languages
         digests = [
             hashlib.blake2b(f"{source}\0{target}".encode(), digest_size=8).digest()
             for source, target in pairs

@@ -14,5 +14,4 @@ class Identical(Filter):
     """Pairs whose source and target are equal, but for spaces at their ends."""
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
-        del languages
         return np.array([source.strip() == target.strip() for source, target in pairs], bool)

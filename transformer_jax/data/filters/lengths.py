@@ -21,7 +21,6 @@ class LengthRatio(Filter):
     most: Annotated[FiniteFloat, Field(gt=1)] = 3.0  #: the largest ratio that is kept
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
-        del languages
         lengths = [(len(source.strip()), len(target.strip())) for source, target in pairs]
         shorter, longer = np.sort(np.array(lengths, np.int64).reshape(-1, 2), axis=1).T
         return np.asarray((longer + 10 > self.most * (shorter + 10)) | (shorter == 0))

@@ -100,8 +100,7 @@ class Files(Source):
         The plain source files and the target files are paired in their order. A line end inside a
         JSON string becomes a space, because a sentence is one line everywhere else.
         """
-        self._require(split)
-        sources, targets = self._files(split)
+        sources, targets = self._existing(split)
         rest = iter(targets)
         for path in sources:
             if _suffix(path) == ".tsv":
@@ -113,8 +112,7 @@ class Files(Source):
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the files' bytes; their names and dates don't matter."""
-        self._require(split)
-        sources, targets = self._files(split)
+        sources, targets = self._existing(split)
         content = hashlib.sha256()
         for path in (*sources, "", *targets):
             content.update(f"{file_digest(path) if path else ''}\n".encode())
@@ -132,9 +130,10 @@ class Files(Source):
     def _files(self, split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return getattr(self, f"{split}_source"), getattr(self, f"{split}_target")
 
-    def _require(self, split: Split) -> None:
+    def _existing(self, split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if not self.has(split):
             raise missing(split, f"data.source.{split}_source and data.source.{split}_target")
+        return self._files(split)
 
 
 def _ending(paths: tuple[str, ...]) -> str | None:
@@ -250,11 +249,9 @@ class _HashedFile(io.FileIO):
 def read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
     """Yields line n of one file with line n of the other; `UserError` if one has more."""
     with closing(read_lines(source_path)) as sources, closing(read_lines(target_path)) as targets:
-        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+        for source, target in zip_longest(sources, targets):
             if source is None or target is None:
-                counts = [number - (source is None), number - (target is None)]
-                counts[0] += sum(1 for _ in sources)  # the shorter file has no more lines
-                counts[1] += sum(1 for _ in targets)
+                counts = [sum(1 for _ in read_lines(path)) for path in (source_path, target_path)]
                 raise UserError(
                     f"{source_path} has {counts[0]} lines and {target_path} has {counts[1]}; "
                     "parallel files need the same number of lines"

@@ -59,14 +59,11 @@ class Tfds(Source):
     def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
         """The pairs, one file of the set after the other."""
         builder, split_name = self._ready(split, languages)
-        reading = {}
-        if not _is_folder(self.name):
-            # One file after the other, in order: the position in the data must mean the same
-            # thing in every run.
-            order = _import_tfds().ReadConfig(interleave_cycle_length=1, try_autocache=False)
-            reading = {"shuffle_files": False, "read_config": order}
+        # One file after the other, in order: the position in the data must mean the same thing in
+        # every run.
+        order = _import_tfds().ReadConfig(interleave_cycle_length=1, try_autocache=False)
         try:
-            examples = builder.as_dataset(split=split_name, **reading)
+            examples = builder.as_dataset(split_name, shuffle_files=False, read_config=order)
         except (ValueError, AssertionError) as error:
             raise UserError(
                 f'{self.name}: bad split "{split_name}" ({first_line(error)})'
@@ -232,7 +229,7 @@ def _other_configs(builder: Any, language: str) -> str:
 
 def _prepare(builder: Any, name: str) -> None:
     """Downloads and prepares a set once; what TFDS prints goes to stderr."""
-    if _is_folder(name) or Path(os.fspath(builder.data_path)).exists():
+    if Path(os.fspath(builder.data_path)).exists():
         return
     try:
         with contextlib.redirect_stdout(sys.stderr):

@@ -20,7 +20,7 @@ from transformer_jax.errors import UserError
 #: Raise it when any sentence changes: the id caches depend on it.
 VERSION = "1.1.0"
 #: Sizes of the splits, which are cut in this order from one list.
-SPLIT_SIZES = {"train": 24_000, "validation": 500, "test": 500}
+SPLIT_SIZES: dict[Split, int] = {"train": 24_000, "validation": 500, "test": 500}
 #: Short sentences that "train" has besides.
 NUM_SHORT = 30_000
 
@@ -64,17 +64,16 @@ def split_pairs(split: Split) -> list[Pair]:
 
     The splits are cut from one list without repetitions: no sentence is in two of them.
     """
-    *splits, short = _corpus()
-    pairs = dict(zip(SPLIT_SIZES, splits, strict=True))
-    return pairs[split] + (short if split == "train" else [])
+    return _corpus()[split]
 
 
 @functools.cache
-def _corpus() -> list[list[Pair]]:
-    """The splits, then the short sentences of "train"."""
+def _corpus() -> dict[Split, list[Pair]]:
     long = islice(distinct(sentences(0)), sum(SPLIT_SIZES.values()))
     pairs = distinct(chain(long, sentences(0, SHORT_PATTERNS)))
-    return [list(islice(pairs, size)) for size in (*SPLIT_SIZES.values(), NUM_SHORT)]
+    corpus = {split: list(islice(pairs, size)) for split, size in SPLIT_SIZES.items()}
+    corpus["train"] += islice(pairs, NUM_SHORT)
+    return corpus
 
 
 def generate(seed: int, n: int) -> list[Pair]:
