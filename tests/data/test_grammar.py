@@ -219,32 +219,34 @@ def test_pronouns_agree_with_their_antecedent() -> None:
         pronoun = pronoun_for(NounPhrase(noun), thing=True)
         assert pronoun is IT[noun.gender]
         assert state(pronoun, "cheap").words("final") == ("it is cheap", f"{expected} billig ist")
-    assert pronoun_for(NounPhrase(WORDS.names[0], NOTHING), thing=False) is SHE
+    assert pronoun_for(NounPhrase(WORDS.nouns["name"][0], NOTHING), thing=False) is SHE
     assert pronoun_for(NounPhrase(BOY), thing=False) is HE
 
 
 def test_word_order_of_a_separable_verb() -> None:
-    clause = Clause(NounPhrase(BOY), WORDS.thing_verbs["pick up"], "present", NounPhrase(LAMP))
+    clause = Clause(NounPhrase(BOY), WORDS.verbs["thing"]["pick up"], "present", NounPhrase(LAMP))
     english = "the boy picks up the lamp"
     assert clause.words() == (english, "der Junge holt die Lampe ab")
     assert clause.words("inverted") == (english, "holt der Junge die Lampe ab")
     assert clause.words("final") == (english, "der Junge die Lampe abholt")
     assert clause.words("infinitive") == ("pick up the lamp", "die Lampe abzuholen")
-    past = Clause(I, WORDS.thing_verbs["pick up"], "past", IT["f"], adverb=("today", "heute"))
+    past = Clause(I, WORDS.verbs["thing"]["pick up"], "past", IT["f"], adverb=("today", "heute"))
     assert past.words() == ("I picked it up today", "ich habe sie heute abgeholt")
     assert past.words("final")[1] == "ich sie heute abgeholt habe"
-    want = Clause(HE, WORDS.thing_verbs["pick up"], "want", NounPhrase(LAMP))
+    want = Clause(HE, WORDS.verbs["thing"]["pick up"], "want", NounPhrase(LAMP))
     assert want.words("question")[0] == "does he want to pick up the lamp"
     assert want.words("final")[1] == "er die Lampe abholen will"
 
 
 def test_negation_dative_and_sein() -> None:
-    negated = Clause(WE, WORDS.thing_verbs["find"], "past", NounPhrase(TABLE), negated=True)
+    negated = Clause(WE, WORDS.verbs["thing"]["find"], "past", NounPhrase(TABLE), negated=True)
     expected = ("we did not find the table", "wir haben den Tisch nicht gefunden")
     assert negated.words() == expected
-    cannot = Clause(SHE, WORDS.thing_verbs["find"], "can", NounPhrase(TABLE), negated=True)
+    cannot = Clause(SHE, WORDS.verbs["thing"]["find"], "can", NounPhrase(TABLE), negated=True)
     assert cannot.words()[0] == "she cannot find the table"
-    follow = Clause(SHE, WORDS.person_verbs["follow"], "past", NounPhrase(BOY))
+    follow = Clause(SHE, WORDS.verbs["person"]["follow"], "past", NounPhrase(BOY))
     assert follow.words()[1] == "sie ist dem Jungen gefolgt"
-    give = Clause(HE, WORDS.giving_verbs["give"], "present", NounPhrase(BOOK, A), NounPhrase(BOY))
+    give = Clause(
+        HE, WORDS.verbs["giving"]["give"], "present", NounPhrase(BOOK, A), NounPhrase(BOY)
+    )
     assert give.words() == ("he gives the boy a book", "er gibt dem Jungen ein Buch")

@@ -21,7 +21,7 @@ from transformer_jax.data.sources.grammar.clauses import (
     pronoun_for,
     state,
 )
-from transformer_jax.data.sources.grammar.lexicon import WORDS, Draft, Noun, Tense, Verb, Verbs
+from transformer_jax.data.sources.grammar.lexicon import WORDS, Draft, Noun, Tense, Verb
 
 T = TypeVar("T")
 
@@ -55,9 +55,9 @@ class Draw:
         """One of the given tenses; default: of all."""
         return self.one(tenses or _ALL_TENSES)
 
-    def verb(self, verbs: Verbs) -> Verb:
-        """One of the verbs."""
-        return self.one(list(verbs.values()))
+    def verb(self, *groups: str) -> Verb:
+        """One of the verbs of some groups."""
+        return self.one([verb for group in groups for verb in WORDS.verbs[group].values()])
 
     # Phrases
 
@@ -66,26 +66,26 @@ class Draw:
         while True:
             kind = self.one(("person", "person", "person", "relative", "relative", "name"))
             if kind == "name":
-                phrase = NounPhrase(self.one(WORDS.names), NOTHING)
+                phrase = NounPhrase(self.one(WORDS.nouns["name"]), NOTHING)
             elif kind == "relative":
-                phrase = self._relative(WORDS.relative_attributes)
+                phrase = self._relative(WORDS.attributes["relative"])
             else:
-                noun = self.one([n for n in WORDS.persons if n.gender != "n"])
-                phrase = NounPhrase(noun, THE, self.maybe(0.35, WORDS.person_attributes))
+                noun = self.one([n for n in WORDS.nouns["person"] if n.gender != "n"])
+                phrase = NounPhrase(noun, THE, self.maybe(0.35, WORDS.attributes["person"]))
             if but_not is None or phrase.gender != but_not.gender:
                 return phrase
 
     def _relative(self, attributes: Sequence[str] = ()) -> NounPhrase:
         adjective = self.maybe(0.2, attributes)
         owner = self.one((I, WE))
-        return NounPhrase(self.one(WORDS.relatives), owner.possessive, adjective)
+        return NounPhrase(self.one(WORDS.nouns["relative"]), owner.possessive, adjective)
 
     def subject(self) -> Phrase:
         """A subject: I, we, a person or a child."""
         if self.chance(0.2):
             return self.one((I, WE))
         if self.chance(0.1):
-            child = WORDS.persons[3]
+            child = WORDS.nouns["person"][3]
             return NounPhrase(child, self.one((THE, A)))
         return self.person()
 
@@ -93,7 +93,7 @@ class Draw:
         self, nouns: Sequence[Noun], owner: Phrase | None = None, *, definite: bool = False
     ) -> NounPhrase:
         """A thing, in some sentences the owner's: "his old hat"."""
-        adjective = self.maybe(0.4, WORDS.thing_attributes)
+        adjective = self.maybe(0.4, WORDS.attributes["thing"])
         determiner = THE if definite or self.chance(0.6) else A
         if owner is not None and self.chance(0.25):
             determiner = possessive(owner) or determiner
@@ -106,13 +106,13 @@ class Draw:
             if kind == "pronoun" and but_not is None:
                 return self.one((I, WE, HE, SHE))
             if kind == "name":
-                phrase = NounPhrase(self.one(WORDS.names), NOTHING)
+                phrase = NounPhrase(self.one(WORDS.nouns["name"]), NOTHING)
             elif kind == "relative":
                 phrase = self._relative()
             elif kind == "animal":
-                phrase = self.any_article(WORDS.animals, WORDS.animal_attributes)
+                phrase = self.any_article(WORDS.nouns["animal"], WORDS.attributes["animal"])
             else:
-                phrase = self.any_article(WORDS.persons, WORDS.person_attributes)
+                phrase = self.any_article(WORDS.nouns["person"], WORDS.attributes["person"])
             if kind != "pronoun" and phrase != but_not:
                 return phrase
 
@@ -123,14 +123,14 @@ class Draw:
 
     def animal(self, *, but_not: Phrase | None = None) -> NounPhrase:
         """An animal; not of the gender of `but_not`."""
-        nouns = [n for n in WORDS.animals if but_not is None or n.gender != but_not.gender]
-        adjective = self.maybe(0.4, WORDS.animal_attributes)
+        nouns = [n for n in WORDS.nouns["animal"] if but_not is None or n.gender != but_not.gender]
+        adjective = self.maybe(0.4, WORDS.attributes["animal"])
         return NounPhrase(self.one(nouns), THE, adjective)
 
     def place(self) -> NounPhrase:
         """A place to be in or to go into."""
-        adjective = self.maybe(0.3, WORDS.place_attributes)
-        return NounPhrase(self.one(WORDS.places), THE, adjective)
+        adjective = self.maybe(0.3, WORDS.attributes["place"])
+        return NounPhrase(self.one(WORDS.nouns["place"]), THE, adjective)
 
     def adjective(self, adjectives: Sequence[str], *besides: str) -> str:
         """One that neither repeats nor contradicts the others."""
@@ -140,13 +140,13 @@ class Draw:
 
     def deed(self, subject: Phrase, tense: Tense, *, definite: bool = False) -> Clause:
         """Someone does something to a thing."""
-        verb = self.verb(WORDS.thing_verbs)
-        thing = self.thing(WORDS.things_of(verb.things), subject, definite=definite)
+        verb = self.verb("thing")
+        thing = self.thing(WORDS.nouns_of(verb.things), subject, definite=definite)
         return Clause(subject, verb, tense, thing)
 
     def meeting(self, subject: Phrase, tense: Tense) -> Clause:
         """Someone does something to a person or an animal."""
-        verb = self.verb(WORDS.person_verbs)
+        verb = self.verb("person")
         return Clause(subject, verb, tense, self.person(but_not=subject))
 
     def deed_or_meeting(self, subject: Phrase, tense: Tense, probability: float) -> Clause:
@@ -157,22 +157,19 @@ class Draw:
     def stay(self, subject: Phrase, tense: Tense) -> Clause:
         """Someone does something somewhere, comes, or goes."""
         group = self.one(("place", "motion", "time"))
+        verb = self.verb(group)
         if group == "time":
-            verb = self.verb(WORDS.time_verbs)
             manner = self.one(WORDS.manners) if self.chance(0.5) else NOTHING
             return Clause(subject, verb, tense, adverb=manner)
-        if group == "place":
-            verb, preposition = self.verb(WORDS.place_verbs), inside
-        else:
-            verb, preposition = self.verb(WORDS.motion_verbs), into
-        return Clause(subject, verb, tense, complement=preposition(self.place()))
+        place = inside(self.place()) if group == "place" else into(self.place())
+        return Clause(subject, verb, tense, complement=place)
 
     def clause(self, subject: Phrase) -> Clause:
         """Any clause about the given person, short enough for a subordinate clause."""
         tense = self.tense(*SIMPLE_TENSES)
         kind = self.one(("deed", "deed", "meeting", "stay", "state"))
         if kind == "state":
-            return state(subject, self.one(WORDS.person_states), self.tense("present", "past"))
+            return state(subject, self.one(WORDS.states["person"]), self.tense("present", "past"))
         return {"deed": self.deed, "meeting": self.meeting, "stay": self.stay}[kind](subject, tense)
 
 

@@ -61,35 +61,20 @@ class Verb:
     things: tuple[str, ...] = ()
 
 
-Verbs = dict[str, Verb]  #: by the English base form with its particle or preposition
-
-
 @dataclass(frozen=True)
 class Lexicon:
-    """All words. `attributes` stand before a noun, `states` in a clause with "to be"."""
+    """All words."""
 
-    persons: tuple[Noun, ...]
-    relatives: tuple[Noun, ...]
-    animals: tuple[Noun, ...]
-    things: dict[str, tuple[Noun, ...]]  #: by group
-    places: tuple[Noun, ...]
-    names: tuple[Noun, ...]  #: given names, the same in both languages
+    nouns: dict[str, tuple[Noun, ...]]  #: by group, such as person, name, place or wares
     adjectives: dict[str, tuple[str, str]]  #: German predicate form, German stem before an ending
-    thing_attributes: tuple[str, ...]
-    thing_states: tuple[str, ...]
-    person_attributes: tuple[str, ...]
-    relative_attributes: tuple[str, ...]
-    animal_attributes: tuple[str, ...]
-    place_attributes: tuple[str, ...]
-    person_states: tuple[str, ...]
+    attributes: dict[str, tuple[str, ...]]  #: adjectives before a noun, by its group or thing
+    states: dict[str, tuple[str, ...]]  #: adjectives with "to be", of a thing or person
     opposites: tuple[set[str], ...]  #: adjectives that contradict each other in one sentence
-    thing_verbs: Verbs  #: the object is a thing
-    person_verbs: Verbs  #: the object is a person or an animal
-    giving_verbs: Verbs  #: with a recipient (dative) and a thing (accusative)
-    place_verbs: Verbs  #: without an object, with a place
-    time_verbs: Verbs  #: without an object, with a time
-    motion_verbs: Verbs  #: without an object, into a place
-    frame_verbs: Verbs  #: with a clause, an infinitive or a price
+    #: By group, and by the English base form with its particle or preposition. The object is a
+    #: thing or a person; giving: with a recipient (dative) and a thing (accusative). Without an
+    #: object: in a place, at a time, motion into a place. frame: with a clause, an infinitive or a
+    #: price.
+    verbs: dict[str, dict[str, Verb]]
     #: Adjectives of the thing that are a reason to do it ("because"), or not to ("although").
     reasons: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
     times: dict[Tense, tuple[Draft, ...]]  #: that agree with each tense
@@ -98,14 +83,12 @@ class Lexicon:
     auxiliaries: dict[str, tuple[str, str, str]]
     #: Of articles and adjectives, by declension and gender (or "plural"), in the order of `CASES`.
     endings: dict[str, dict[str, tuple[str, str, str]]]
-    english_ones: tuple[str, ...]  #: 0 to 19
-    english_tens: tuple[str, ...]  #: 20, 30 ... 90
-    german_ones: tuple[str, ...]
-    german_tens: tuple[str, ...]
+    ones: tuple[Draft, ...]  #: 0 to 19
+    tens: tuple[Draft, ...]  #: 20, 30 ... 90
 
-    def things_of(self, groups: Iterable[str]) -> list[Noun]:
-        """The things of several groups."""
-        return [noun for group in groups for noun in self.things[group]]
+    def nouns_of(self, groups: Iterable[str]) -> list[Noun]:
+        """The nouns of several groups."""
+        return [noun for group in groups for noun in self.nouns[group]]
 
     def ending(self, declension: str, gender: str, case: Case) -> str:
         """A form of "der", or an ending of "ein" or of an adjective.
@@ -126,12 +109,10 @@ WORDS = TypeAdapter(Lexicon).validate_json(
 
 def number_words(number: int) -> Draft:
     """English and German words of 2 to 99: `21 -> ("twenty-one", "einundzwanzig")`."""
-    if not 2 <= number <= 99:
-        raise ValueError(f"number must be 2 to 99, got {number}")
     if number < 20:
-        return WORDS.english_ones[number], WORDS.german_ones[number]
-    tens, ones = divmod(number, 10)
-    english, german = WORDS.english_tens[tens - 2], WORDS.german_tens[tens - 2]
-    if not ones:
+        return WORDS.ones[number]
+    english, german = WORDS.tens[number // 10 - 2]
+    if not number % 10:
         return english, german
-    return f"{english}-{WORDS.english_ones[ones]}", f"{WORDS.german_ones[ones]}und{german}"
+    english_one, german_one = WORDS.ones[number % 10]
+    return f"{english}-{english_one}", f"{german_one}und{german}"

@@ -23,8 +23,8 @@ from transformer_jax.data.sources.grammar.lexicon import WORDS, Draft, number_wo
 #: Draws a sentence.
 Pattern = Callable[[Draw], Draft]
 
-#: Things that have a price: everything but the letter.
-_GOODS = WORDS.things_of(("wares", "furniture", "devices"))
+#: Groups of things that have a price: everything but the letter.
+_GOODS = ("wares", "furniture", "devices")
 _COLOURS = ("red", "black", "white", "green")
 _BECAUSE, _ALTHOUGH, _IF = ("because ", "weil "), ("although ", "obwohl "), ("if ", "wenn ")
 _BEFORE_CLAUSE = (" ", ", ")
@@ -58,8 +58,8 @@ def _question(draw: Draw) -> Draft:
 def _giving(draw: Draw) -> Draft:
     """The king gives the boy an old book. / Der König gibt dem Jungen ein altes Buch."""
     subject, tense = draw.subject(), draw.tense()
-    verb = draw.verb(WORDS.giving_verbs)
-    thing = draw.thing(WORDS.things_of(("letters", "wares")), subject)
+    verb = draw.verb("giving")
+    thing = draw.thing(WORDS.nouns_of(("letters", "wares")), subject)
     recipient = draw.person(but_not=subject)
     return Clause(subject, verb, tense, thing, recipient, draw.time(tense, 0.3)).words()
 
@@ -80,14 +80,14 @@ def _contrast(draw: Draw) -> Draft:
     """The table is old, but it is beautiful. / Der Tisch ist alt, aber er ist schön."""
     kind = draw.one(("thing", "thing", "thing", "animal", "person"))
     if kind == "thing":
-        noun = draw.one(_GOODS + WORDS.things_of(["opened"]))
+        noun = draw.one(WORDS.nouns_of((*_GOODS, "opened")))
         determiner = draw.one((I, WE)).possessive if draw.chance(0.5) else THE
         subject = NounPhrase(noun, determiner, draw.one(("", *_COLOURS)))
-        states: Sequence[str] = WORDS.thing_states
+        states: Sequence[str] = WORDS.states["thing"]
     elif kind == "animal":
-        subject, states = draw.animal(), (*WORDS.person_states, "clever", "friendly")
+        subject, states = draw.animal(), (*WORDS.states["person"], "clever", "friendly")
     else:
-        subject, states = draw.person(), (*WORDS.person_states, "rich")
+        subject, states = draw.person(), (*WORDS.states["person"], "rich")
     first = draw.adjective(states, subject.adjective)
     second = draw.adjective(states, subject.adjective, first)
     tense = draw.tense("present", "past")
@@ -100,9 +100,9 @@ def _contrast(draw: Draw) -> Draft:
 def _reason_of_thing(draw: Draw) -> Draft:
     """Paul buys the lamp because it is cheap. / Paul kauft die Lampe, weil sie billig ist."""
     name = draw.one(list(WORDS.reasons))
-    verb = WORDS.thing_verbs[name]
+    verb = WORDS.verbs["thing"][name]
     subject, tense = draw.subject(), draw.tense("present", "past")
-    thing = draw.thing(WORDS.things_of(verb.things), subject, definite=True)
+    thing = draw.thing(WORDS.nouns_of(verb.things), subject, definite=True)
     because = draw.chance(0.6)
     reason = draw.one(WORDS.reasons[name][0 if because else 1])
     if not compatible(reason, thing.adjective):
@@ -115,10 +115,10 @@ def _reason_of_thing(draw: Draw) -> Draft:
 def _reason_of_person(draw: Draw) -> Draft:
     """I help the man because he is ill. / Ich helfe dem Mann, weil er krank ist."""
     subject, tense = draw.subject(), draw.tense("present", "past")
-    verb = draw.verb(WORDS.person_verbs)
+    verb = draw.verb("person")
     animal = verb.english[0] not in ("call", "invite", "thank", "visit") and draw.chance(0.4)
     whom = draw.animal(but_not=subject) if animal else draw.person(but_not=subject)
-    reason = state(pronoun_for(whom, thing=animal), draw.one(WORDS.person_states), tense)
+    reason = state(pronoun_for(whom, thing=animal), draw.one(WORDS.states["person"]), tense)
     conjunction = _BECAUSE if draw.chance(0.6) else _ALTHOUGH
     return _subordinate(Clause(subject, verb, tense, whom), conjunction, reason)
 
@@ -132,11 +132,11 @@ def _fronted(draw: Draw) -> Draft:
     conjunction = draw.one((_BECAUSE, _ALTHOUGH, _IF))
     person = draw.person()
     now = "present" if conjunction is _IF else draw.tense("present", "past")
-    reason = state(person, draw.one(WORDS.person_states), now)
+    reason = state(person, draw.one(WORDS.states["person"]), now)
     tense = draw.tense("present", "future", "can", "must") if conjunction is _IF else now
     who = pronoun_for(person, thing=False) if draw.chance(0.7) else draw.one((I, WE))
     deed = draw.stay(who, tense) if draw.chance(0.5) else draw.deed(who, tense, definite=True)
-    while deed.verb is WORDS.time_verbs["arrive"]:  # nobody arrives because he is happy
+    while deed.verb is WORDS.verbs["time"]["arrive"]:  # nobody arrives because he is happy
         deed = draw.stay(who, tense)
     return linked(conjunction, reason.words("final"), ", ", deed.words("inverted"))
 
@@ -144,9 +144,9 @@ def _fronted(draw: Draw) -> Draft:
 def _condition(draw: Draw) -> Draft:
     """If the box is heavy, we will pick it up. / Wenn die Kiste schwer ist, werden wir sie ..."""
     name = draw.one(list(WORDS.reasons))
-    verb = WORDS.thing_verbs[name]
+    verb = WORDS.verbs["thing"][name]
     reason = draw.one(WORDS.reasons[name][0])
-    thing = NounPhrase(draw.one(WORDS.things_of(verb.things)))
+    thing = NounPhrase(draw.one(WORDS.nouns_of(verb.things)))
     tense = draw.tense("present", "future", "can", "must", "want")
     who = draw.one((I, WE)) if draw.chance(0.4) else draw.person()
     deed = Clause(who, verb, tense, pronoun_for(thing, thing=True))
@@ -156,14 +156,14 @@ def _condition(draw: Draw) -> Draft:
 def _sequence(draw: Draw) -> Draft:
     """Maria finds the hat and throws it away. / Maria findet den Hut und wirft ihn weg."""
     subject, tense = draw.subject(), draw.tense("present", "past", "future")
-    second = WORDS.thing_verbs[draw.one(list(WORDS.reasons))]
-    find, look_for, buy = (WORDS.thing_verbs[name] for name in ("find", "look for", "buy"))
-    found = WORDS.things_of(find.things)
-    thing = draw.thing([n for n in WORDS.things_of(second.things) if n in found], subject)
+    second = WORDS.verbs["thing"][draw.one(list(WORDS.reasons))]
+    find, look_for, buy = (WORDS.verbs["thing"][name] for name in ("find", "look for", "buy"))
+    found = WORDS.nouns_of(find.things)
+    thing = draw.thing([n for n in WORDS.nouns_of(second.things) if n in found], subject)
     firsts = [
         verb
         for verb in (find, look_for, buy)
-        if verb is not second and thing.noun in WORDS.things_of(verb.things)
+        if verb is not second and thing.noun in WORDS.nouns_of(verb.things)
     ]
     opening = Clause(subject, draw.one(firsts), tense, thing)
     closing = Clause(subject, second, tense, pronoun_for(thing, thing=True))
@@ -181,34 +181,34 @@ def _report(draw: Draw) -> Draft:
     who: Phrase = draw.person(but_not=subject)
     if isinstance(subject, NounPhrase) and possessive(subject) and draw.chance(0.25):
         who = pronoun_for(subject, thing=False)
-    main = Clause(subject, WORDS.frame_verbs[verb], negated=negated)
+    main = Clause(subject, WORDS.verbs["frame"][verb], negated=negated)
     return _subordinate(main, conjunction, draw.clause(who))
 
 
 def _relative_object(draw: Draw) -> Draft:
     """The hat that Anna found is red. / Der Hut, den Anna gefunden hat, ist rot."""
-    verb = draw.verb(WORDS.thing_verbs)
-    thing = NounPhrase(draw.one(WORDS.things_of(verb.things)))
+    verb = draw.verb("thing")
+    thing = NounPhrase(draw.one(WORDS.nouns_of(verb.things)))
     tense = draw.tense("present", "past", "past", "future", "want")
     adverb = draw.time(tense, 0.3)
     clause = Clause(draw.subject(), verb, tense, adverb=adverb)
     that = ("that ", WORDS.ending("der", thing.gender, "accusative") + " ")
     relative = linked(that, clause.words("final"))
-    return _about(thing, relative, draw.one((*WORDS.thing_states, *_COLOURS)))
+    return _about(thing, relative, draw.one((*WORDS.states["thing"], *_COLOURS)))
 
 
 def _relative_subject(draw: Draw) -> Draft:
     """We thank the man who helped Anna. / Wir danken dem Mann, der Anna geholfen hat."""
-    noun = draw.one(WORDS.persons)
-    whom = NounPhrase(noun, THE, draw.one(("", "", *WORDS.person_attributes[:2])))
+    noun = draw.one(WORDS.nouns["person"])
+    whom = NounPhrase(noun, THE, draw.one(("", "", *WORDS.attributes["person"][:2])))
     clause = draw.clause(NounPhrase(noun))
     while clause.verb is BE:
         clause = draw.clause(NounPhrase(noun))
     who = ("who ", WORDS.ending("der", noun.gender, "nominative") + " ")
     relative = linked(who, clause.words("relative"))
     if draw.chance(0.5):
-        return _about(whom, relative, draw.one(WORDS.person_states))
-    verb = draw.verb(WORDS.person_verbs)
+        return _about(whom, relative, draw.one(WORDS.states["person"]))
+    verb = draw.verb("person")
     main = Clause(draw.one((I, WE)), verb, draw.tense("present", "past"), whom)
     return linked(main.words(), _BEFORE_CLAUSE, relative)
 
@@ -225,11 +225,11 @@ def _infinitive(draw: Draw) -> Draft:
     subject = draw.subject()
     infinitive = draw.deed_or_meeting(subject, "present", 0.7).words("infinitive")
     if draw.chance(0.6):
-        verb = WORDS.frame_verbs[draw.one(("try", "promise"))]
+        verb = WORDS.verbs["frame"][draw.one(("try", "promise"))]
         report = Clause(subject, verb, draw.tense("present", "past"))
         return linked(report.words(), (" to ", ", "), infinitive)
     tense = draw.tense("present", "past", "must")
-    way = Clause(subject, draw.verb(WORDS.motion_verbs), tense, complement=into(draw.place()))
+    way = Clause(subject, draw.verb("motion"), tense, complement=into(draw.place()))
     return linked(way.words(), (" in order to ", ", um "), infinitive)
 
 
@@ -238,8 +238,8 @@ def _number(draw: Draw) -> Draft:
     words = number_words(draw.one(range(2 if draw.chance(0.4) else 21, 100)))
     kind = draw.one(("price", "age", "count", "count", "many", "delay"))
     if kind == "price":
-        ware = draw.thing(_GOODS, draw.one((I, WE)), definite=True)
-        costs = Clause(ware, WORDS.frame_verbs["cost"])
+        ware = draw.thing(WORDS.nouns_of(_GOODS), draw.one((I, WE)), definite=True)
+        costs = Clause(ware, WORDS.verbs["frame"]["cost"])
         return linked(costs.words(), " ", words, (" euros", " Euro"))
     if kind == "age":
         subjects: tuple[Phrase, ...] = (I, draw.person(), draw.person())
@@ -247,36 +247,35 @@ def _number(draw: Draw) -> Draft:
         return Clause(draw.one(subjects), BE, complement=age).words()
     if kind == "delay":
         delay = linked("in ", words, (" minutes", " Minuten"))
-        verb = WORDS.time_verbs[draw.one(("arrive", "come back", "get up"))]
+        verb = WORDS.verbs["time"][draw.one(("arrive", "come back", "get up"))]
         subject, tense = draw.subject(), draw.tense("present", "future")
         return Clause(subject, verb, tense, adverb=delay).words()
     if kind == "many":
-        many = NounPhrase(draw.one(WORDS.persons[:4]), words, several=True)
+        many = NounPhrase(draw.one(WORDS.nouns["person"][:4]), words, several=True)
         return draw.stay(many, draw.tense(*SIMPLE_TENSES)).words()
     subject, tense = draw.subject(), draw.tense()
-    adjective = draw.maybe(0.4, WORDS.thing_attributes)
-    things = NounPhrase(draw.one(WORDS.things["wares"]), words, adjective, several=True)
+    adjective = draw.maybe(0.4, WORDS.attributes["thing"])
+    things = NounPhrase(draw.one(WORDS.nouns["wares"]), words, adjective, several=True)
     name = draw.one(("buy", "sell", "find", "pick up", "bring along", "throw away"))
-    return Clause(subject, WORDS.thing_verbs[name], tense, things).words()
+    return Clause(subject, WORDS.verbs["thing"][name], tense, things).words()
 
 
 def _short_doing(draw: Draw) -> Draft:
     """The dog sleeps. / Der Hund schläft."""
-    verbs = WORDS.place_verbs | WORDS.time_verbs | WORDS.motion_verbs
-    return _short(draw, Clause(draw.anyone(), draw.verb(verbs), draw.tense()))
+    return _short(draw, Clause(draw.anyone(), draw.verb("place", "time", "motion"), draw.tense()))
 
 
 def _short_deed(draw: Draw) -> Draft:
     """Anna must find books. / Anna muss Bücher finden."""
-    verb = draw.verb(WORDS.thing_verbs)
-    thing = draw.any_article(WORDS.things_of(verb.things), WORDS.thing_attributes)
+    verb = draw.verb("thing")
+    thing = draw.any_article(WORDS.nouns_of(verb.things), WORDS.attributes["thing"])
     return _short(draw, Clause(draw.anyone(), verb, draw.tense(), thing))
 
 
 def _short_meeting(draw: Draw) -> Draft:
     """A child sees the dogs. / Ein Kind sieht die Hunde."""
     subject = draw.anyone()
-    verb = draw.verb(WORDS.person_verbs)
+    verb = draw.verb("person")
     return _short(draw, Clause(subject, verb, draw.tense(), draw.anyone(but_not=subject)))
 
 
@@ -284,14 +283,14 @@ def _short_state(draw: Draw) -> Draft:
     """We are hungry. / Wir sind hungrig."""
     tense, negated = draw.tense("present", "past"), draw.chance(0.2)
     subject = draw.anyone()
-    return _short(draw, state(subject, draw.one(WORDS.person_states), tense, negated=negated))
+    return _short(draw, state(subject, draw.one(WORDS.states["person"]), tense, negated=negated))
 
 
 def _short_state_of_thing(draw: Draw) -> Draft:
     """The books were expensive. / Die Bücher waren teuer."""
-    thing = draw.any_article(WORDS.things_of(WORDS.things))
+    thing = draw.any_article(WORDS.nouns_of(("letters", "wares", "furniture", "opened", "devices")))
     tense, negated = draw.tense("present", "past"), draw.chance(0.2)
-    return _short(draw, state(thing, draw.one(WORDS.thing_states), tense, negated=negated))
+    return _short(draw, state(thing, draw.one(WORDS.states["thing"]), tense, negated=negated))
 
 
 def _short(draw: Draw, clause: Clause) -> Draft:
