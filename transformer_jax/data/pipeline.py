@@ -117,22 +117,18 @@ def _through_tensorflow(
         ends_BL = tf.where(column_L == lengths_B1, EOS_ID, PAD_ID)
         return tf.where(is_token_BL, tf.cast(tokens_BL, tf.int32), ends_BL), column_L <= lengths_B1
 
+    def make(shape: Any, rows: Any) -> tuple[Any, ...]:
+        size, source_length, target_length = tf.unstack(shape)
+        return (
+            *padded(*source, rows, size, source_length),
+            *padded(*target, rows, size, target_length),
+        )
+
     def segment(first: int) -> Any:
         positions = range(first, first + _SEGMENT)
         shapes, rows = zip(*(plan.rows(i, share) for i in positions), strict=True)
-        all_rows = tf.constant(np.concatenate(rows))
-        ends = np.cumsum([len(some) for some in rows])
-        begins = np.append(0, ends[:-1])
-
-        def make(shape: Any, begin: Any, end: Any) -> tuple[Any, ...]:
-            some = all_rows[begin:end]
-            return (
-                *padded(*source, some, shape[0], shape[1]),
-                *padded(*target, some, shape[0], shape[2]),
-            )
-
-        slices = (np.array(shapes, np.int64), begins, ends)
-        dataset = tf.data.Dataset.from_tensor_slices(slices)
+        ragged = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
+        dataset = tf.data.Dataset.from_tensor_slices((np.array(shapes, np.int64), ragged))
         dataset = dataset.map(make, num_parallel_calls=2, deterministic=True).prefetch(_AHEAD)
         options = tf.data.Options()
         # Nothing is left to tune, and closing a stream would wait for the tuning thread.
