@@ -99,29 +99,26 @@ def _through_tensorflow(
     """
     tf = import_tensorflow()
 
-    def tensors(sentences: Sentences) -> tuple[Any, Any]:
-        ids = sentences.ids if len(sentences.ids) else np.zeros(1, sentences.ids.dtype)
-        return tf.constant(ids), tf.constant(sentences.offsets)
+    def tensor(sentences: Sentences) -> Any:
+        return tf.RaggedTensor.from_row_splits(sentences.ids, sentences.offsets, validate=False)
 
-    source, target = tensors(corpus.source), tensors(corpus.target)
+    source, target = tensor(corpus.source), tensor(corpus.target)
 
-    def padded(ids: Any, offsets: Any, rows: Any, size: Any, length: Any) -> tuple[Any, Any]:
+    def padded(sentences: Any, rows: Any, size: Any, length: Any) -> tuple[Any, Any]:
         """As `Sentences.padded`."""
-        starts, ends = tf.gather(offsets, rows), tf.gather(offsets, rows + 1)
-        missing = [[0, size - tf.shape(rows, tf.int64)[0]]]
-        starts_B1 = tf.pad(starts, missing)[:, None]
-        lengths_B1 = tf.pad(ends - starts, missing, constant_values=-1)[:, None]
+        chosen = tf.gather(sentences, rows)
+        missing = [[0, size - tf.size(rows, tf.int64)]]
+        lengths_B1 = tf.pad(chosen.row_lengths(), missing, constant_values=-1)[:, None]
+        ids_BL = chosen.to_tensor(tf.cast(PAD_ID, sentences.dtype), shape=[size, length])
         column_L = tf.range(length)
-        is_token_BL = column_L < lengths_B1
-        tokens_BL = tf.gather(ids, tf.where(is_token_BL, starts_B1 + column_L, 0))
-        ends_BL = tf.where(column_L == lengths_B1, EOS_ID, PAD_ID)
-        return tf.where(is_token_BL, tf.cast(tokens_BL, tf.int32), ends_BL), column_L <= lengths_B1
+        ids_BL = tf.where(column_L == lengths_B1, EOS_ID, tf.cast(ids_BL, tf.int32))
+        return ids_BL, column_L <= lengths_B1
 
     def make(shape: Any, rows: Any) -> tuple[Any, ...]:
         size, source_length, target_length = tf.unstack(shape)
         return (
-            *padded(*source, rows, size, source_length),
-            *padded(*target, rows, size, target_length),
+            *padded(source, rows, size, source_length),
+            *padded(target, rows, size, target_length),
         )
 
     def segment(first: int) -> Any:
