@@ -207,23 +207,20 @@ def prepare_ids(
     """
     cache_dir = Path(cache_dir)
     folder = cache_dir / cache_name(tokenizers, key, sampler.alpha if sampler else None)
-    cached = load_ids(folder)
-    if cached is not None:
+    if (cached := load_ids(folder)) is not None:
         return cached
-    temporary = None
+    bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
+    shown = (bar(pairs, disable=not progress) for pairs in corpora)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(cache_dir)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache_dir))
-        bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
-        shown = (bar(pairs, disable=not progress) for pairs in corpora)
-        _write(temporary, _encoded(shown, tokenizers, sampler))
-        _publish(temporary, folder)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name}.", dir=cache_dir, ignore_cleanup_errors=True
+        ) as temporary:
+            _write(Path(temporary), _encoded(shown, tokenizers, sampler))
+            _publish(Path(temporary), folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
     made = load_ids(folder)
     if made is None:
         raise UserError(f"the id cache {folder} was removed while it was written; run again")
@@ -263,13 +260,10 @@ def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
     """The corpus in the files of a folder, by the dtype and size of each array."""
     sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
     for name, (dtype, size) in arrays.items():
-        path = folder / f"{name}.bin"
-        if path.stat().st_size != size * np.dtype(dtype).itemsize:
-            raise ValueError(f"{path} is not of {size} values")
         side, _, array = name.partition("_")
         values = np.zeros(0, dtype)  # an empty file cannot be mapped
         if size:
-            values = np.memmap(path, dtype=dtype, mode="r", shape=(size,))
+            values = np.memmap(folder / f"{name}.bin", dtype, mode="r", shape=(size,))
         if array.endswith("lengths"):
             array = array.replace("lengths", "offsets")
             values = np.append(0, np.cumsum(values, dtype=np.int64))
