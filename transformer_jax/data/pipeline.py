@@ -13,6 +13,7 @@ import numpy as np
 from transformer_jax.data.batches import WHOLE, Batch, BatchPlan, Sampler, Share, make_batch
 from transformer_jax.data.ids import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
+from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.errors import first_line
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
@@ -20,7 +21,6 @@ Item = TypeVar("Item")
 
 _LOGGER = logging.getLogger(__name__)
 
-_KEYS = ("source", "source_mask", "target", "target_mask")
 _AHEAD = 4  # batches made ahead
 _SEGMENT = 1024  # positions in one tf.data dataset
 _COPIED = 1 << 28  # bytes of ids that tf.data, which copies them, is given at most
@@ -99,27 +99,27 @@ def _through_tensorflow(
     """
     tf = import_tensorflow()
 
-    def tensor(sentences: Sentences) -> Any:
-        return tf.RaggedTensor.from_row_splits(sentences.ids, sentences.offsets, validate=False)
+    ids = {}
+    for side in SIDES:
+        sentences: Sentences = getattr(corpus, side)
+        ids[side] = tf.RaggedTensor.from_row_splits(
+            sentences.ids, sentences.offsets, validate=False
+        )
 
-    source, target = tensor(corpus.source), tensor(corpus.target)
-
-    def padded(sentences: Any, rows: Any, size: Any, length: Any) -> tuple[Any, Any]:
+    def padded(side: Side, rows: Any, size: Any, length: Any) -> dict[str, Any]:
         """As `Sentences.padded`."""
-        chosen = tf.gather(sentences, rows)
+        chosen = tf.gather(ids[side], rows)
         missing = [[0, size - tf.size(rows, tf.int64)]]
         lengths_B1 = tf.pad(chosen.row_lengths(), missing, constant_values=-1)[:, None]
-        ids_BL = chosen.to_tensor(tf.cast(PAD_ID, sentences.dtype), shape=[size, length])
+        ids_BL = chosen.to_tensor(tf.cast(PAD_ID, chosen.dtype), shape=[size, length])
         column_L = tf.range(length)
         ids_BL = tf.where(column_L == lengths_B1, EOS_ID, tf.cast(ids_BL, tf.int32))
-        return ids_BL, column_L <= lengths_B1
+        return {side: ids_BL, f"{side}_mask": column_L <= lengths_B1}
 
-    def make(shape: Any, rows: Any) -> tuple[Any, ...]:
+    def make(shape: Any, rows: Any) -> dict[str, Any]:
         size, source_length, target_length = tf.unstack(shape)
-        return (
-            *padded(source, rows, size, source_length),
-            *padded(target, rows, size, target_length),
-        )
+        source = padded("source", rows, size, source_length)
+        return source | padded("target", rows, size, target_length)
 
     def segment(first: int) -> Any:
         positions = range(first, first + _SEGMENT)
@@ -133,8 +133,7 @@ def _through_tensorflow(
         return dataset.with_options(options)
 
     while True:
-        for arrays in segment(start).as_numpy_iterator():
-            yield dict(zip(_KEYS, arrays, strict=True))
+        yield from segment(start).as_numpy_iterator()
         start += _SEGMENT
 
 

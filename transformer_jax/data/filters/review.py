@@ -60,11 +60,6 @@ class Review:
                 share = f"{found:,} {to_text(each, FILTERS)} ({found / self._count:.2%})"
                 counts.append(f"{share} {'left out' if is_chosen else 'kept'}")
         left = f", {int(kept.sum()):,} of them used" if self._num_chosen else ""
-        _LOGGER.info(
-            "%s: %s pairs%s; filters: %s",
-            name,
-            f"{self._count:,}",
-            left,
-            ", ".join(counts) or "nothing found",
-        )
+        found_by = ", ".join(counts) or "nothing found"
+        _LOGGER.info(f"{name}: {self._count:,} pairs{left}; filters: {found_by}")
         return kept
