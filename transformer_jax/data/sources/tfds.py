@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,8 +51,7 @@ class Tfds(Source):
         name = getattr(self, f"{split}_split")
         if not name:
             return False
-        builder = _builder(self.name, self.data_dir)
-        _prepare(builder, self.name)
+        builder = self._prepared()
         if name != getattr(Tfds, f"{split}_split"):
             _check_split(builder, self.name, name)
         return set(_names_in_split(name)) <= set(builder.info.splits)
@@ -102,11 +102,27 @@ class Tfds(Source):
         name = getattr(self, f"{split}_split")
         if not name:
             raise missing(split, f"data.source.{split}_split")
-        builder = _builder(self.name, self.data_dir)
-        _check_languages(builder, self.name, languages)
-        _prepare(builder, self.name)
+        builder = self._prepared(languages)
         _check_split(builder, self.name, name)
         return builder, name
+
+    def _prepared(self, languages: Languages | None = None) -> Any:
+        """The builder of the set, which is prepared once, if it has the languages."""
+        make = _folder_builder if _is_folder(self.name) else _named_builder
+        builder = make(self.name, self.data_dir)
+        if languages:
+            _check_languages(builder, self.name, languages)
+        if Path(os.fspath(builder.data_path)).exists():
+            return builder
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # what TFDS prints
+                builder.download_and_prepare()
+        except Exception as error:  # network, checksums, disk, manual downloads: no common type
+            raise UserError(
+                f"data.source.name={self.name}: could not be prepared in {builder.data_path} "
+                f"({type(error).__name__}: {first_line(error)})"
+            ) from error
+        return builder
 
 
 def _file_key(path: Any) -> str:
@@ -136,10 +152,6 @@ def _texts(folder: str) -> list[Path]:
     return sorted(Path(folder).expanduser().glob("*.txt"))
 
 
-def _builder(name: str, data_dir: str | None) -> Any:
-    return _folder_builder(name, data_dir) if _is_folder(name) else _named_builder(name, data_dir)
-
-
 def _folder_builder(name: str, data_dir: str | None) -> Any:
     if not data_dir:
         raise UserError(
@@ -151,8 +163,7 @@ def _folder_builder(name: str, data_dir: str | None) -> Any:
         return _import_tfds().TranslateFolder(data_dir)
     except (ValueError, OSError, StopIteration) as error:
         for path in _texts(data_dir):
-            for _ in read_lines(path):  # names the file and the line that cannot be read
-                pass
+            deque(read_lines(path), maxlen=0)  # names the file and the line that cannot be read
         raise UserError(
             f"{data_dir}: expected only LANGUAGE.SPLIT.txt files, with as many lines in each "
             f"language ({first_line(error)})"
@@ -225,20 +236,6 @@ def _other_configs(builder: Any, language: str) -> str:
     matching = [config for config in configs if language in re.split(r"[^a-z]+|_to_", config)]
     names = ", ".join(f"{builder.name}/{config}" for config in matching[:8])
     return f" (other configurations: {names})" if names else ""
-
-
-def _prepare(builder: Any, name: str) -> None:
-    """Downloads and prepares a set once; what TFDS prints goes to stderr."""
-    if Path(os.fspath(builder.data_path)).exists():
-        return
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            builder.download_and_prepare()
-    except Exception as error:  # network, checksums, disk, manual downloads: no common type
-        raise UserError(
-            f"data.source.name={name}: could not be prepared in {builder.data_path} "
-            f"({type(error).__name__}: {first_line(error)})"
-        ) from error
 
 
 def _check_split(builder: Any, name: str, split: str) -> None:
