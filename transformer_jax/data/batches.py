@@ -65,7 +65,6 @@ class BatchPlan:
         num_pairs: different pairs that are trained on.
         num_rows: pairs in an epoch, each visit counted.
         num_skipped: pairs longer than config.max_length on either side.
-        target_tokens_per_epoch: real target tokens of an epoch, EOS included.
 
     Raises:
         UserError: no pair is left, or the token budget cannot hold `row_multiple` rows.
@@ -104,7 +103,7 @@ class BatchPlan:
         self._seed = config.seed
         #: The pairs of each corpus in each shape, and how many of them an epoch has.
         self._cells: list[list[tuple[np.ndarray, int]]] = [[] for _ in packing.shapes]
-        tokens = np.zeros(2)
+        tokens = 0.0
         cell_of = packing.shape_of * len(rates) + corpus_of
         order = np.argsort(cell_of, kind="stable")
         ends = np.searchsorted(cell_of[order], np.arange(packing.quotas.size), side="right")
@@ -112,12 +111,11 @@ class BatchPlan:
         for cell, (quota, members) in enumerate(cells):
             if quota:
                 self._cells[cell // len(rates)].append((kept[members], int(quota)))
-                tokens += lengths[:, members].mean(axis=1) * quota
-        self._num_tokens = int(np.rint(tokens.sum()))
+                tokens += lengths[:, members].mean(axis=1).sum() * quota
+        self._num_tokens = int(np.rint(tokens))
         self.shapes = packing.shapes
         self.num_rows = int(packing.quotas.sum())
         self.batches_per_epoch = sum(packing.batch_counts)
-        self.target_tokens_per_epoch = int(np.rint(tokens[1]))
         # Two: near its end, an epoch and the next one are in use.
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
