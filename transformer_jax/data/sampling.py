@@ -51,6 +51,8 @@ class SubwordSampler:
     def __init__(
         self, tokenizers: Tokenizers, alpha: float, seed: int = 0, room: int = CACHED_BYTES
     ) -> None:
+        if alpha <= 0:
+            raise ValueError(f"alpha must be > 0, got {alpha}")
         for side in SIDES:
             check_can_sample(getattr(tokenizers, side).kind)
         self.tokenizers, self.alpha, self.seed = tokenizers, alpha, seed
