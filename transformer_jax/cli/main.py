@@ -15,6 +15,7 @@ from transformer_jax.paths import user_cache
 #: Command -> what it does; each is the module `transformer_jax.cli.<command>`.
 COMMANDS = {
     "recipes": "list the recipes, with their measured scores",
+    "check": "try this machine's devices: numbers and speed",
     "train": "train a model from a recipe, or continue a run",
     "eval": "score a run's translations of a test set (BLEU, chrF++)",
     "translate": "translate standard input line by line",
