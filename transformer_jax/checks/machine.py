@@ -15,7 +15,9 @@ _PACKAGES = ("transformer-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpo
 def rows() -> Iterator[Row]:
     """Devices and versions. Nothing here can fail."""
     devices = jax.devices()
-    yield Row(PART, "devices", f"{len(devices)} x {devices[0].device_kind} ({jax.default_backend()})")
+    yield Row(
+        PART, "devices", f"{len(devices)} x {devices[0].device_kind} ({jax.default_backend()})"
+    )
     stats = devices[0].memory_stats() or {}
     if limit := stats.get("bytes_limit"):
         yield Row(PART, "memory of a device", limit / 2**30, "GiB")

@@ -6,6 +6,7 @@ TPU rounds their operands to bfloat16, and a GPU to TF32.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -34,6 +35,7 @@ from transformer_jax.translation.model_calls import Sources, decode_batch
 FLOAT32, BFLOAT16 = 1e-3, 4e-2
 
 _ROWS, _LENGTH, _HEADS, _WIDTH = 2, 200, 4, 64
+ATTENTION_SHAPE = (_ROWS, _LENGTH, _HEADS, _WIDTH)
 
 
 def rows() -> Iterator[Row]:
@@ -58,7 +60,9 @@ def _model_rows() -> Iterator[Row]:
     sizes = {"d_model": _HEADS * _WIDTH, "d_ff": 512, "num_heads": _HEADS}
     vocabulary = {"source_vocab_size": 512, "target_vocab_size": 512}
     model = ModelConfig(encoder=stack, decoder=stack, **vocabulary, **sizes)  # type: ignore[arg-type]
-    here, cpu = (_train_and_search(model, each) for each in (jax.devices()[0], jax.devices("cpu")[0]))
+    here, cpu = (
+        _train_and_search(model, each) for each in (jax.devices()[0], jax.devices("cpu")[0])
+    )
     part = "model against the CPU"
     yield Row(part, "loss of three steps", difference(here[0], cpu[0]), limit=FLOAT32)
     yield Row(part, "parameters after them", difference(here[1], cpu[1]), limit=FLOAT32)
@@ -82,46 +86,51 @@ def _train_and_search(model: ModelConfig, device: jax.Device) -> tuple[Any, Any,
     # Fresh parameters: after three steps all logits of a random model are nearly equal.
     params = jax.device_put(api.init(model, jax.random.key(1)), device)
     limits = np.full(8, 32, np.int32)
-    sources = Sources(ids, mask, limits, np.arange(8, dtype=np.int32), num_best_B=np.ones(8, np.int32))
+    sources = Sources(
+        ids, mask, limits, np.arange(8, dtype=np.int32), num_best_B=np.ones(8, np.int32)
+    )
     methods: list[Method] = [Greedy(), Beam()]
-    found = [
-        decode_batch(
-            params, sources, model=SingleModel(model), method=method.static, max_length=32, mesh=mesh
-        ).tokens
-        for method in methods
-    ]
+    search = partial(decode_batch, params, sources, model=SingleModel(model), max_length=32)
+    found = [search(method=method.static, mesh=mesh).tokens for method in methods]
     return losses, jax.device_get(state.params), [np.asarray(tokens)[:, 0] for tokens in found]
 
 
 def _kernel_rows() -> Iterator[Row]:
     """Each kernel of attention that this device uses, forwards and backwards."""
+    part = "attention kernels against plain attention"
     keys = jax.random.split(jax.random.key(0), 4)
-    shape = (_ROWS, _LENGTH, _HEADS, _WIDTH)
-    q, k, v, weights = (jax.random.normal(key, shape) for key in keys)
+    q, k, v, weights = (jax.random.normal(key, ATTENTION_SHAPE) for key in keys)
     mask = jnp.arange(_LENGTH) < jnp.array([[_LENGTH], [_LENGTH // 2]])
-    weights = weights * mask[..., None, None]
-
-    def compared(attend: Callable[..., jax.Array], *arrays: jax.Array, causal: bool) -> Any:
-        """The outputs of real queries, and the gradients by queries, keys and values."""
-
-        def total(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-            y = attend(q, k, v, mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
-            return (y * weights).sum(), y
-
-        return jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))(*arrays)
-
     for dtype, limit in (("bfloat16", BFLOAT16), ("float32", FLOAT32)):
         arrays = [x.astype(dtype) for x in (q, k, v)]
+        exact = [x.astype(jnp.float32) for x in arrays]
         kernels = {"blockwise": blockwise_attention, chosen_kernel(*arrays): flash_attention}
         for causal in (False, True):
-            exact = [x.astype(jnp.float32) for x in arrays]
-            want = compared(_plain_attention, *exact, causal=causal)
+            want = attention_program(_plain_attention, causal)(*exact, mask, weights)
             for name, attend in kernels.items():
-                gradients, y = compared(attend, *arrays, causal=causal)
+                got = attention_program(attend, causal)(*arrays, mask, weights)
                 what = f"{name}, {dtype}{', causal' if causal else ''}"
-                part = "attention kernels against plain attention"
-                yield Row(part, f"{what}: outputs", difference(y, want[1]), limit=limit)
-                yield Row(part, f"{what}: gradients", difference(gradients, want[0]), limit=limit)
+                for result, mine, exactly in zip(("outputs", "gradients"), got, want, strict=True):
+                    error = difference(mine, exactly)
+                    yield Row(part, f"{what}: {result}", error, limit=limit)
+
+
+def attention_program(attend: Callable[..., jax.Array], causal: bool) -> Any:
+    """Jitted: (q, k, v, mask [B, L], weights) -> (outputs of real queries, gradients by q, k, v).
+
+    The gradients are of the weighted sum of these outputs. All arrays but the mask are of
+    `ATTENTION_SHAPE`.
+    """
+
+    def total(q: Any, k: Any, v: Any, mask: Any, weights: Any) -> tuple[jax.Array, jax.Array]:
+        y = attend(q, k, v, mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
+        return (y * weights).sum(), y
+
+    def program(*arrays: jax.Array) -> tuple[jax.Array, Any]:
+        (_, y), gradients = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(*arrays)
+        return y, gradients
+
+    return jax.jit(program)
 
 
 def _plain_attention(

@@ -31,6 +31,8 @@ class Row:
     @property
     def text(self) -> str:
         """Value, unit, and what to compare it with."""
-        value = self.value if isinstance(self.value, str) else f"{self.value:,.3g}"
+        value = self.value
+        if not isinstance(value, str):
+            value = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
         limit = "" if self.limit is None else f"(at most {self.limit:g})"
         return " ".join(filter(None, (value, self.unit, limit, self.beside)))

@@ -75,7 +75,7 @@ def _product(target: Target, size: int) -> Row:
     multiply = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32))
     took = _median(lambda: multiply(a, a), 1.0)
     peak = target.device and f"published peak {target.device.flops / 1e12:,.0f}"
-    name = f"bfloat16 product of {size} x {size} matrices, one device"
+    name = f"bfloat16 product of {size} x {size}, one device"
     return Row(PART, name, 2 * size**3 / took / 1e12, "TFLOP/s", beside=peak or "")
 
 
