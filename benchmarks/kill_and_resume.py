@@ -13,6 +13,7 @@ asked for (the run ended before), or if none of twenty or more kills hit a save.
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -79,10 +80,15 @@ def start(recipe: Path, workdir: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_for_training(process: subprocess.Popen[bytes], workdir: Path, offset: int) -> None:
-    """Returns when log.txt, after `offset` bytes, says that the first step is done."""
-    log = workdir / "log.txt"
-    while process.poll() is None:
+def wait_for_training(
+    process: subprocess.Popen[bytes], workdir: Path, offset: int, at_most: float = math.inf
+) -> None:
+    """Returns when log.txt, after `offset` bytes, says that the first step is done.
+
+    Or earlier, after `at_most` seconds.
+    """
+    log, deadline = workdir / "log.txt", time.monotonic() + at_most
+    while process.poll() is None and time.monotonic() < deadline:
         if log.exists() and b"first step done" in log.read_bytes()[offset:]:
             return
         time.sleep(0.02)
@@ -110,7 +116,8 @@ def kill_once(recipe: Path, workdir: Path, draw: random.Random, startup: float, 
     process = start(recipe, workdir)
     if draw.random() < 1 / 3:
         moment = "start"
-        time.sleep(draw.random() * startup)
+        # A later start may be quicker than the first one, which compiled.
+        wait_for_training(process, workdir, offset, at_most=draw.random() * startup)
     else:
         moment = "training"
         wait_for_training(process, workdir, offset)

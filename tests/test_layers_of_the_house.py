@@ -44,6 +44,7 @@ FLOORS = {
     "interop": 12,
     "plan": 12,
     "checks": 13,
+    "comparison": 13,
     "serving": 13,
     "cli": 14,
 }

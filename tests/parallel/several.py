@@ -58,7 +58,8 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
 
     def evaluate(params, step):
         now = translator.with_params(params)
-        assert now.params is params, "evaluation moves the parameters"
+        held = zip(jax.tree.leaves(now.params), jax.tree.leaves(params), strict=True)
+        assert all(mine is theirs for mine, theirs in held), "evaluation moves the parameters"
         best = [first for first, *_ in now.decode(SOURCES).translations]
         texts = [one.text for one in best]
         log_probs = now.score(SOURCES, texts).tolist()

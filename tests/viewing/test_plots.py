@@ -16,7 +16,7 @@ from transformer_jax.viewing.samples import by_word, words_of
 
 def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path):
     figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
     maps = {
         "encoder.0": np.zeros((2, 3, 3)),
         "decoder.0": np.zeros((1, 2, 2)),
@@ -75,7 +75,7 @@ def bleu(step, score, minutes):
 
 def test_a_curve_for_each_run_against_minutes(monkeypatch, tmp_path):
     figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
     loss = {"step": 5, "loss": 3.0, "minutes": 0.5}
     folders = [
         run_with(

@@ -31,7 +31,7 @@ def plot_training(run: Run, records: list[dict[str, Any]]) -> epath.Path | None:
     bleus = _points(run, records, "validation.bleu")
     if not losses:
         return None
-    figure = _figure(7, 4)
+    figure = new_figure(7, 4)
     axes = figure.subplots()
     steps, loss, nll = zip(*losses, strict=True)
     axes.plot(steps, loss, label="training loss (label-smoothed)", color="tab:blue")
@@ -46,7 +46,7 @@ def plot_training(run: Run, records: list[dict[str, Any]]) -> epath.Path | None:
         right.set(ylabel="BLEU (greedy)", ylim=(0, 100))
         lines += right.get_lines()
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
-    return _save(figure, run.path / "plots" / "training.png")
+    return save(figure, run.path / "plots" / "training.png")
 
 
 def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
@@ -62,7 +62,7 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     Raises:
         UserError: a run has no BLEU, or was recorded without minutes.
     """
-    figure = _figure(7, 4)
+    figure = new_figure(7, 4)
     axes = figure.subplots()
     names = [run.path.name for run in runs]
     for run, name in zip(runs, names, strict=True):
@@ -81,7 +81,7 @@ def plot_bleu(runs: Sequence[Run], path: str | os.PathLike[str]) -> epath.Path:
     axes.set(xlabel="minutes", ylabel="validation BLEU (greedy)", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
-    return _save(figure, epath.Path(path))
+    return save(figure, epath.Path(path))
 
 
 def _points(run: Run, records: list[dict[str, Any]], *keys: str) -> list[tuple[float, ...]]:
@@ -126,7 +126,7 @@ def plot_attention(
     }
     num_heads = max(len(heads) for heads in maps.values())
     side = 1.2 + 0.16 * max(len(source), len(target))
-    figure = _figure(side * num_heads + 1.0, side * len(maps) + 0.6)
+    figure = new_figure(side * num_heads + 1.0, side * len(maps) + 0.6)
     axes = figure.subplots(len(maps), num_heads, squeeze=False)
     for row, (name, heads) in zip(axes, maps.items(), strict=True):
         (row_name, rows), (column_name, columns) = axes_of[name.partition(".")[0]]
@@ -145,17 +145,18 @@ def plot_attention(
     bar.ax.tick_params(labelsize=6)
     if title:
         figure.suptitle(title, fontsize=8)
-    return _save(figure, epath.Path(path))
+    return save(figure, epath.Path(path))
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     """An empty figure, in inches. It is made without pyplot, which has a global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: epath.Path) -> epath.Path:
+def save(figure: Any, path: epath.Path) -> epath.Path:
+    """Writes a PNG, whole or not at all, and returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=130)

@@ -1,0 +1,118 @@
+"""The rows of a comparison: a recipe, and what differs from it in each row."""
+
+import dataclasses
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+
+from transformer_jax.config import Config, override
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.runs.start import begin_new
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Sizes of the feed-forward networks that equal parameters are searched among are multiples of it.
+MULTIPLE = 8
+#: Up to this difference in parameters a row keeps its sizes; up to twice it, it is compared.
+TOLERANCE = 0.025
+
+_VALUES = re.compile(r"(?:[^,(\[]|\([^)]*\)|\[[^\]]*\])+")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of a comparison.
+
+    Attributes:
+        name: what differs, as tables and plots show it.
+        folder: a name for its runs.
+        config: the recipe with what differs.
+        parameters: of its model.
+    """
+
+    name: str
+    folder: str
+    config: Config
+    parameters: int
+
+
+def split_vary(text: str) -> list[dict[str, str]]:
+    """The overrides of each row that `--vary=KEYS=VALUES` stands for.
+
+    Several keys, by commas, all get the same value. Values are separated by commas outside of
+    brackets; a value that has commas itself, such as a pattern of mixers, is in [ ].
+
+    Raises:
+        UserError: there is no key, or no value.
+    """
+    keys, _, values = text.partition("=")
+    found = [value.strip().removeprefix("[").removesuffix("]") for value in _VALUES.findall(values)]
+    if not keys or not found:
+        raise UserError(
+            f"--vary={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
+        )
+    return [dict.fromkeys(keys.split(","), value) for value in found]
+
+
+def make_rows(
+    config: Config, varied: Sequence[Mapping[str, str]], *, equal_parameters: bool
+) -> list[Row]:
+    """The rows in their order; the first one is what the others are compared with.
+
+    Args:
+        config: the recipe, with what all rows have in common.
+        varied: the overrides of each row.
+        equal_parameters: whether `model.d_ff` of the later rows is chosen so that they have as many
+            parameters as the first one, in steps of `MULTIPLE`.
+
+    Raises:
+        UserError: an override is not valid, two rows are one, or no `model.d_ff` gives a row as
+            many parameters.
+    """
+    rows: list[Row] = []
+    for changes in varied:
+        name = ", ".join(dict.fromkeys(changes.values()))
+        row_config = override(config, changes, prefix="--vary=")
+        parameters = num_params(row_config)
+        adapts = equal_parameters and "model.d_ff" not in changes
+        if rows and adapts and _difference(parameters, rows[0].parameters) > TOLERANCE:
+            row_config = with_parameters(row_config, rows[0].parameters)
+            parameters = num_params(row_config)
+            if _difference(parameters, rows[0].parameters) > 2 * TOLERANCE:
+                raise UserError(
+                    f"--vary: {name} has {parameters:,} parameters even with model.d_ff="
+                    f"{row_config.model.d_ff}, and {rows[0].name} {rows[0].parameters:,}: "
+                    "leave it out, or compare with --unequal"
+                )
+        folder = re.sub(r"\W+", "_", name).strip("_")
+        if folder in [row.folder for row in rows]:
+            keys = ",".join(changes)
+            name, folder = f"{name} ({keys})", re.sub(r"\W+", "_", f"{folder}_{keys}")
+        if row_config in [row.config for row in rows]:
+            raise UserError(f"--vary: {name} is the same model as another row; leave one out")
+        rows.append(Row(name, folder, row_config, parameters))
+    return rows
+
+
+def num_params(config: Config) -> int:
+    """The number of parameters of the model that a recipe trains; no text is read."""
+    return api.num_params(begin_new(config, None, jax.devices()).config.model)
+
+
+def with_parameters(config: Config, parameters: int) -> Config:
+    """The recipe with the `model.d_ff` whose number of parameters is nearest to a given one."""
+
+    def sized(d_ff: int) -> Config:
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, d_ff=d_ff))
+
+    one, two = (num_params(sized(count * MULTIPLE)) for count in (1, 2))
+    steps = 1 + round((parameters - one) / (two - one))  # parameters are affine in d_ff
+    return sized(MULTIPLE * max(1, steps))
+
+
+def _difference(parameters: int, wanted: int) -> float:
+    return abs(parameters / wanted - 1)
