@@ -102,7 +102,7 @@ def _kernel_rows() -> Iterator[Row]:
     q, k, v, weights = (jax.random.normal(key, ATTENTION_SHAPE) for key in keys)
     mask = jnp.arange(_LENGTH) < jnp.array([[_LENGTH], [_LENGTH // 2]])
     for dtype, limit in (("bfloat16", BFLOAT16), ("float32", FLOAT32)):
-        arrays = [x.astype(dtype) for x in (q, k, v)]
+        arrays = q.astype(dtype), k.astype(dtype), v.astype(dtype)
         exact = [x.astype(jnp.float32) for x in arrays]
         kernels = {"blockwise": blockwise_attention, chosen_kernel(*arrays): flash_attention}
         for causal in (False, True):

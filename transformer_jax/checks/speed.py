@@ -86,8 +86,7 @@ def _training(
     multiple = batch_devices(mesh) * config.train.accumulate
     ids = _random_ids(config.batch.tokens // length // multiple * multiple, length, config.model)
     mask = np.ones(ids.shape, bool)
-    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-    batch = trainer.place(batch)
+    batch = trainer.place({"source": ids, "source_mask": mask, "target": ids, "target_mask": mask})
     state = trainer.init()
 
     def step() -> Any:

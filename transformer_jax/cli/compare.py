@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     from transformer_jax.cli.signals import StopOnSignals
     from transformer_jax.comparison.plots import plot_cost, plot_scores
-    from transformer_jax.comparison.results import Summary, run_row, table, to_json
+    from transformer_jax.comparison.results import Result, Summary, run_row, table, to_json
     from transformer_jax.comparison.rows import make_rows, split_vary
     from transformer_jax.runs.open_values import apply_by_pairs
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     for row in rows:
         _LOGGER.info(f"{row.name}: {row.parameters:,} parameters, d_ff {row.config.model.d_ff}")
     output, stop = as_path(args.output), StopOnSignals()
-    results = {row.folder: [] for row in rows}
+    results: dict[str, list[Result]] = {row.folder: [] for row in rows}
     first_seed = config.train.seed
     trainings = [(row, first_seed + i) for i in range(args.seeds) for row in rows]
     for number, (row, seed) in enumerate(trainings):
