@@ -30,7 +30,7 @@ def main() -> None:
                 lowered = attention_program(attend, causal).lower(*arrays)
                 lowered.compile(compiler_options=dict(target.options))
         with activations_on(mesh):
-            print(dtype, chosen_kernel(*qkv))
+            print(dtype, chosen_kernel(qkv[0]))
 
 
 if __name__ == "__main__":

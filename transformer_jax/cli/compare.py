@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.comparison.plots import plot_cost, plot_scores
     from transformer_jax.comparison.results import Result, Summary, run_row, table, to_json
     from transformer_jax.comparison.rows import make_rows, split_vary
-    from transformer_jax.runs.open_values import apply_by_pairs
+    from transformer_jax.runs.start import apply_by_pairs
 
     part, parts = _part(args.part)
     if args.seeds < 1:

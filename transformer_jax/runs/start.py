@@ -118,7 +118,7 @@ def begin_new(
             is damaged.
     """
     devices = devices or jax.devices()
-    config = _apply_by_pairs(config, by_pairs, devices)
+    config = apply_by_pairs(config, by_pairs, devices)
     tokens = vocabularies(config.tokenizer, tags_of(config.data))
     if config.train.init_from and tokens.added:
         raise UserError(
@@ -216,7 +216,7 @@ def _is_open(config: Config, key: str) -> bool:
     return attrgetter(key)(config) in (None, "auto")
 
 
-def _apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
+def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
     """The config with the settings for the size of its text, which is read to count its pairs.
 
     Args:
