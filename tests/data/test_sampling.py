@@ -16,7 +16,10 @@ from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.grammar import sentences as grammar
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
+from transformer_jax.data.tokenizer_training import (
+    train_tokenizer,
+    vocabularies,
+)
 from transformer_jax.errors import UserError
 
 CONFIG = TokenizerConfig(vocab_size=400, byte_fallback=False)
@@ -150,7 +153,7 @@ def test_other_tokenizers_than_unigram_are_refused(lines):
     with pytest.raises(UserError, match=r"sampling_alpha: .* bpe .* set tokenizer\.kind=unigram"):
         sampler_of(bpe)
     config = replace(CONFIG, kind="bpe", sampling_alpha=0.1)
-    with pytest.raises(UserError, match="sampling_alpha"):  # before it learns a vocabulary
-        train_tokenizers(config, iter(lambda: pytest.fail("text was read"), None))
+    with pytest.raises(UserError, match="sampling_alpha"):  # before a text is read
+        vocabularies(config)
     with pytest.raises(ValueError, match="alpha"):
         sampler_of(bpe, alpha=0.0)

@@ -184,6 +184,9 @@ class Tags:
     languages: tuple[str, ...] = ()  #: target languages, each with a tag in some spelling
     others: tuple[str, ...] = ()  #: other tags, as they are written
 
+    def __len__(self) -> int:
+        return len(self.languages) + len(self.others)
+
     def missing_in(self, tokenizer: Tokenizer | None) -> tuple[str, ...]:
         """The pieces to add to a source tokenizer; None: one that is still to be trained."""
         known = _tags_of(tokenizer)
@@ -204,17 +207,17 @@ def _tags_of(tokenizer: Tokenizer | None) -> list[str]:
     return tokenizer.pieces(tokenizer.vocabulary.tags)
 
 
-def with_tags(tokenizer: Tokenizer, tags: Iterable[str]) -> Tokenizer:
-    """The tokenizer with further pieces that are tags; the ids of the others stay."""
-    tags = tuple(tags)
-    if not tags:
+def with_tags(tokenizer: Tokenizer, tags: Tags) -> Tokenizer:
+    """The tokenizer with the tags that it lacks as further pieces; the ids of the others stay."""
+    missing = tags.missing_in(tokenizer)
+    if not missing:
         return tokenizer
     old = Vocabulary(tuple(tokenizer.pieces(range(tokenizer.vocab_size))))
     if isinstance(tokenizer, MappedTokenizer):
         old = tokenizer.vocabulary
-    new = tuple(range(len(old.pieces), len(old.pieces) + len(tags)))
+    new = tuple(range(len(old.pieces), len(old.pieces) + len(missing)))
     vocabulary = replace(
-        old, pieces=(*old.pieces, *tags), tags=(*old.tags, *new), hidden=(*old.hidden, *new)
+        old, pieces=(*old.pieces, *missing), tags=(*old.tags, *new), hidden=(*old.hidden, *new)
     )
     return MappedTokenizer(
         mapped_tokenizer(tokenizer.sentencepiece_model, vocabulary), tokenizer.name

@@ -74,9 +74,9 @@ def has_split(data: DataConfig, split: Split, direction: Languages | None = None
     return bool(_readable(data, split, direction or data.languages))
 
 
-def holds_out(data: DataConfig) -> bool:
-    """Whether `validation_from_train` makes the validation set of a direction."""
-    return any(holding_out(data, direction) for direction in data.directions)
+def lacks_own_validation(data: DataConfig) -> bool:
+    """Whether a trained direction has no validation set, so that one can be held out."""
+    return any(_holding_corpus(data, direction) for direction in data.directions)
 
 
 def directions_with(data: DataConfig, split: Split) -> list[Languages]:
@@ -216,10 +216,13 @@ def _num_held_out(data: DataConfig, corpus: Corpus) -> int:
 
 def holding_out(data: DataConfig, direction: Languages) -> Corpus | None:
     """The corpus of a direction whose last pairs are its validation set; None: it has another."""
+    return _holding_corpus(data, direction) if data.validation_from_train else None
+
+
+def _holding_corpus(data: DataConfig, direction: Languages) -> Corpus | None:
     corpora = _untagged(data, direction)
-    if not data.validation_from_train or any(each.source.has("validation") for each in corpora):
-        return None
-    return next(iter(corpora), None)
+    has_own = any(each.source.has("validation") for each in corpora)
+    return None if has_own else next(iter(corpora), None)
 
 
 def _untagged(data: DataConfig, direction: Languages) -> list[Corpus]:

@@ -59,20 +59,16 @@ def train_tokenizers(
             tokenizer that is trained, and added to a given one.
 
     Raises:
-        UserError: a given model cannot be used, or the text cannot support the vocabulary; or
-            samples are asked of a kind that gives none.
+        UserError: a given model cannot be used, or the text cannot support the vocabulary.
     """
     source, target = _given(config)
-    if config.sampling_alpha and not (source and target):  # before the time is spent
-        check_can_sample(config.kind)
-    added = tags.missing_in(source)
     if source is None:
         side = "joint" if config.joint else "source"
         text = chain.from_iterable(pairs) if config.joint else (pair[0] for pair in pairs)
-        source = train_tokenizer(config, text, side, len(added))
+        source = train_tokenizer(config, text, side, len(tags))
     if target is None and not config.joint:
         target = train_tokenizer(config, (pair[1] for pair in pairs), "target")
-    source = with_tags(source, added)
+    source = with_tags(source, tags)
     return Tokenizers(source, source if config.joint or target is None else target)
 
 
@@ -93,10 +89,12 @@ def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
         tags: the same.
 
     Raises:
-        UserError: a given model cannot be used or is not what the config says, or a vocabulary
-            has no room for characters.
+        UserError: a given model cannot be used or is not what the config says, a vocabulary has
+            no room for characters, or samples are asked of a kind that gives none.
     """
     given, size = _given(config), config.trained_vocab_size
+    if config.sampling_alpha and None in given:
+        check_can_sample(config.kind)
     missing = tags.missing_in(given[0])
     added = len(missing)
     reserved = 4 + 256 * config.byte_fallback

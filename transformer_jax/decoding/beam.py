@@ -100,7 +100,7 @@ class Beam(Method):
         if self.beam_size == 1:
             return rollout(self, step, lambda logits, *_: first_argmax(logits), state, limits)
         shape_BZ = (limits.max_lengths_B.shape[0], self.beam_size)
-        penalties_T = jnp.asarray(self.penalties(limits.max_length))
+        penalties_N = jnp.asarray(self.penalties(limits.max_length))
         max_lengths_B = jnp.minimum(limits.max_lengths_B, limits.max_length)
         asked_B = limits.num_best_B
         if asked_B is None:
@@ -111,7 +111,7 @@ class Beam(Method):
         unwritten = jnp.zeros((limits.max_length, *shape_BZ), jnp.int32)
         starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(self.beam_size) == 0)
         search = search_loop(
-            lambda search: self._extend(step, search, penalties_T),
+            lambda search: self._extend(step, search, penalties_N),
             lambda search: ~search.rows.done_B,
             Search(
                 position=jnp.zeros((), jnp.int32),
@@ -134,7 +134,7 @@ class Beam(Method):
         return best_first(found, limits.num_best_B)
 
     def _extend(
-        self, step: Step, search: Search, penalties_T: jax.Array
+        self, step: Step, search: Search, penalties_N: jax.Array
     ) -> tuple[_Rows, tuple[jax.Array, jax.Array], State]:
         """One step: every live hypothesis grows by a token or ends."""
         position, (max_lengths_B, asked_B), rows = search.position, search.given, search.rows
@@ -152,7 +152,7 @@ class Beam(Method):
 
         ended_BC = jnp.where(counts_BC, log_probs_BC, -jnp.inf)
         ended = _Finished(
-            scores=ended_BC / penalties_T[position + 1],
+            scores=ended_BC / penalties_N[position + 1],
             log_probs=ended_BC,
             lengths=jnp.where(jnp.isneginf(ended_BC), 0, position + 1),
             beams=parents_BC,
@@ -164,8 +164,8 @@ class Beam(Method):
         parents_BZ = jnp.take_along_axis(parents_BC, chosen_BZ, axis=1)
         tokens_BZ = jnp.take_along_axis(tokens_BC, chosen_BZ, axis=1)
 
-        next_penalty = penalties_T[jnp.minimum(position + 2, len(penalties_T) - 1)]
-        longest_penalty_B = penalties_T[max_lengths_B]
+        next_penalty = penalties_N[jnp.minimum(position + 2, len(penalties_N) - 1)]
+        longest_penalty_B = penalties_N[max_lengths_B]
         enough = jnp.inf if self.patience is None else self.patience * self.beam_size
         to_beat_B = jnp.take_along_axis(finished.scores, asked_B[:, None] - 1, axis=1)[:, 0]
         done_B = (num_ended_B >= enough) | _is_done(

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -147,7 +147,7 @@ def _check(config: ModelConfig) -> None:
             )
     _check_stack(config, config.encoder, "encoder")
     _check_stack(config, config.decoder, "decoder")
-    with _errors_of(f"model.cross={to_text(config.cross, CROSS_MIXERS)}"):
+    with _errors_of("cross", config.cross, CROSS_MIXERS):
         config.cross.check(mixer_context(config))
     tied = config.tie_embeddings in ("all", "inputs")
     if tied and config.source_vocab_size != config.target_vocab_size:
@@ -160,12 +160,10 @@ def _check(config: ModelConfig) -> None:
     schemes = config.encoder.position, config.decoder.position
     widths = [scheme.word_width(config.d_model) for scheme in schemes]
     if tied and widths[0] != widths[1]:
-        encoder, decoder = (kind_of(scheme, POSITIONS) for scheme in schemes)
         raise UserError(
             f"model.tie_embeddings={config.tie_embeddings} needs word embeddings of one width, but "
-            f"model.encoder.position={encoder} leaves them {widths[0]} features and "
-            f"model.decoder.position={decoder} {widths[1]}: use one scheme for both or "
-            "model.tie_embeddings=decoder"
+            f"model.encoder.position leaves them {widths[0]} features and model.decoder.position "
+            f"{widths[1]}: use one scheme for both or model.tie_embeddings=decoder"
         )
 
 
@@ -181,12 +179,12 @@ def _check_fields(config: ModelConfig) -> None:
 
 
 @contextlib.contextmanager
-def _errors_of(place: str) -> Iterator[None]:
+def _errors_of(key: str, variant: Any, family: Mapping[str, type]) -> Iterator[None]:
     """Errors of a variant's check begin with the variant's place in the config."""
     try:
         yield
     except UserError as error:
-        raise UserError(f"{place}: {error}") from error
+        raise UserError(f"model.{key}={to_text(variant, family)}: {error}") from error
 
 
 def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
@@ -194,7 +192,7 @@ def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
     for mixer in stack.mixers:
         if why := mixer.refuses.get(role):
             raise UserError(f"model.{role}.mixers={kind_of(mixer, MIXERS)}: {why}")
-    with _errors_of(f"model.{role}.position={to_text(stack.position, POSITIONS)}"):
+    with _errors_of(f"{role}.position", stack.position, POSITIONS):
         stack.position.check(context)
     hooks = stack.position.build(context).hooks()
     mixers = list(dict.fromkeys(layer_mixers(stack)))
@@ -218,7 +216,7 @@ def _check_stack(config: ModelConfig, stack: StackConfig, role: str) -> None:
                 f"the order without): use model.{role}.position=none or sinusoidal"
             )
     for mixer in mixers:
-        with _errors_of(f"model.{role}.mixers={to_text(mixer, MIXERS)}"):
+        with _errors_of(f"{role}.mixers", mixer, MIXERS):
             mixer.check(context, hooks)
             if config.scan_layers and mixer.uses_layer:
                 raise UserError("its layers are not alike: set model.scan_layers=false")

@@ -86,13 +86,14 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
     """
     key = f"train.init_from={config.train.init_from}"
     run = open_init_from(str(config.train.init_from))
-    model = dataclasses.replace(config.model, adapter=NoAdapter())
-    changed = differences(run.model, model)
-    if side := tokenizers.differ_in(run.tokenizers()):
+    given = run.tokenizers()
+    if side := tokenizers.differ_in(given):
         raise UserError(
             f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
             "keys of the tokenizer as they are there"
         )
+    model = dataclasses.replace(config.model, adapter=NoAdapter())
+    changed = differences(run.model, model)
     theirs, ours = (
         {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}
         for each in (run.model, model)

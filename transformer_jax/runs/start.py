@@ -26,7 +26,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.splits import count_pairs, holds_out
+from transformer_jax.data.splits import count_pairs, lacks_own_validation
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
@@ -229,12 +229,12 @@ def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.D
     """
     if by_pairs is None or not by_pairs.keys:
         return config
-    most = max(by_pairs.below)
+    most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)
     count = count_pairs(config.data, most)
     config = override(config, by_pairs.values(count, on_cpu=devices[0].platform == "cpu"))
     lines: dict[str, list[str]] = {}
     for key in by_pairs.keys:
-        if key != "data.validation_from_train" or holds_out(config.data):
+        if key != "data.validation_from_train" or lacks_validation:
             part, _, name = key.partition(".")
             lines.setdefault(part, []).append(f"{name}={attrgetter(key)(config)}")
     first, listed = by_pairs.keys[0], (f"  {f'{k}:':<11}{'  '.join(v)}" for k, v in lines.items())

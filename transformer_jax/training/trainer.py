@@ -67,10 +67,11 @@ class Trainer:
 
     def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
         self.model, self.train, self.mesh = model, train, mesh
-        self.trained = trained_paths(train.frozen, api.abstract_params(model))
+        abstract, axes = api.abstract_params(model), api.logical_axes(model)
+        self.trained = trained_paths(train.frozen, abstract)
         self._optimizer = self._optimizer_of(self._horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
-        axes, everywhere = api.logical_axes(model), replicated(mesh)
+        everywhere = replicated(mesh)
         params = param_shardings(axes, shapes.params, mesh)
         trained_shapes = subset(shapes.params, self.trained)
         kept = jax.tree.map(
