@@ -64,14 +64,17 @@ def has_split(data: DataConfig, split: Split, direction: Languages | None = None
     """Whether `read_pairs` can read the split; a TFDS set may have to be prepared first.
 
     Args:
-        data: the text.
+        data: the text; the languages of one source need not be known.
         split: which part of it.
         direction: of which languages; default: `data.languages`.
 
     Raises:
         UserError: the config names the split, and it cannot be read.
     """
-    return bool(_readable(data, split, direction or data.languages))
+    if direction or data.corpora:
+        return bool(_readable(data, split, direction or data.languages))
+    held_out = split == "validation" and data.validation_from_train is not None
+    return data.source.has(split) or held_out
 
 
 def lacks_own_validation(data: DataConfig) -> bool:

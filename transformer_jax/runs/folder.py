@@ -137,7 +137,7 @@ class Run:
         except UserError as error:
             saved = [checkpoint_folder(self.path, step) for step in reversed(self.checkpoints())]
             copies = (each / "tokenizer" for each in saved if not find_damage(each, "tokenizer"))
-            copy = next(filter(epath.Path.is_dir, copies), None)
+            copy = next((copy for copy in copies if copy.is_dir()), None)
             if copy is None:
                 raise
             _LOGGER.warning("%s: using the copy in %s", error, copy)

@@ -147,12 +147,14 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that accepts connections; port 0 takes a free one.
 
     Raises:
-        UserError: the address is in use or is not one of this machine.
+        UserError: the port is not one, or the address is in use or is not one of this machine.
     """
+    if not 0 <= port <= 65_535:  # `create_server` would leave its socket open
+        raise UserError(f"port={port}: must be from 0 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UserError(f"host={host}, port={port}: {first_line(error)}") from error
 
 
