@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+import transformer_jax as tj
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import COMMANDS, main
 from transformer_jax.config import Config
@@ -161,7 +162,13 @@ def test_train_lists_every_key_of_the_config(capsys):
 
 def test_an_unknown_command_is_one_line(capsys):
     assert main(["trian"]) == 2
-    assert capsys.readouterr().err.startswith("error: argument command: invalid choice: 'trian'")
+    assert capsys.readouterr().err == (
+        "error: trian: no such command (did you mean train?); see transformer-jax --help\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"transformer-jax {tj.__version__}\n"
 
 
 def test_no_command_shows_the_commands(capsys):

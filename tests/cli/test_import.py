@@ -214,3 +214,17 @@ def test_a_damaged_folder_is_refused(folder, tmp_path, name, content, message):
     status, line = command("import", f"--from={changed}", f"--workdir={tmp_path / 'run'}")
     assert status == 2 and message in line
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("somebody/opus-mt-en-de", "; download it first: hf download somebody/opus-mt-en-de "),
+        ("./opus/mt/en-de", ""),
+    ],
+)
+def test_a_folder_that_is_not_there_may_be_a_name_on_the_hub(name, advice, tmp_path, capsys):
+    assert main(["import", f"--from={name}", f"--workdir={tmp_path / 'run'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {name}: no such folder{advice}")
+    assert advice or error.endswith("no such folder\n")

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from transformer_jax import __version__
 from transformer_jax.cli.flags import Parser
-from transformer_jax.errors import CannotSave, UserError, first_line
+from transformer_jax.errors import CannotSave, UserError, first_line, hint
 from transformer_jax.paths import user_cache
 
 #: Command -> what it does; each is the module `transformer_jax.cli.<command>`.
@@ -84,12 +85,16 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         + "\nTo begin: transformer-jax train --config=quickstart --workdir=runs/quickstart",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands.add_argument("command", choices=COMMANDS, metavar="command", help="see below")
+    commands.add_argument("--version", action="version", version=f"transformer-jax {__version__}")
+    commands.add_argument("command", metavar="command", help="see below")
     commands.add_argument("flags", nargs=argparse.REMAINDER, help="see `<command> --help`")
     if not words:
         commands.print_help(sys.stderr)
         sys.exit(USER_ERROR)
     first = commands.parse_args(words)
+    if first.command not in COMMANDS:
+        near = hint(first.command, COMMANDS)
+        raise UserError(f"{first.command}: no such command{near}; see transformer-jax --help")
     module = importlib.import_module(f"transformer_jax.cli.{first.command}")
     command = Parser(
         prog=f"transformer-jax {first.command}",

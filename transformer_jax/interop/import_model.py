@@ -1,6 +1,7 @@
 """Makes a run folder out of a published model."""
 
 import os
+import re
 from pathlib import Path
 
 from transformer_jax.config import Config, TrainConfig
@@ -71,9 +72,15 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
     """The files of a published model; the weights are read when they are asked for.
 
     Raises:
-        UserError: there is no `config.json`, or there are no weights that can be read.
+        UserError: there is no such folder or no `config.json` in it, or there are no weights that
+            can be read.
     """
     path = Path(folder)
+    if not path.is_dir():
+        download = ""
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):  # a name on Hugging Face's hub
+            download = f"; download it first: hf download {folder} --local-dir {path.name}"
+        raise UserError(f"{folder}: no such folder{download}")
     if npz := find_npz(path):
         return open_npz(npz)
     files = [path / "config.json", path / "generation_config.json"]
