@@ -47,6 +47,13 @@ def test_an_error_that_ends_the_run_is_logged_but_not_shown(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_reader_that_ends_leaves_no_traceback(tmp_path):
+    with pytest.raises(BrokenPipeError), RunLog() as run_log:
+        run_log.open(as_path(tmp_path))
+        raise BrokenPipeError(32, "Broken pipe")
+    assert texts(tmp_path) == ["stopped: nothing reads the messages any more"]
+
+
 def test_a_refused_run_writes_nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError), RunLog():

@@ -71,6 +71,8 @@ class RunLog(logging.handlers.MemoryHandler):
             values: dict[str, Any] = {"levelno": logging.INFO, "msg": "error"}
             if isinstance(error, UserError):
                 values["msg"] = f"error: {error}"
+            elif isinstance(error, BrokenPipeError):  # such as `train ... 2>&1 | head`
+                values["msg"] = "stopped: nothing reads the messages any more"
             else:
                 values["exc_info"] = (kind, error, traceback)
             self.handle(logging.makeLogRecord(values))
