@@ -12,9 +12,10 @@ import transformer_jax as tj
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import COMMANDS, main
 from transformer_jax.config import Config
-from transformer_jax.config_keys import field_docs
+from transformer_jax.config_keys import field_docs, keys_of
 from transformer_jax.config_types import Strings
 from transformer_jax.errors import UserError
+from transformer_jax.recipes import load_recipe
 from transformer_jax.variants import ManyOf, OneOf
 
 
@@ -148,7 +149,7 @@ def test_every_command_has_help(command, capsys):
 
 def test_train_lists_every_key_of_the_config(capsys):
     with pytest.raises(SystemExit):
-        main(["train", "--help"])
+        main(["train", "--help=all"])
     listed = set(re.findall(r"--config\.([\w.]+)", capsys.readouterr().out))
 
     def keys(config, prefix):
@@ -158,6 +159,29 @@ def test_train_lists_every_key_of_the_config(capsys):
 
     parts = {key for key in keys(Config(), "") if not key.startswith(("model.en", "model.de"))}
     assert parts <= listed
+
+
+def help_of(capsys, *words):
+    with pytest.raises(SystemExit):
+        main([*words])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_short_help_has_the_usual_flags_and_the_values_of_the_recipe(capsys):
+    plain = help_of(capsys, "train", "--help")
+    assert "--config.train.steps INT" in plain and "--config.train.clip_norm" not in plain
+    assert "--config=RECIPE --help=all lists every setting" in plain
+    recipe = help_of(capsys, "train", "--config=quickstart", "--help")
+    assert "default: 450" in recipe  # steps
+    assert "train_source A,B" in plain
+    assert "train_source A,B" not in recipe, "its source reads no files"
+    longer = help_of(capsys, "train", "--config=quickstart", "--help=all")
+    assert "--config.train.clip_norm" in longer and len(longer) > 3 * len(recipe)
+    schedule = load_recipe("quickstart").train.schedule
+    for option in keys_of(type(schedule)):
+        assert f"--config.train.schedule.{option} " in longer
+    assert "train_source A,B" not in longer, "an option of another kind"
+    assert "--method.beam_size" in help_of(capsys, "translate", "--help")
 
 
 def test_an_unknown_command_is_one_line(capsys):

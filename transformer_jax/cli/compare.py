@@ -19,6 +19,7 @@ import re
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.main import STOPPED
+from transformer_jax.cli.train import USUAL
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
@@ -37,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
     add("--unequal", action="store_true", help="keep model.d_ff, so that parameters may differ")
     add("--part", default="1/1", metavar="I/N", help="train only every N-th row, from the I-th on")
     add("--no_progress", action="store_true", help="no progress bars")
-    parser.add_config(Config, prefix="config.")
+    parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
 def run(args: argparse.Namespace) -> int:

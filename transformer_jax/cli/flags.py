@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from transformer_jax.config import walk
 from transformer_jax.config_keys import keys_of
 from transformer_jax.errors import UserError, hint
+from transformer_jax.recipes import open_recipe
 from transformer_jax.variants import ManyOf, OneOf, flag_text, mark_of
 
 #: JSON's name of a type -> what a value looks like.
@@ -31,15 +32,44 @@ class _Key(argparse.Action):
         args.flags = {**args.flags, self.dest: value}
 
 
+class _Help(argparse.Action):
+    """`--help` shows the usual flags of a config, `--help=all` all of them."""
+
+    def __call__(self, parser: Any, args: argparse.Namespace, value: Any, flag: Any = None) -> None:
+        parser.narrow_help(everything=value == "all")
+        parser.print_help()
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser with flags for a config, whose errors are one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, add_help=False)
+        self._words: Sequence[str] = ()
+        self._shown: tuple[type, str, Sequence[str]] | None = None
+        self.add_argument(
+            "-h",
+            "--help",
+            action=_Help,
+            nargs="?",
+            metavar="all",
+            default=argparse.SUPPRESS,
+            help="show this; all: with every setting of the recipe",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raises what `main` prints."""
         raise UserError(f"{message}; see {self.prog} --help")
 
     def add_config(
-        self, cls: type, prefix: str = "", *, title: str | None = None, only: Sequence[str] = ()
+        self,
+        cls: type,
+        prefix: str = "",
+        *,
+        title: str | None = None,
+        only: Sequence[str] = (),
+        usual: Sequence[str] = (),
     ) -> None:
         """Adds a flag for each key of a config class and of its parts.
 
@@ -49,28 +79,58 @@ class Parser(argparse.ArgumentParser):
             title: of the flags in the help, which then shows no defaults; without a title
                 they are grouped by part.
             only: the keys to add; all where it is empty.
+            usual: the keys that the short help shows; all where it is empty.
         """
         self.set_defaults(flags={})
+        self._shown = (cls, prefix, usual) if usual else None
         groups: dict[str, Any] = {}
-        for path, key, (default,) in walk(cls(), variants=False):
+        for path, key, _ in walk(cls(), variants=False):
             if only and key.name not in only:
                 continue
             name = title or f"{prefix}{path}".rpartition(".")[0]
             if name not in groups:
                 groups[name] = self.add_argument_group(name)
-            mark, notes = mark_of(key.annotation), [key.schema["description"]]
-            if mark:
-                notes.append(f"kinds: {', '.join(mark.family)}")
-            if not title:
-                notes.append(f"default: {flag_text(default, key) if default != () else 'none'}")
+            mark = mark_of(key.annotation)
             add = partial(groups[name].add_argument, action=_Key, default=argparse.SUPPRESS)
-            shown = "; ".join(filter(None, notes)).replace("%", "%%")
-            metavar = _KINDS.get(type(mark)) or _metavar(key.schema)
-            add(f"--{prefix}{path}", dest=path, metavar=metavar, help=shown)
+            add(f"--{prefix}{path}", dest=path, help=argparse.SUPPRESS)
             variants = mark.family.values() if type(mark) is OneOf else ()
             for option in dict.fromkeys(option for each in variants for option in keys_of(each)):
                 inside = f"{path}.{option}"
                 add(f"--{prefix}{inside}", dest=inside, help=argparse.SUPPRESS)
+        self._describe(cls(), prefix, with_defaults=not title)
+
+    def _describe(self, config: Any, prefix: str, *, with_defaults: bool) -> None:
+        """Fills in the help of the flags that a config's keys have, and its variants' options."""
+        for path, key, (value,) in walk(config):
+            action = self._option_string_actions.get(f"--{prefix}{path}")
+            if action is None:
+                continue
+            mark, notes = mark_of(key.annotation), [key.schema["description"]]
+            if mark:
+                notes.append(f"kinds: {', '.join(mark.family)}")
+            if with_defaults:
+                notes.append(f"default: {flag_text(value, key) if value != () else 'none'}")
+            action.help = "; ".join(filter(None, notes)).replace("%", "%%")
+            action.metavar = _KINDS.get(type(mark)) or _metavar(key.schema)
+
+    def narrow_help(self, *, everything: bool) -> None:
+        """Shows the values of the recipe that `--config` names, and hides what is not usual."""
+        if self._shown is None:
+            return
+        cls, prefix, usual = self._shown
+        names = [word.partition("=")[2] for word in self._words if word.startswith("--config=")]
+        for action in self._actions:
+            if isinstance(action, _Key):
+                action.help = argparse.SUPPRESS
+        self._describe(
+            open_recipe(names[-1]).config if names else cls(), prefix, with_defaults=True
+        )
+        for action in self._actions:
+            if isinstance(action, _Key) and not everything and action.dest not in usual:
+                action.help = argparse.SUPPRESS
+        if not everything:
+            recipe = "--config=RECIPE --help=all" if not names else "--help=all"
+            self.epilog = f"{recipe} lists every setting of the recipe and its default."
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """The parsed words; `flags` holds the keys of the config and the text of their values.
@@ -78,6 +138,7 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UserError: an argument is unknown, missing, or has no value.
         """
+        self._words = words
         args, rest = self.parse_known_args(words)
         if rest:
             flag, known = rest[0].partition("=")[0], list(self._option_string_actions)

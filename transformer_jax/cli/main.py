@@ -2,13 +2,13 @@
 
 import argparse
 import importlib
+import importlib.metadata
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from transformer_jax import __version__
 from transformer_jax.cli.flags import Parser
 from transformer_jax.errors import CannotSave, UserError, first_line, hint
 from transformer_jax.paths import user_cache
@@ -85,7 +85,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         + "\nTo begin: transformer-jax train --config=quickstart --workdir=runs/quickstart",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands.add_argument("--version", action="version", version=f"transformer-jax {__version__}")
+    version = f"transformer-jax {importlib.metadata.version('transformer-jax')}"
+    commands.add_argument("--version", action="version", version=version)
     commands.add_argument("command", metavar="command", help="see below")
     commands.add_argument("flags", nargs=argparse.REMAINDER, help="see `<command> --help`")
     if not words:

@@ -42,6 +42,24 @@ _LOGGER = logging.getLogger(__name__)
 DOES_NOT_FIT = 3
 
 
+#: The settings that the short help shows, in the order of the config.
+USUAL = (
+    "data.source",
+    "data.source.train_source",
+    "data.source.train_target",
+    "data.source.test_source",
+    "data.source.test_target",
+    "model.encoder.mixers",
+    "model.decoder.mixers",
+    "model.dropout_rate",
+    "batch.tokens",
+    "train.steps",
+    "train.minutes",
+    "train.schedule.learning_rate",
+    "train.init_from",
+)
+
+
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax train`."""
     add = parser.add_argument
@@ -56,10 +74,10 @@ def add_arguments(parser: Parser) -> None:
         help="only print the memory and time of training",
     )
     add("--plan_topology", metavar="NAME", help="of a TPU slice (v5e:4x4) or of GPUs (h100:8)")
-    add("--plan_length", type=int, metavar="L", help="of sentences of L pieces (batch.max_length)")
+    add("--plan_length", type=int, metavar="L", help="pieces of each sentence (batch.max_length)")
     add("--plan_no_search", action="store_true", help="do not search for the largest batch")
     add_process_arguments(parser)
-    parser.add_config(Config, prefix="config.")
+    parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
 def run(args: argparse.Namespace) -> int:
