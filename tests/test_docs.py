@@ -154,6 +154,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     api = (tmp_path / "api.html").read_text(encoding="utf-8")
     assert [name for name in tj.__all__ if f'.{name}"' not in api] == []
+    assert "Annotated" not in api, "signatures have no validators"
     for page in tmp_path.rglob("*.html"):
         loaded = r"<(?:script|link|img)[^>]+(?:src|href)=.https?:"
         assert not re.search(loaded, page.read_text(encoding="utf-8")), "works without a network"
@@ -173,7 +174,7 @@ def test_a_broken_page_is_refused(text: str, status: int, tmp_path: Path) -> Non
     need("mkdocs")
     docs = tmp_path / "docs"
     docs.mkdir()
-    for name in ("site_hooks.py", "site.css"):
+    for name in ("site_hooks.py", "plain_annotations.py", "site.css"):
         shutil.copy(ROOT / "docs" / name, docs)
     settings = text_of("mkdocs.yml").partition("\nnav:")[0]
     (tmp_path / "mkdocs.yml").write_text(settings, encoding="utf-8")
