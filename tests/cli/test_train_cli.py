@@ -1,6 +1,7 @@
 """From two text files to a scored translation, by the commands a user types."""
 
 import dataclasses
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 import transformer_jax as tj
 from tests.train_command import train_command
 from transformer_jax.cli.main import main
+from transformer_jax.data.splits import read_pairs
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.processes import from_first
@@ -71,10 +73,23 @@ def test_the_run_folder_holds_what_the_readme_says(trained):
         "log.txt",
         "plots/training.png",
         "plots/cross_attention.png",
+        "unseen_pieces.json",
         "tensorboard",
     } <= held
     config = json.loads((trained / "config.json").read_text())
     assert config["model"]["source_vocab_size"] == 400
+
+
+def test_words_that_the_text_lacks_are_named_once(trained, monkeypatch, capsys):
+    run = open_run(trained)
+    tokenizer = run.tokenizers().source
+    sources = [source for source, _ in read_pairs(run.config.data, "train")]
+    seen = {piece for ids in tokenizer.encode_batch(sources) for piece in ids}
+    assert run.unseen() == set(range(400)) - seen
+    word = next(w for w in ("zebra", "Qq", "xyz") if not seen.issuperset(tokenizer.encode(w)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"The\nA {word}!\n".encode())))
+    assert main(["translate", f"--workdir={trained}"]) == 0
+    assert capsys.readouterr().err == f"note: line 2: never seen in training: {word}\n"
 
 
 def test_eval_scores_files_with_the_trained_model(place, trained, capsys):

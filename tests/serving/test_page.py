@@ -106,6 +106,22 @@ def test_it_translates_while_one_types(page, translators, sentences):
     assert scores == [f"{each.score:.2f}" for each in expected]
 
 
+def test_a_word_that_was_never_seen_is_marked(page, translators, sentences, monkeypatch):
+    translator = translators["en", "de"]
+    word = sentences[0].split()[1]
+    unseen = frozenset(translator.tokenizers.source.encode(word))
+    monkeypatch.setattr(translator, "unseen", unseen)
+    marked = [
+        each for each in sentences[0].split() if each in translator.unseen_words(sentences[0])
+    ]
+    assert word in marked
+    one(page, "#text").send_keys(sentences[0])
+    wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+    assert one(page, "#status").text.startswith("Translated. The model has never seen: ")
+    assert word in one(page, "#status").text
+    assert [each.get_property("textContent") for each in all_of(page, "#looks u")] == marked
+
+
 def test_the_request_for_an_older_text_is_cancelled(page, sentences):
     """The first text's request is under way when the second one is typed."""
     page.execute_script(

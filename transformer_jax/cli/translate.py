@@ -7,10 +7,14 @@ With --input and --output, the same command continues a file that was not finish
 
 With --n_best=N, each input line gives up to N output lines, best first, of the form
 `line number <TAB> score <TAB> log-probability <TAB> translation`.
+
+Standard error names the words that the model has never seen in training, of the first lines that
+have such words.
 """
 
 import argparse
 import os
+import string
 import sys
 from itertools import islice
 
@@ -21,6 +25,8 @@ from transformer_jax.errors import UserError
 
 #: Lines are read in chunks of this many batches, so that they can be sorted by length.
 _BATCHES_PER_CHUNK = 32
+#: Lines whose words that the model has never seen are named.
+_NAMED_LINES = 20
 
 
 def add_arguments(parser: Parser) -> None:
@@ -50,7 +56,20 @@ def run(args: argparse.Namespace) -> int:
     batch_size = 1 if alone else translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
+    named = 0
+
+    def name_unseen(lines: list[str], done: int) -> None:
+        nonlocal named
+        for number, line in enumerate(lines, start=done + 1):
+            if named < _NAMED_LINES and (words := translator.unseen_words(line)):
+                named += 1
+                listed = ", ".join(word.strip(string.punctuation) or word for word in words)
+                print(f"note: line {number}: never seen in training: {listed}", file=sys.stderr)
+                if named == _NAMED_LINES:
+                    print("note: such words of further lines are not named", file=sys.stderr)
+
     def reply(lines: list[str], done: int) -> tuple[list[str], int]:
+        name_unseen(lines, done)
         options = {"num_best": count, "first_id": done, "batch_size": batch_size}
         decoded = translator.decode(lines, **options)
         if not args.n_best:

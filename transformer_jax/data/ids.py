@@ -73,6 +73,13 @@ class Sentences:
         """Ids of sentence i, [length] int32, no EOS."""
         return self.ids[self.offsets[i] : self.offsets[i + 1]].astype(np.int32)
 
+    def counts(self, size: int) -> np.ndarray:
+        """How often each of the ids 0 ... size - 1 occurs, [size] int64."""
+        counts = np.zeros(size, np.int64)
+        for start in range(0, len(self.ids), _PART):
+            counts += np.bincount(self.ids[start : start + _PART], minlength=size)
+        return counts
+
     def text(self, i: int) -> str:
         """Sentence i as text.
 

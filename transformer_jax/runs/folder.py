@@ -35,6 +35,10 @@ from transformer_jax.translation.translator import Translator
 _LOGGER = logging.getLogger(__name__)
 
 
+#: The ids of the source tokenizer's pieces that the training text lacks, as a JSON list.
+UNSEEN = "unseen_pieces.json"
+
+
 def check_whole(folder: epath.Path) -> None:
     """Raises UserError if an import, which writes `config.json` last, did not finish there."""
     if (folder / "checkpoints").exists() and not (folder / "config.json").exists():
@@ -152,6 +156,13 @@ class Run:
                 )
         return tokenizers
 
+    def unseen(self) -> frozenset[int]:
+        """Source ids that the training text lacks; empty where that is not known."""
+        try:
+            return frozenset(json.loads((self.path / UNSEEN).read_text()))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return frozenset()
+
     def select(self, which: str) -> Selection:
         """The checkpoints that a name stands for.
 
@@ -231,7 +242,8 @@ class Run:
         decode = override(self.config.decode, overrides, prefix="decode.")
         mesh = mesh or self._local_mesh()
         params = self.params(checkpoint, mesh)
-        return Translator(self.together, params, self.tokenizers(), decode, mesh=mesh)
+        tokenizers, unseen = self.tokenizers(), self.unseen()
+        return Translator(self.together, params, tokenizers, decode, mesh=mesh, unseen=unseen)
 
     def _local_mesh(self) -> Mesh:
         return decoding_mesh(self.config.mesh, jax.local_devices())

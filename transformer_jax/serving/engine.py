@@ -50,6 +50,9 @@ class Engine(Protocol):
 class Explains(Engine, Protocol):
     """An engine that also takes prefixes of a translation and says how probable they are."""
 
+    def unseen_words(self, text: str) -> list[str]:
+        """See `Translator.unseen_words`."""
+
     def explain(self, pieces: Sequence[Any], target: Sequence[int]) -> Explanation:
         """See `viewing.explanation.explain`."""
 

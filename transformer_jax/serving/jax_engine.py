@@ -35,6 +35,9 @@ class JaxEngine:
     def encode(self, text: str) -> list[int]:
         return self._encode(text)
 
+    def unseen_words(self, text: str) -> list[str]:
+        return self._translator.unseen_words(text)
+
     def group(self, sentence: Sentence) -> Hashable:
         length = max(len(sentence.pieces), len(sentence.prefix)) + 1
         return padded_length(length, self.max_pieces + 1), bool(sentence.prefix)

@@ -61,12 +61,17 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     key = context.keys.check(form.api_key)
     source = None if form.source == "auto" else form.source
     (done,) = await context.translate(request, key, [form.q], source=source, target=form.target)
+    engine = done.engine
     return {
-        "source": done.engine.source,
+        "source": engine.source,
         "gaps": done.text.gaps,
-        "explains": isinstance(done.engine, Explains),
+        "explains": isinstance(engine, Explains),
         "sentences": [
-            {"text": sentence, "translations": [_shown(each) for each in translations]}
+            {
+                "text": sentence,
+                "unseen": engine.unseen_words(sentence) if isinstance(engine, Explains) else [],
+                "translations": [_shown(each) for each in translations],
+            }
             for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
         ],
     }

@@ -2,10 +2,13 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import time
 from collections.abc import Callable
+
+import numpy as np
 
 from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
@@ -14,7 +17,7 @@ from transformer_jax.parallel.mesh import make_mesh
 from transformer_jax.parallel.processes import from_first, is_first
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.recipes import ByPairs
-from transformer_jax.runs.folder import Run
+from transformer_jax.runs.folder import UNSEEN, Run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.log import RunLog
 from transformer_jax.runs.start import Start, resolve_start
@@ -104,6 +107,10 @@ def train(
                 raise UserError(f"{path}: another run was started here meanwhile")
             data.tokenizers.save(path / "tokenizer")
             try:
+                if not settled.train.init_from:  # else there was an earlier text
+                    counts = data.corpus.source.counts(data.tokenizers.source.vocab_size)
+                    unseen = np.flatnonzero(counts == 0).tolist()
+                    write_whole(path / UNSEEN, json.dumps(unseen).encode())
                 write_whole(file, to_json(settled).encode())
             except OSError as error:
                 raise UserError(f"cannot write {file}: {error.strerror}") from error

@@ -97,6 +97,7 @@ class Translator:
         rounded up to a multiple of their number. None: one device, that of `params`. If the devices
         belong to several processes, each process makes the same calls with the same text, and gets
         all the translations.
+      unseen: source ids that the model was never trained on, for `unseen_words`.
     """
 
     def __init__(
@@ -107,11 +108,12 @@ class Translator:
         decode_config: DecodeConfig | None = None,
         *,
         mesh: Mesh | None = None,
+        unseen: frozenset[int] = frozenset(),
     ) -> None:
         self.model: Model = SingleModel(model) if isinstance(model, ModelConfig) else model
         self.tokenizers = tokenizers
         self.decode_config = decode_config or DecodeConfig()
-        self.mesh = mesh
+        self.mesh, self.unseen = mesh, unseen
         #: The parameters in the form that decoding holds, on the devices.
         self.params = None if params is None else self._held(params)
         self._compiled: set[Hashable] = set()
@@ -124,6 +126,13 @@ class Translator:
 
     def _held(self, params: Any) -> Any:
         return hold_params(self.model, params, self.decode_config.weights, self.mesh)
+
+    def unseen_words(self, text: str) -> list[str]:
+        """The words of a text, between spaces, with a piece that the model was never trained on."""
+        encode, unseen = self.tokenizers.source.encode, self.unseen
+        if unseen.isdisjoint(encode(text)):
+            return []
+        return [word for word in text.split() if not unseen.isdisjoint(encode(word))]
 
     def translate(self, sources: Sequence[str], **options: Any) -> list[str]:
         """The best translation of each sentence; an empty line stays empty.

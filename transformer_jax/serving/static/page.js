@@ -72,7 +72,9 @@ async function translate() {
       target: fields.target,
       sentences: answer.sentences.map((each) => ({ ...each, chosen: each.translations[0] })),
     });
-    say(fields.source === "auto" ? `Translated from ${nameOf(answer.source)}` : "Translated");
+    const unseen = [...unseenWords()];
+    say((fields.source === "auto" ? `Translated from ${nameOf(answer.source)}` : "Translated")
+      + (unseen.length ? `. The model has never seen: ${unseen.join(", ")}` : ""));
     $("spoken").textContent = plain();
     if (answer.explains) {
       for (const sentence of shown.sentences.slice(0, MOST_EXPLAINED)) {
@@ -233,10 +235,18 @@ function places(pieces, sentence) {
   });
 }
 
+const unseenWords = () => new Set((shown?.sentences ?? []).flatMap(({ unseen }) => unseen));
+
+// The text, with the words underlined that the model has never seen in training.
+function underlined(text) {
+  const unseen = unseenWords();
+  return text.split(/(\s+)/).map((part) => (unseen.has(part) ? element("u", {}, part) : part));
+}
+
 function look(sentence, pieces) {
   const text = $("text").value;
   if (!sentence?.explained?.looks[0]?.length) {
-    $("looks").textContent = text + "\n";
+    $("looks").replaceChildren(...underlined(text), "\n");
     return;
   }
   const { source, looks } = sentence.explained;
