@@ -15,6 +15,7 @@ import matplotlib
 import pytest
 
 import transformer_jax as tj
+from tests.examples import EXAMPLES, shown_sentences
 from tests.oracles import need
 from tests.pages import PAGES, ROOT, blocks, commands, text_of
 from transformer_jax import paths
@@ -39,6 +40,13 @@ def test_commands_parse(page: str, arguments: list[str], monkeypatch: pytest.Mon
         plans = "--plan" in arguments
         assert plans or args.workdir
         assert plans or not args.plan_topology
+
+
+def test_every_example_sentence_is_one_whose_translation_is_tested() -> None:
+    """`tests/slow/test_quickstart.py` compares the translations with the model's."""
+    shown = shown_sentences()
+    assert shown.keys() == EXAMPLES.keys() | (EXAMPLES.values() & shown.keys())
+    assert len(EXAMPLES.values() & shown.keys()) > 2
 
 
 def test_most_pages_have_commands() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import EXAMPLES
 from tests.pages import text_of
 
 ROOT = Path(__file__).parents[2]
@@ -56,8 +57,9 @@ def test_the_quickstart_scores_97_and_translates_the_session_of_the_readme(tmp_p
     (session,) = re.findall(r"^> (.*\n(?:.*\n)*?)```", text_of("README.md"), re.MULTILINE)
     sources, targets = zip(*re.findall(r"(.+)\n(.+)\n(?:> )?", session), strict=True)
     code = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
-    lines = "".join(source + "\n" for source in sources)
+    assert [EXAMPLES[source] for source in sources] == list(targets)
+    lines = "".join(source + "\n" for source in EXAMPLES)
     found = call("-c", code, "translate", f"--workdir={tmp_path}", input=lines)
-    assert found.splitlines() == list(targets)
+    assert found.splitlines() == list(EXAMPLES.values())
     for picture in ("training.png", "cross_attention.png"):
         assert (tmp_path / "plots" / picture).stat().st_size > 0
