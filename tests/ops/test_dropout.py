@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from transformer_jax.ops.dropout import dropout, random_bits
-from transformer_jax.parallel.mesh import MeshConfig, make_mesh, own_rows_on
+from transformer_jax.ops.sharding import own_rows
+from transformer_jax.parallel.mesh import LOGICAL_TO_MESH, MeshConfig, make_mesh
 
 SHAPE = (256, 512)
 SIZE = SHAPE[0] * SHAPE[1]
@@ -52,7 +53,8 @@ def test_a_rate_of_one_is_refused():
 @pytest.mark.parametrize("batch_axis", [0, 1])
 def test_devices_that_trace_their_own_rows_have_the_bits_of_the_whole_batch(batch_axis):
     key, devices, shape = jax.random.key(5), 4, [3, 3, 5]
-    with own_rows_on(make_mesh(MeshConfig(data=1), jax.devices()[:1])):
+    mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+    with own_rows(mesh, "data", LOGICAL_TO_MESH):
         parts = jax.vmap(
             lambda _: random_bits(key, tuple(shape), batch_axis),
             axis_name="data",

@@ -47,7 +47,12 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None, *, batch_axis: int
         rate: in [0, 1); resolution 2^-32.
         key: a PRNG key; None means no dropout (evaluation).
         batch_axis: see `random_bits`.
+
+    Raises:
+        ValueError: another rate.
     """
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"dropout rate must lie in [0, 1), got {rate}")
     if key is None or rate == 0.0:
         return x
     keep = random_bits(key, x.shape, batch_axis) >= jnp.uint32(int(rate * 2**32))
