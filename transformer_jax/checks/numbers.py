@@ -120,7 +120,7 @@ def attention_program(attend: Callable[..., jax.Array], causal: bool) -> Any:
     """Jitted: (q, k, v, mask [B, L], weights) -> (outputs of real queries, gradients by q, k, v).
 
     The gradients are of the weighted sum of these outputs. All arrays but the mask are of
-    `ATTENTION_SHAPE`.
+    `ATTENTION_SHAPE`. bfloat16 is multiplied as it is: a TPU's kernels refuse the full precision.
     """
 
     def total(q: Any, k: Any, v: Any, mask: Any, weights: Any) -> tuple[jax.Array, jax.Array]:
@@ -128,7 +128,9 @@ def attention_program(attend: Callable[..., jax.Array], causal: bool) -> Any:
         return (y * weights).sum(), y
 
     def program(*arrays: jax.Array) -> tuple[jax.Array, Any]:
-        (_, y), gradients = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(*arrays)
+        full = arrays[0].dtype == jnp.float32
+        with jax.default_matmul_precision("highest" if full else "default"):
+            (_, y), gradients = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(*arrays)
         return y, gradients
 
     return jax.jit(program)
