@@ -16,14 +16,14 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.parallel.mesh import batch_devices, decoding_rows, make_mesh
+from transformer_jax.parallel.mesh import decoding_rows, make_mesh
 from transformer_jax.plan.devices import Target
 from transformer_jax.plan.planner import Plan, make_plan
 from transformer_jax.plan.topologies import this_machine
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Sources, decode_batch, hold_params
 
 PART = "speed"
 
@@ -83,7 +83,7 @@ def _training(
     config: Config, mesh: Mesh, plan: Plan | None, part: str, seconds: float
 ) -> Iterator[Row]:
     trainer, length = Trainer(config.model, config.train, mesh), config.batch.max_length
-    multiple = batch_devices(mesh) * config.train.accumulate
+    multiple = trainer.share.row_multiple
     ids = _random_ids(config.batch.tokens // length // multiple * multiple, length, config.model)
     mask = np.ones(ids.shape, bool)
     batch = trainer.place({"source": ids, "source_mask": mask, "target": ids, "target_mask": mask})
@@ -109,7 +109,8 @@ def _training(
 def _searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterator[Row]:
     model, method, length = config.model, config.decode.method, config.batch.max_length
     rows = decoding_rows(config.decode.batch_size, mesh)
-    params = api.for_decoding(model, api.init(model, jax.random.key(0)))
+    init = api.init(model, jax.random.key(0))
+    params = hold_params(SingleModel(model), init, config.decode.weights, mesh)
     ids = _random_ids(rows, length, model)
     sources = Sources(
         ids,

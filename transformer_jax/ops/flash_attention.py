@@ -186,7 +186,7 @@ def blockwise_attention(
         block: number of queries in a block.
 
     Returns:
-        [B, T, H, V] in the dtype of the values.
+        [B, T, H, V] in the dtype of the values; zeros in rows without a real key.
     """
     k_at_M = jnp.arange(k_BMGK.shape[1])
     q_blocks = jnp.moveaxis(chunked(q_BTHK, block), 1, 0)
@@ -198,7 +198,7 @@ def blockwise_attention(
         mask = key_mask_BM[:, None, None, :]
         if causal:
             mask = mask & (k_at_M[None, :] <= q_at_C[:, None])[None, None]
-        return dot_product_attention(
+        y_BCHV = dot_product_attention(
             q_BCHK,
             k_BMGK,
             v_BMGV,
@@ -208,6 +208,8 @@ def blockwise_attention(
             dropout_rate=hooks.dropout_rate,
             dropout_key=hooks.part(number).dropout_key,
         )
+        sees_a_key = jnp.swapaxes(mask.any(axis=-1, keepdims=True), 1, 2)
+        return jnp.where(sees_a_key, y_BCHV, jnp.zeros((), y_BCHV.dtype))
 
     y_blocks = jax.lax.map(attend, (jnp.arange(len(q_blocks)), q_blocks))
     return unchunked(jnp.moveaxis(y_blocks, 0, 1), q_BTHK.shape[1])

@@ -1,8 +1,8 @@
 """Settings that depend on the target platform, which is unknown at trace time.
 
 `jax.default_backend()` is the platform of the process that traces. The target differs from it
-when a program is compiled for devices that are only described (`train.py --plan_topology`). So the
-variants are traced for every platform, and lowering selects one.
+when a program is compiled for devices that are only described (`train.py --plan_topology`). So JAX
+traces the variant of every platform, and the compiled program has that of its own.
 """
 
 from collections.abc import Callable

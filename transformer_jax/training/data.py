@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingData(Feed):
-    """What a run trains on; a feed of this process's rows of the batches.
+    """The text, tokenizers and batches of a run. As a feed it gives this process's rows.
 
     Attributes:
         config: of the run; its length and its dropout rate are not used.

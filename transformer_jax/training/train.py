@@ -107,7 +107,7 @@ def train(
                 raise UserError(f"{path}: another run was started here meanwhile")
             data.tokenizers.save(path / "tokenizer")
             try:
-                if not settled.train.init_from:  # else there was an earlier text
+                if start.is_new and not settled.train.init_from:  # else there was an earlier text
                     counts = data.corpus.source.counts(data.tokenizers.source.vocab_size)
                     unseen = np.flatnonzero(counts == 0).tolist()
                     write_whole(path / UNSEEN, json.dumps(unseen).encode())

@@ -130,7 +130,7 @@ class Translator:
     def unseen_words(self, text: str) -> list[str]:
         """The words of a text, between spaces, with a piece that the model was never trained on."""
         encode, unseen = self.tokenizers.source.encode, self.unseen
-        if unseen.isdisjoint(encode(text)):
+        if not unseen or unseen.isdisjoint(encode(text)):
             return []
         return [word for word in text.split() if not unseen.isdisjoint(encode(word))]
 
