@@ -229,16 +229,26 @@ def test_a_client_that_goes_away_is_forgotten(engines):
         assert waiting(url) == 0
 
 
-def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch):
+def test_it_is_not_healthy_before_all_programs_are_compiled(engines, monkeypatch, caplog):
     import threading
 
+    from transformer_jax.serving import service
     from transformer_jax.serving.app import make_app
 
+    caplog.set_level("INFO")
+    said = f"1 of {2 * len(engines)} programs"
     go = threading.Event()
-    monkeypatch.setattr(type(engines[0]), "warm_up", lambda self: [lambda: go.wait(60)])
+    monkeypatch.setattr(type(engines[0]), "warm_up", lambda self: [int, lambda: go.wait(60)])
+    monkeypatch.setattr(service, "SECONDS_OF_SILENCE", 0)
     with served(make_app(engines)) as url:
         answer = httpx.get(f"{url}/health")
-        assert answer.status_code == 503 and "compiled" in answer.json()["error"]
+        assert answer.status_code == 503
+        for _ in range(100):
+            if said in (answer := httpx.get(f"{url}/health")).text:
+                break
+            time.sleep(0.05)
+        assert answer.json() == {"error": f"The models are being compiled: {said}"}
+        assert f"compiled {said}" in caplog.text
         go.set()
         for _ in range(100):
             if (answer := httpx.get(f"{url}/health")).status_code == 200:

@@ -76,7 +76,8 @@ async def languages(context: Context, request: Request) -> list[dict[str, Any]]:
 async def health(context: Context, request: Request) -> dict[str, str]:
     """`ok` once all programs are compiled."""
     if not context.service.ready:
-        raise HTTPException(503, "The models are being compiled")
+        done, of = context.service.compiled
+        raise HTTPException(503, f"The models are being compiled: {done} of {of} programs")
     return {"status": "ok"}
 
 

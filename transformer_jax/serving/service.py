@@ -1,5 +1,7 @@
 """What the server offers, whatever the protocol: texts in, translated texts out."""
 
+import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +12,11 @@ from transformer_jax.serving.engine import Engine, Sentence
 from transformer_jax.serving.languages import detect
 from transformer_jax.serving.text import Text, split
 from transformer_jax.translation.translator import Translation
+
+#: Compiling says how far it is when this time has passed.
+SECONDS_OF_SILENCE = 10.0
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,13 +55,19 @@ class Service:
     ) -> None:
         self.engines = {(each.source, each.target): each for each in engines}
         self.batcher = batcher
+        self.compiled = (0, 0)  # programs, and how many there are
         self.ready = False
         self._split_sentences = split_sentences
 
     async def warm_up(self) -> int:
-        """Compiles the programs of all engines; how many there are."""
+        """Compiles the programs of all engines, logging how far it is; returns how many there are."""
         calls = [call for engine in self.engines.values() for call in engine.warm_up()]
-        for call in calls:
+        said = time.monotonic()
+        for done, call in enumerate(calls):
+            self.compiled = done, len(calls)
+            if time.monotonic() - said > SECONDS_OF_SILENCE:
+                _LOGGER.info("compiled %d of %d programs", *self.compiled)
+                said = time.monotonic()
             await self.batcher.on_device(call)
         self.ready = True
         return len(calls)
