@@ -60,7 +60,7 @@ class Service:
         self._split_sentences = split_sentences
 
     async def warm_up(self) -> int:
-        """Compiles the programs of all engines, logging how far it is; returns how many there are."""
+        """Compiles the programs of all engines and logs how far it is; how many there are."""
         calls = [call for engine in self.engines.values() for call in engine.warm_up()]
         said = time.monotonic()
         for done, call in enumerate(calls):

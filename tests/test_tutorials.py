@@ -1,0 +1,59 @@
+"""The tutorials' commands work one after the other, in one folder, with short trainings."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.oracles import need
+from tests.pages import ROOT, blocks
+
+#: Stands for `transformer-jax`: what the page says, but few steps. The last flag of a name decides.
+SHORT = f"""#!/bin/sh
+case "$1" in
+train) set -- "$@" --no_progress --config.train.minutes=none --config.train.steps=4 \\
+    --config.train.evaluate_every=4 --config.train.evaluate_sentences=8 \\
+    --config.batch.num_buckets=2 ;;
+eval) set -- "$@" --method=greedy --max_length_factor=0.1 --max_length_offset=2 ;;
+esac
+exec {sys.executable} -c 'from transformer_jax.cli.main import main; raise SystemExit(main())' "$@"
+"""
+
+
+def follow(page: str, folder: Path) -> str:
+    """What the page's `sh` blocks print in the folder. Fails at the first command that fails."""
+    command = folder / "bin" / "transformer-jax"
+    command.parent.mkdir()
+    command.write_text(SHORT, encoding="utf-8")
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-e", "-c", "\n".join(blocks(page, "sh"))],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_own_text_to_a_server(shared_data: Path, tmp_path: Path) -> None:
+    need("ctranslate2")
+    (tmp_path / "multi30k").mkdir()
+    for path in (shared_data / "multi30k").glob("*.gz"):
+        (tmp_path / "multi30k" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    printed = follow("docs/tutorial_server.md", tmp_path)
+    assert printed.count(": OK\n") == 6, "the page's checksums"
+    assert "1000 sentences scored" in printed and "BLEU" in printed
+    assert len(printed[printed.index("translations:") :].splitlines()) == 4
+    assert (tmp_path / "exported" / "model.bin").is_file()
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in ROOT.glob("docs/tutorial_*.md")))
+def test_each_tutorial_has_a_picture_and_at_most_120_lines(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120 and "](figures/" in text
