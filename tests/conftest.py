@@ -4,6 +4,7 @@ import ctypes
 import gc
 import logging
 import os
+import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests import shapes
 from tests.followed_page import followed
-from tests.oracles import missing
+from tests.oracles import missing, need
 
 ROOT = Path(__file__).parents[1]
 
@@ -146,6 +147,25 @@ def shared_data() -> Path:
     if not folder.is_dir():
         missing(f"no real text at {folder}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    webdriver = need("selenium.webdriver")
+    programs = shutil.which("chromium"), shutil.which("chromedriver")
+    if not all(programs):
+        missing("no chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{flag}")
+    options.add_argument("--window-size=1100,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(programs[1])
+    driver = webdriver.Chrome(options, service)
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(scope="session")

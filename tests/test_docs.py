@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import warnings
 from pathlib import Path
@@ -155,17 +156,37 @@ def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_site_builds(tmp_path: Path) -> None:
-    """In strict mode: every link, anchor and public name is found."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built in strict mode: every link, anchor and public name is found."""
     need("mkdocs")
-    done = build_site(ROOT, tmp_path)
+    site = tmp_path_factory.mktemp("site")
+    done = build_site(ROOT, site)
     assert done.returncode == 0, done.stderr
-    api = (tmp_path / "api.html").read_text(encoding="utf-8")
+    return site
+
+
+def test_the_site_is_whole(site: Path) -> None:
+    api = (site / "api.html").read_text(encoding="utf-8")
     assert [name for name in tj.__all__ if f'.{name}"' not in api] == []
     assert "Annotated" not in api, "signatures have no validators"
-    for page in tmp_path.rglob("*.html"):
+    for page in site.rglob("*.html"):
         loaded = r"<(?:script|link|img)[^>]+(?:src|href)=.https?:"
         assert not re.search(loaded, page.read_text(encoding="utf-8")), "works without a network"
+
+
+def test_the_site_is_searched_from_the_disk(site: Path, browser: Any) -> None:
+    for page in ("index.html", "notebooks/first_steps.html"):
+        browser.get((site / page).as_uri())
+        query = browser.find_element("name", "query")
+        browser.execute_script("arguments[0].focus()", query)
+        query.send_keys("OmegaT")  # a word of one page
+        for _ in range(100):
+            if hits := browser.find_elements("css selector", ".md-search-result__link"):
+                break
+            time.sleep(0.1)
+        found = {hit.get_attribute("href").partition("#")[0] for hit in hits}
+        assert found == {(site / "serving.html").as_uri()}
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@
 
 import json
 import re
-import shutil
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 
-from tests.oracles import missing, need
+from tests.oracles import need
 from tests.serving.conftest import served
 
 webdriver = need("selenium.webdriver")
@@ -27,23 +26,6 @@ from transformer_jax.translation.translator import Translator  # noqa: E402
 from transformer_jax.viewing.explanation import explain, next_pieces  # noqa: E402
 
 FILES = ["/", "/page.css", "/page.js", "/icon.svg"]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    programs = shutil.which("chromium"), shutil.which("chromedriver")
-    if not all(programs):
-        missing("no chromium and chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
-        options.add_argument(f"--{flag}")
-    options.add_argument("--window-size=1100,900")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(programs[1])
-    driver = webdriver.Chrome(options, service)
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture
