@@ -1,7 +1,6 @@
 """What is asked of JAX's runtime where a cluster's variables are set; nothing is started."""
 
 import os
-from types import SimpleNamespace
 
 import jax
 import pytest
@@ -47,7 +46,7 @@ def detected(monkeypatch):
     monkeypatch.setattr(distributed.State, "initialize_preemption_sync_manager", lambda self: None)
     monkeypatch.setattr(jax.distributed, "initialize", state.initialize)
     monkeypatch.setattr(cluster, "running_in_cloud_tpu_vm", False)
-    monkeypatch.setattr(distributed, "config", SimpleNamespace(update=settings.__setitem__))
+    monkeypatch.setattr(distributed.config, "update", settings.__setitem__)
 
     def ask(variables):
         for name, value in variables.items():
