@@ -181,7 +181,7 @@ def test_the_site_is_searched_from_the_disk(site: Path, browser: Any) -> None:
         query = browser.find_element("name", "query")
         browser.execute_script("arguments[0].focus()", query)
         query.send_keys("OmegaT")  # a word of one page
-        for _ in range(100):
+        for _ in range(600):
             if hits := browser.find_elements("css selector", ".md-search-result__link"):
                 break
             time.sleep(0.1)
