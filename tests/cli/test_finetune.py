@@ -156,8 +156,8 @@ def test_a_run_with_adapters_can_be_tuned_again(here):
     [
         (
             ["--config.train.init_from=runs/none"],
-            "train.init_from={here}/runs/none: {here}/runs/none: no run here "
-            "(config.json is missing)",
+            "train.init_from={here}/runs/none: no run here (config.json is missing); name a folder "
+            "that was trained or imported",
         ),
         (
             ["--config.tokenizer.source_model=none", "--config.tokenizer.vocab_size=320"],

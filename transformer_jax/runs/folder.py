@@ -60,9 +60,10 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
     folder = as_path(workdir)
     path = folder / "config.json"
     if not path.is_file():
-        hint = "; its checkpoints were written by tj.fit: call that again to get its state"
-        hint = hint if (folder / "checkpoints").is_dir() else ""
-        raise UserError(f"{folder}: no run here (config.json is missing){hint}")
+        hint = "name a folder that was trained or imported"
+        if (folder / "checkpoints").is_dir():
+            hint = "its checkpoints were written by tj.fit: call that again to get its state"
+        raise UserError(f"{folder}: no run here (config.json is missing); {hint}")
     try:
         text = path.read_text()
     except UnicodeDecodeError as error:

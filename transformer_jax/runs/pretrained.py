@@ -68,7 +68,8 @@ def open_init_from(init_from: str) -> Run:
     try:
         return open_run(init_from)
     except UserError as error:
-        raise UserError(f"train.init_from={init_from}: {error}") from error
+        reason = str(error).removeprefix(f"{init_from}: ")
+        raise UserError(f"train.init_from={init_from}: {reason}") from error
 
 
 def _given(run: Run) -> TokenizerConfig:
