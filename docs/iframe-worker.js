@@ -1,5 +1,6 @@
 // A page that was opened from the disk (file:) may not start a Worker. This one runs the worker's script
 // in a hidden frame instead, so that the search works there too. mkdocs.yml loads it on each page.
+// It has what the search in English uses: messages to and from, heard with addEventListener.
 if (location.protocol === "file:")
   window.Worker = class extends EventTarget {
     constructor(url) {
@@ -7,22 +8,12 @@ if (location.protocol === "file:")
       const frame = document.createElement("iframe")
       frame.hidden = true
       document.body.append(frame)
-      const scope = frame.contentWindow // of the same origin: an empty document is its parent's
-      scope.postMessage = data => {
-        const event = new MessageEvent("message", { data })
-        this.dispatchEvent(event)
-        this.onmessage?.(event)
-      }
-      const load = src =>
-        new Promise((resolve, reject) => {
-          const script = scope.document.createElement("script")
-          Object.assign(script, { src, onload: resolve, onerror: reject })
-          scope.document.body.append(script)
-        })
-      scope.importScripts = (...urls) =>
-        urls.reduce((before, each) => before.then(() => load(each)), Promise.resolve())
-      this.scope = scope
-      this.loaded = load(url)
+      this.scope = frame.contentWindow // of the same origin: an empty document is its parent's
+      this.scope.postMessage = data => this.dispatchEvent(new MessageEvent("message", { data }))
+      const script = this.scope.document.createElement("script")
+      this.loaded = new Promise(resolve => (script.onload = resolve))
+      script.src = url
+      this.scope.document.body.append(script)
     }
 
     postMessage(data) {

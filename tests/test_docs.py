@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import warnings
 from pathlib import Path
@@ -176,15 +175,14 @@ def test_the_site_is_whole(site: Path) -> None:
 
 
 def test_the_site_is_searched_from_the_disk(site: Path, browser: Any) -> None:
+    wait = need("selenium.webdriver.support.ui").WebDriverWait(browser, 60)
+    results = ("css selector", ".md-search-result__link")
     for page in ("index.html", "notebooks/first_steps.html"):
         browser.get((site / page).as_uri())
         query = browser.find_element("name", "query")
         browser.execute_script("arguments[0].focus()", query)
         query.send_keys("OmegaT")  # a word of one page
-        for _ in range(600):
-            if hits := browser.find_elements("css selector", ".md-search-result__link"):
-                break
-            time.sleep(0.1)
+        hits = wait.until(lambda browser: browser.find_elements(*results))
         found = {hit.get_attribute("href").partition("#")[0] for hit in hits}
         assert found == {(site / "serving.html").as_uri()}
 
