@@ -18,13 +18,18 @@ there are validation files.
     --config.train.frozen='encoder/*'        trains the rest alone
 
 Training stops when validation BLEU has not risen for five evaluations.
+
+A batch has 4,096 target slots for each device that shares it, activations are bfloat16 on an
+accelerator, and lengths are multiples of 8, which suit one. docs/tutorial_finetune.md says what
+fits where.
 """
 
 import transformer_jax as tj
 
 config = tj.Config(
     data=tj.DataConfig(validation_from_train=500),
-    batch=tj.BatchConfig(tokens=4096, max_length=128),
+    batch=tj.BatchConfig(max_length=128, num_buckets=8, length_multiple=8),
+    model=tj.ModelConfig(dtype="auto", matmul_dtype="auto"),
     train=tj.TrainConfig(
         init_from="RUN_FOLDER",  # give another
         steps=5000,

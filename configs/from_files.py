@@ -53,6 +53,7 @@ config = tj.Config(
         encoder=tj.StackConfig(num_layers=6),
         decoder=tj.StackConfig(num_layers=6),
         dropout_rate="auto",
+        dtype="auto",
         matmul_dtype="auto",
         max_length=192,
     ),

@@ -31,6 +31,7 @@ config = tj.Config(
         d_ff=1024,
         num_heads=4,
         dropout_rate=0.3,
+        dtype="auto",
         matmul_dtype="auto",
         max_length=256,
     ),

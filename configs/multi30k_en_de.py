@@ -41,6 +41,7 @@ config = tj.Config(
         encoder=tj.StackConfig(num_layers=3),
         decoder=tj.StackConfig(num_layers=3),
         dropout_rate=0.3,
+        dtype="auto",
         matmul_dtype="auto",
         max_length=96,
     ),

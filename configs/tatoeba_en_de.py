@@ -32,6 +32,7 @@ config = tj.Config(
         encoder=tj.StackConfig(num_layers=3),
         decoder=tj.StackConfig(num_layers=3),
         dropout_rate=0.2,
+        dtype="auto",
         matmul_dtype="auto",
         max_length=96,
     ),

@@ -23,7 +23,7 @@ def model_of(config: Config) -> ModelConfig:
     size = config.tokenizer.vocab_size
     model = dataclasses.replace(config.model, source_vocab_size=size, target_vocab_size=size)
     # What "auto" becomes depends on the machine and the text, and no shape does.
-    return dataclasses.replace(model, matmul_dtype="float32", dropout_rate=0.1)
+    return dataclasses.replace(model, dtype="float32", matmul_dtype="float32", dropout_rate=0.1)
 
 
 @pytest.fixture(params=RECIPES, ids=lambda path: path.stem)
@@ -44,7 +44,7 @@ def test_it_loads_and_its_lengths_fit_its_model(recipe):
         check_model_config(model_of(config))
         assert config.batch.max_length <= config.model.max_length
         assert config.decode.max_source_length <= config.model.max_length
-        assert config.batch.tokens >= config.batch.max_length
+        assert config.batch.budget >= config.batch.max_length
 
 
 def test_more_pairs_never_give_a_smaller_model_or_vocabulary_or_a_shorter_training():

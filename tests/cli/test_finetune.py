@@ -27,6 +27,7 @@ SMALL = [
     "--no_progress",
     "--config.batch.tokens=512",
     "--config.batch.num_buckets=1",
+    "--config.model.matmul_dtype=float32",
     "--config.data.cache_dir=cache",
     "--config.train.log_every=1",
     "--config.train.evaluate_sentences=4",

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
 from transformer_jax.config import Config, TrainConfig, override, to_json
-from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -20,7 +22,7 @@ from transformer_jax.optimizers.schedules import ConstantSchedule, CosineSchedul
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.fast_dtype import cpu_flags, fast_matmul_dtype
-from transformer_jax.runs.start import resolve_start
+from transformer_jax.runs.start import begin_new, resolve_start
 from transformer_jax.training.speed import Speed, resolve_steps
 
 TEXT = DataConfig(Files(train_source=("a.en",), train_target=("a.de",)))
@@ -162,6 +164,22 @@ def test_auto_is_what_the_run_began_with(tmp_path, monkeypatch):
     assert resolved(auto, tmp_path).model.matmul_dtype == "bfloat16"
     with pytest.raises(UserError, match="matmul_dtype=auto"):
         check_model_config(auto.model)
+
+
+def test_an_accelerator_chooses_the_dtype_and_the_batch(monkeypatch):
+    model = ModelConfig(dtype="auto", matmul_dtype="auto")
+    here = begin_new(Config(data=TEXT, model=model)).config
+    assert (here.model.dtype, here.batch.tokens) == ("float32", 4096 * jax.device_count())
+    chips = [SimpleNamespace(platform="tpu")] * 4
+    monkeypatch.setattr("transformer_jax.runs.start.make_mesh", lambda _, devices: devices)
+    monkeypatch.setattr("transformer_jax.runs.start.batch_devices", len)
+    there = begin_new(Config(data=TEXT, model=model), devices=chips).config
+    assert (there.model.dtype, there.model.matmul_dtype) == ("bfloat16", "bfloat16")
+    assert there.batch.tokens == 4 * 4096
+    given = BatchConfig(tokens=1000)
+    assert begin_new(Config(data=TEXT, batch=given), devices=chips).config.batch.tokens == 1000
+    with pytest.raises(UserError, match="model.dtype=auto"):
+        check_model_config(ModelConfig(dtype="auto"))
 
 
 def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):

@@ -84,7 +84,7 @@ def _training(
 ) -> Iterator[Row]:
     trainer, length = Trainer(config.model, config.train, mesh), config.batch.max_length
     multiple = trainer.share.row_multiple
-    ids = _random_ids(config.batch.tokens // length // multiple * multiple, length, config.model)
+    ids = _random_ids(config.batch.budget // length // multiple * multiple, length, config.model)
     mask = np.ones(ids.shape, bool)
     batch = trainer.place({"source": ids, "source_mask": mask, "target": ids, "target_mask": mask})
     state = trainer.init()

@@ -251,13 +251,13 @@ def _fill(
 def _row_choices(box: Box, config: BatchConfig, row_multiple: int) -> list[int]:
     """The row counts B that a box may have, the largest first."""
     longest = max(box)
-    fitting = config.tokens // longest
+    fitting = config.budget // longest
     preferred = math.lcm(_PREFERRED_ROWS, row_multiple)
     multiple = preferred if fitting >= preferred else row_multiple
     most = fitting // multiple * multiple
     if most == 0:
         raise UserError(
-            f"batch.tokens={config.tokens} does not hold {multiple} row(s) of {longest} "
+            f"batch.tokens={config.budget} does not hold {multiple} row(s) of {longest} "
             f"tokens; set it to at least {multiple * longest} or lower batch.max_length"
         )
     least = max(multiple, math.ceil(_LEAST_FILLED * most))

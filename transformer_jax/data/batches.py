@@ -60,7 +60,7 @@ class BatchPlan:
         corpora: (pairs, rate) of each corpus, in the order of the pairs; default: one, at rate 1.
 
     Attributes:
-        shapes: [(B, S, T)], ascending; B * max(S, T) <= config.tokens.
+        shapes: [(B, S, T)], ascending; B * max(S, T) <= config.budget.
         batches_per_epoch: constant over epochs.
         num_pairs: different pairs that are trained on.
         num_rows: pairs in an epoch, each visit counted.

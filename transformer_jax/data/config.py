@@ -161,14 +161,24 @@ class TokenizerConfig:
         return self.vocab_size or 8000
 
 
+#: `batch.tokens` for each device that shares the batch, where none is given.
+TOKENS_PER_DEVICE = 4096
+
+
 @dataclass(frozen=True)
 class BatchConfig:
     """Length-bucketed batches under a budget of tokens."""
 
-    tokens: PositiveInt = 4096  #: at most this many target slots (and source slots) in a batch
+    tokens: PositiveInt | None = None
+    #: at most this many target slots (and source slots) in a batch; none = 4096 for each device
     max_length: PositiveInt = 128  #: in pieces, EOS included; longer pairs are skipped and counted
     num_buckets: PositiveInt = 16  #: at most this many static shapes, each compiled once
     max_padding: Rate = 0.1  #: take as few shapes as keep the share of padding below this
     row_multiple: PositiveInt | None = None  #: of a batch's rows; none = as the devices need
     length_multiple: PositiveInt = 1  #: of the shapes' lengths; 8 or more suits accelerators
     seed: NonNegativeInt = 0  #: of the order of the pairs
+
+    @property
+    def budget(self) -> int:
+        """`tokens`, or those of one device."""
+        return self.tokens or TOKENS_PER_DEVICE

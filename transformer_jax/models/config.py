@@ -92,8 +92,9 @@ class ModelConfig:
     dropout_rate: Literal["auto"] | DropoutRate = 0.1
     #: after each sublayer and on the embeddings; auto = by the epochs of the training, 0.1 to 0.3
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
-    dtype: Float = "float32"  #: of activations
-    matmul_dtype: Literal["auto", "float32", "bfloat16"] = "float32"
+    dtype: Literal["auto"] | Float = "float32"
+    #: of activations; auto = bfloat16 on an accelerator that multiplies it, else float32
+    matmul_dtype: Literal["auto"] | Float = "float32"
     #: of the operands of matrix products; auto = the faster here
     param_dtype: Float = "float32"  #: of parameters
     remat: bool = False  #: recompute each block in the backward pass to save memory
@@ -133,10 +134,11 @@ def _check(config: ModelConfig) -> None:
             f"model.d_model={config.d_model} is not divisible by model.num_heads="
             f"{config.num_heads}: change one of them, or set model.head_dim"
         )
-    if config.matmul_dtype == "auto":
-        raise UserError(
-            "model.matmul_dtype=auto is resolved by train.py alone; give float32 or bfloat16"
-        )
+    for key in ("dtype", "matmul_dtype"):
+        if getattr(config, key) == "auto":
+            raise UserError(
+                f"model.{key}=auto is resolved by train.py alone; give float32 or bfloat16"
+            )
     if config.dropout_rate == "auto":
         raise UserError("model.dropout_rate=auto is resolved by train.py alone; give a number")
     for key, ids in (("start_id", (config.start_id,)), ("unused_ids", config.unused_ids)):

@@ -132,10 +132,10 @@ def _rows(compiler: Compiler, length: int) -> int:
     if length > config.model.max_length:
         longest = config.model.max_length
         raise UserError(f"--plan_length={length}: the model has model.max_length={longest}")
-    rows = config.batch.tokens // length // multiple * multiple
+    rows = config.batch.budget // length // multiple * multiple
     if not rows:
         raise UserError(
-            f"batch.tokens={config.batch.tokens} does not hold {multiple} row(s) of {length} "
+            f"batch.tokens={config.batch.budget} does not hold {multiple} row(s) of {length} "
             "pieces, one for each part of the batch (devices along data x fsdp, times "
             f"train.accumulate); set it to at least {multiple * length}"
         )

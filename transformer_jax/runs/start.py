@@ -24,6 +24,7 @@ from transformer_jax.config import (
     to_json,
     validated,
 )
+from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.splits import count_pairs, lacks_own_validation
@@ -43,8 +44,10 @@ _LOGGER = logging.getLogger(__name__)
 _KEYS = (
     "model.source_vocab_size",
     "model.target_vocab_size",
+    "model.dtype",
     "model.matmul_dtype",
     "model.dropout_rate",
+    "batch.tokens",
     "batch.row_multiple",
     "tokenizer.vocab_size",
 )
@@ -133,11 +136,14 @@ def begin_new(
                 "out"
             )
     data_devices = batch_devices(make_mesh(config.mesh, devices))
+    fast = fast_matmul_dtype(devices[0])
     values: dict[str, Any] = {
         "model.source_vocab_size": tokens.source,
         "model.target_vocab_size": tokens.target,
-        "model.matmul_dtype": fast_matmul_dtype(devices[0]),
+        "model.dtype": "float32" if devices[0].platform == "cpu" else fast,
+        "model.matmul_dtype": fast,
         "model.dropout_rate": FEW_EPOCHS_DROPOUT,
+        "batch.tokens": TOKENS_PER_DEVICE * data_devices,
         "batch.row_multiple": data_devices * config.train.accumulate,
         "tokenizer.vocab_size": tokens.trained,
     }

@@ -1,0 +1,171 @@
+"""Which published models can be fine-tuned on which devices, by compiling for them.
+
+    python benchmarks/finetune_plans.py --topologies=v5e:1x1,v5e:2x4     # where libtpu is installed
+    python benchmarks/finetune_plans.py --topologies=a100:1,h100:1       # or XLA's CUDA compiler
+
+For each model, what is trained (all parameters, or LoRA of rank 16) and each device, it compiles
+the training step of the recipe `finetune` with sentences of 64 pieces on both sides, and looks for
+the largest batch. A row is one line of `benchmarks/results/finetune_plans.jsonl`; what is there is
+not compiled again, and `--table` prints all. No weights are needed: a model is what the importer
+makes of the keys of its published `config.json`.
+
+The layers run as a loop (`model.scan_layers=true`): 24 layers a side would take hours to compile.
+A card of 24 GB cannot be described. Its row is the A100's program against 24 GB, of which JAX's
+allocator takes 75 %.
+"""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import transformer_jax as tj
+from transformer_jax.config import Config
+from transformer_jax.interop.families import m2m100, marian
+from transformer_jax.interop.settings import Settings
+from transformer_jax.models import api
+from transformer_jax.plan.devices import GIB, Target
+from transformer_jax.plan.planner import largest_that_fits, rows_that_fill
+from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
+from transformer_jax.plan.topologies import described
+
+RESULTS = Path(__file__).parent / "results" / "finetune_plans.jsonl"
+LENGTH = 64  # pieces of a sentence, on each side
+CARD = 24 * 10**9  # bytes of the card that cannot be described
+
+
+def _sizes(d_model: int, layers: int, ffn: int, heads: int) -> dict[str, int]:
+    sides = {
+        f"{side}_{key}": value
+        for side in ("encoder", "decoder")
+        for key, value in (("layers", layers), ("ffn_dim", ffn), ("attention_heads", heads))
+    }
+    return {"d_model": d_model, **sides}
+
+
+_NLLB = {"activation_function": "relu", "scale_embedding": True, "max_position_embeddings": 1024}
+_OPUS = {"activation_function": "swish", "scale_embedding": True, "max_position_embeddings": 512}
+#: The layout, the vocabulary, and the keys of the published `config.json` that give the shapes.
+MODELS: dict[str, tuple[Any, int, dict[str, Any]]] = {
+    "opus-mt-en-de": (marian.LAYOUT, 58_101, _OPUS | _sizes(512, 6, 2048, 8)),
+    "nllb-200-distilled-600M": (m2m100.LAYOUT, 256_206, _NLLB | _sizes(1024, 12, 4096, 16)),
+    "nllb-200-1.3B": (m2m100.LAYOUT, 256_206, _NLLB | _sizes(1024, 24, 8192, 16)),
+    "nllb-200-3.3B": (m2m100.LAYOUT, 256_206, _NLLB | _sizes(2048, 24, 8192, 16)),
+}
+
+#: What is trained, from the most memory to the least: name -> changes of the model.
+TRAINED: dict[str, dict[str, Any]] = {
+    "all": {},
+    "all, remat": {"remat": True},
+    "lora": {"adapter": tj.Lora(rank=16)},
+    "lora, remat": {"adapter": tj.Lora(rank=16), "remat": True},
+}
+
+
+def make_config(name: str, trained: str, topology: str) -> Config:
+    """The recipe `finetune` for a model."""
+    layout, vocabulary, keys = MODELS[name]
+    model = layout.model(
+        Settings(name, keys),
+        source_vocab_size=vocabulary,
+        target_vocab_size=vocabulary,
+        tie_embeddings="all",
+        start_id=0,
+    )
+    recipe = tj.load_recipe("finetune")
+    changes = {"dtype": "auto", "matmul_dtype": "auto", "scan_layers": True} | TRAINED[trained]
+    many = topology.startswith("v5e") and topology != "v5e:1x1"
+    return dataclasses.replace(
+        recipe,
+        tokenizer=tj.TokenizerConfig(vocab_size=vocabulary),
+        model=dataclasses.replace(model, **changes),
+        mesh=tj.MeshConfig(data=1, fsdp=-1) if many else recipe.mesh,
+        train=dataclasses.replace(recipe.train, init_from=None),
+    )
+
+
+def row(name: str, trained: str, topology: str, target: Target) -> dict[str, Any]:
+    """Compiles the training step for growing batches: memory, and the most pairs that fit."""
+    compiler = Compiler(make_config(name, trained, topology), target)
+    memory, multiple = target.memory, compiler.row_multiple
+    assert memory is not None
+    state = bytes_per_device(compiler.state)
+    found: dict[str, Any] = {
+        "model": name,
+        "trained": trained,
+        "topology": topology,
+        "parameters": api.num_params(compiler.config.model),
+        "state_bytes": state,
+    }
+    if state >= memory:
+        return found | {"largest_rows": 0}
+    programs: dict[int, Program] = {}
+
+    def fits(rows: int) -> bool:
+        if rows not in programs:
+            programs[rows] = compiler.train_step(rows, LENGTH)
+        return programs[rows].fits
+
+    first = 8 * multiple
+    guess = rows_that_fill(memory, state, programs[first]) if fits(first) else first // 2
+    largest = largest_that_fits(fits, guess, multiple)
+    used = {str(rows): program.bytes for rows, program in sorted(programs.items())}
+    return found | {"largest_rows": largest, "bytes_by_rows": used}
+
+
+def targets(topology: str) -> Iterator[tuple[str, Target]]:
+    """The devices of a topology, and with an A100 those of a card of 24 GB."""
+    target = described(topology)
+    if topology == "a100:1":
+        yield "24 GB", dataclasses.replace(target, memory=int(0.75 * CARD))
+    else:
+        yield topology, target
+
+
+def main() -> None:
+    """Compiles what is missing, or prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--topologies", default="v5e:1x1,v5e:2x4")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    rows = [json.loads(line) for line in lines]
+    if args.table:
+        print_table(rows)
+        return
+    RESULTS.parent.mkdir(exist_ok=True)
+    done = {(each["model"], each["trained"], each["topology"]) for each in rows}
+    for name in args.models.split(","):
+        for topology in args.topologies.split(","):
+            for place, target in targets(topology):
+                for trained in TRAINED:
+                    if (name, trained, place) in done:
+                        continue
+                    found = row(name, trained, place, target)
+                    print(json.dumps(found), flush=True)
+                    with RESULTS.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(found) + "\n")
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """One line for each model and way of training, one column for each device."""
+    places = list(dict.fromkeys(each["topology"] for each in rows))
+    print("| model | trained | state |", " | ".join(places), "|")
+    print("| --- | --- | ---: |", " | ".join("---:" for _ in places), "|")
+    for name in MODELS:
+        for trained in TRAINED:
+            own = {e["topology"]: e for e in rows if (e["model"], e["trained"]) == (name, trained)}
+            cells = []
+            for place in places:
+                most = own[place]["largest_rows"] if place in own else None
+                cells.append("" if most is None else f"{most * LENGTH:,}" if most else "no")
+            if own:
+                size = max(e["state_bytes"] for e in own.values()) / GIB
+                print(f"| {name} | {trained} | {size:.1f} GiB |", " | ".join(cells), "|")
+
+
+if __name__ == "__main__":
+    main()
