@@ -5,9 +5,10 @@
 
 For each model, what is trained (all parameters, or LoRA of rank 16) and each device, it compiles
 the training step of the recipe `finetune` with sentences of 64 pieces on both sides, and looks for
-the largest batch. A row is one line of `benchmarks/results/finetune_plans.jsonl`; what is there is
-not compiled again, and `--table` prints all. No weights are needed: a model is what the importer
-makes of the keys of its published `config.json`.
+the largest batch, by factors of two. A row is one line of
+`benchmarks/results/finetune_plans.jsonl`; what is there is not compiled again, and `--table`
+prints all. No weights are needed: a model is what the importer makes of the keys of its published
+`config.json`.
 
 The layers run as a loop (`model.scan_layers=true`): 24 layers a side would take hours to compile.
 A card of 24 GB cannot be described. Its row is the A100's program against 24 GB, of which JAX's
@@ -15,6 +16,7 @@ allocator takes 75 %.
 """
 
 import argparse
+import bisect
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -27,12 +29,13 @@ from transformer_jax.interop.families import m2m100, marian
 from transformer_jax.interop.settings import Settings
 from transformer_jax.models import api
 from transformer_jax.plan.devices import GIB, Target
-from transformer_jax.plan.planner import largest_that_fits, rows_that_fill
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.topologies import described
 
 RESULTS = Path(__file__).parent / "results" / "finetune_plans.jsonl"
 LENGTH = 64  # pieces of a sentence, on each side
+ROWS = [8, 16, 32, 64, 128, 256, 512, 1024]  # pairs for each device
+ENOUGH = 256 * LENGTH  # tokens a device, with which remat is not tried
 CARD = 24 * 10**9  # bytes of the card that cannot be described
 
 
@@ -86,33 +89,29 @@ def make_config(name: str, trained: str, topology: str) -> Config:
     )
 
 
-def row(name: str, trained: str, topology: str, target: Target) -> dict[str, Any]:
-    """Compiles the training step for growing batches: memory, and the most pairs that fit."""
-    compiler = Compiler(make_config(name, trained, topology), target)
-    memory, multiple = target.memory, compiler.row_multiple
-    assert memory is not None
-    state = bytes_per_device(compiler.state)
-    found: dict[str, Any] = {
-        "model": name,
-        "trained": trained,
-        "topology": topology,
-        "parameters": api.num_params(compiler.config.model),
-        "state_bytes": state,
-    }
-    if state >= memory:
-        return found | {"largest_rows": 0}
+def row(name: str, trained: str, place: str, target: Target) -> dict[str, Any]:
+    """Compiles the training step for batches of growing size: the largest that fits."""
+    compiler = Compiler(make_config(name, trained, place), target)
+    sizes = [size * compiler.row_multiple for size in ROWS]
     programs: dict[int, Program] = {}
 
-    def fits(rows: int) -> bool:
-        if rows not in programs:
-            programs[rows] = compiler.train_step(rows, LENGTH)
-        return programs[rows].fits
+    def too_large(rows: int) -> bool:
+        programs[rows] = compiler.train_step(rows, LENGTH)
+        return not programs[rows].fits
 
-    first = 8 * multiple
-    guess = rows_that_fill(memory, state, programs[first]) if fits(first) else first // 2
-    largest = largest_that_fits(fits, guess, multiple)
-    used = {str(rows): program.bytes for rows, program in sorted(programs.items())}
-    return found | {"largest_rows": largest, "bytes_by_rows": used}
+    state = bytes_per_device(compiler.state)
+    holds_state = target.memory is not None and state < target.memory
+    most = bisect.bisect_left(sizes, True, key=too_large) if holds_state else 0
+    return {
+        "model": name,
+        "trained": trained,
+        "topology": place,
+        "parameters": api.num_params(compiler.config.model),
+        "state_bytes": state,
+        "tokens": sizes[most - 1] * LENGTH if most else 0,
+        "is_most_tried": most == len(sizes),
+        "bytes_by_rows": {str(rows): program.bytes for rows, program in sorted(programs.items())},
+    }
 
 
 def targets(topology: str) -> Iterator[tuple[str, Target]]:
@@ -137,14 +136,16 @@ def main() -> None:
         print_table(rows)
         return
     RESULTS.parent.mkdir(exist_ok=True)
-    done = {(each["model"], each["trained"], each["topology"]) for each in rows}
+    done = {(each["model"], each["trained"], each["topology"]): each["tokens"] for each in rows}
     for name in args.models.split(","):
         for topology in args.topologies.split(","):
             for place, target in targets(topology):
                 for trained in TRAINED:
-                    if (name, trained, place) in done:
+                    without = done.get((name, trained.removesuffix(", remat"), place), 0)
+                    if (name, trained, place) in done or without >= ENOUGH * len(target.devices):
                         continue
                     found = row(name, trained, place, target)
+                    done[name, trained, place] = found["tokens"]
                     print(json.dumps(found), flush=True)
                     with RESULTS.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(found) + "\n")
@@ -160,8 +161,9 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             own = {e["topology"]: e for e in rows if (e["model"], e["trained"]) == (name, trained)}
             cells = []
             for place in places:
-                most = own[place]["largest_rows"] if place in own else None
-                cells.append("" if most is None else f"{most * LENGTH:,}" if most else "no")
+                each = own.get(place, {"tokens": None, "is_most_tried": False})
+                text = {None: "", 0: "no"}.get(each["tokens"], f"{each['tokens'] or 0:,}")
+                cells.append(text + " or more" * each["is_most_tried"])
             if own:
                 size = max(e["state_bytes"] for e in own.values()) / GIB
                 print(f"| {name} | {trained} | {size:.1f} GiB |", " | ".join(cells), "|")

@@ -17,6 +17,9 @@ case "$1" in
 train) set -- "$@" --no_progress --config.train.minutes=none --config.train.steps=4 \\
     --config.train.evaluate_every=4 --config.train.evaluate_sentences=8 \\
     --config.batch.num_buckets=2 ;;
+compare) set -- "$@" --seeds=1 --config.train.steps=2 --config.train.evaluate_every=2 \\
+    --config.model.d_model=16 --config.decode.method=greedy --config.decode.max_length_factor=0.1 \\
+    --config.decode.max_length_offset=2 ;;
 eval) set -- "$@" --method=greedy --max_length_factor=0.1 --max_length_offset=2 ;;
 esac
 exec {sys.executable} -c 'from transformer_jax.cli.main import main; raise SystemExit(main())' "$@"
@@ -51,6 +54,14 @@ def test_own_text_to_a_server(shared_data: Path, tmp_path: Path) -> None:
     assert "1000 sentences scored" in printed and "BLEU" in printed
     assert len(printed[printed.index("translations:") :].splitlines()) == 4
     assert (tmp_path / "exported" / "model.bin").is_file()
+
+
+def test_compare_architectures(tmp_path: Path) -> None:
+    follow("docs/tutorial_compare.md", tmp_path)
+    output = tmp_path / "runs" / "mixers"
+    table = (output / "table.md").read_text(encoding="utf-8").splitlines()
+    assert [line.split()[1] for line in table[2:5]] == ["full", "mamba", "ssd"]
+    assert (output / "scores.png").is_file() and (output / "cost.png").is_file()
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in ROOT.glob("docs/tutorial_*.md")))
