@@ -5,7 +5,7 @@
 
 For each model, what is trained (all parameters, or LoRA of rank 16) and each device, it compiles
 the training step of the recipe `finetune` with sentences of 64 pieces on both sides, and looks for
-the largest batch, by factors of two. A row is one line of
+the largest batch, by factors of four. A row is one line of
 `benchmarks/results/finetune_plans.jsonl`; what is there is not compiled again, and `--table`
 prints all. No weights are needed: a model is what the importer makes of the keys of its published
 `config.json`.
@@ -34,8 +34,8 @@ from transformer_jax.plan.topologies import described
 
 RESULTS = Path(__file__).parent / "results" / "finetune_plans.jsonl"
 LENGTH = 64  # pieces of a sentence, on each side
-ROWS = [8, 16, 32, 64, 128, 256, 512, 1024]  # pairs for each device
-ENOUGH = 256 * LENGTH  # tokens a device, with which remat is not tried
+ROWS = [8, 32, 128, 512]  # pairs for each device
+ENOUGH = 128 * LENGTH  # tokens a device, with which remat is not tried
 CARD = 24 * 10**9  # bytes of the card that cannot be described
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.published import write_opus_mt
 from tests.oracles import need
 from tests.pages import ROOT, blocks
+from transformer_jax.interop.settings import read_json
 
 #: Stands for `transformer-jax`: what the page says, but few steps. The last flag of a name decides.
 SHORT = f"""#!/bin/sh
@@ -44,16 +46,32 @@ def follow(page: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_own_text_to_a_server(shared_data: Path, tmp_path: Path) -> None:
-    need("ctranslate2")
+@pytest.fixture
+def captions(shared_data: Path, tmp_path: Path) -> Path:
+    """A folder with the text of the first tutorial."""
     (tmp_path / "multi30k").mkdir()
     for path in (shared_data / "multi30k").glob("*.gz"):
         (tmp_path / "multi30k" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-    printed = follow("docs/tutorial_server.md", tmp_path)
+    return tmp_path
+
+
+def test_own_text_to_a_server(captions: Path) -> None:
+    need("ctranslate2")
+    printed = follow("docs/tutorial_server.md", captions)
     assert printed.count(": OK\n") == 6, "the page's checksums"
     assert "1000 sentences scored" in printed and "BLEU" in printed
     assert len(printed[printed.index("translations:") :].splitlines()) == 4
-    assert (tmp_path / "exported" / "model.bin").is_file()
+    assert (captions / "exported" / "model.bin").is_file()
+
+
+def test_fine_tune_a_published_model(captions: Path) -> None:
+    need("ctranslate2")
+    write_opus_mt(captions / "opus-mt-en-de")  # random weights
+    printed = follow("docs/tutorial_finetune.md", captions)
+    assert printed.count("1000 sentences scored") == 2 and ", p = " in printed
+    assert (captions / "tuned-ct2" / "model.bin").is_file()
+    layout = read_json(captions / "opus-mt-en-de" / "config.json")
+    assert read_json(captions / "tuned-hf" / "config.json")["model_type"] == layout["model_type"]
 
 
 def test_compare_architectures(tmp_path: Path) -> None:

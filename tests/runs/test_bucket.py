@@ -238,6 +238,12 @@ def test_train_eval_translate_and_open(store, tmp_path, capsys, monkeypatch):
     assert main(["translate", f"--workdir={RUN}", "--checkpoint=latest"]) == 0
     assert capsys.readouterr().out == written.splitlines(keepends=True)[0]
     assert tj.open_run(RUN).translator("4").model.config.d_model == 16
+
+    more = ["--config.train.steps=1", f"--config.train.init_from={RUN}"]
+    assert main(["train", f"--config={recipe}", f"--workdir={RUN}-tuned", *more]) == 0
+    tuned = tj.open_run(f"{RUN}-tuned")
+    assert tuned.config.train.init_from == RUN
+    assert tuned.tokenizers().files() == tj.open_run(RUN).tokenizers().files()
     assert not Path("gs:").exists()
 
 

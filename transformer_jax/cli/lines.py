@@ -1,9 +1,9 @@
 """Lines of standard input, standard output and files; only LF ends a line."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from transformer_jax.errors import UserError
 
@@ -19,6 +19,25 @@ def stdin_lines() -> Iterator[str]:
     from transformer_jax.data.sources.files import decode_lines
 
     return decode_lines(sys.stdin.buffer, "standard input")
+
+
+class Document(NamedTuple):
+    """Lines of a document; the last one may be empty, which ends it."""
+
+    first: int  #: the number of its first line, from 1
+    lines: list[str]
+
+
+def documents_of(lines: Iterable[str]) -> Iterator[Document]:
+    """The documents of a text, in which a line without text ends one. Each line is in one."""
+    document = Document(1, [])
+    for line in lines:
+        document.lines.append(line)
+        if not line.strip():
+            yield document
+            document = Document(document.first + len(document.lines), [])
+    if document.lines:
+        yield document
 
 
 #: (a chunk of inputs, number of inputs before it) -> (lines, how many of the inputs were longer

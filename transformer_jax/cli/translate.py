@@ -5,6 +5,10 @@
 
 With --input and --output, the same command continues a file that was not finished.
 
+With --documents, an empty line ends a document. A model that was trained on blocks translates
+blocks of sentences, with what precedes them as context; each line still gives one line. Standard
+error tells how many blocks had to be translated again in parts.
+
 With --n_best=N, each input line gives up to N output lines, best first, of the form
 `line number <TAB> score <TAB> log-probability <TAB> translation`.
 
@@ -16,10 +20,19 @@ import argparse
 import os
 import string
 import sys
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import Output, answer, stdin_lines
+from transformer_jax.cli.lines import (
+    Document,
+    Output,
+    Reply,
+    answer,
+    documents_of,
+    stdin_lines,
+)
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
 
@@ -35,6 +48,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--input", metavar="FILE", help="translate this text (.gz too) instead; needs --output")
     add("--output", metavar="FILE", help="write here instead; must not exist; needs --input")
+    add("--documents", action="store_true", help="the text has documents, empty lines between")
     add("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
 
 
@@ -43,9 +57,12 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.cli.output_file import output_file
     from transformer_jax.config import to_dict
     from transformer_jax.data.sources.files import file_digest, read_lines
+    from transformer_jax.translation.documents import Tally
 
     if args.n_best < 0:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
+    if args.n_best and args.documents:
+        raise UserError("--n_best and --documents: sentences of documents have one translation")
     run, overrides = chosen_run(args)
     if (args.input is None) != (args.output is None):
         raise UserError("--input and --output belong together: give both or neither")
@@ -56,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
     batch_size = 1 if alone else translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
-    named = 0
+    named, tally = 0, Tally()
 
-    def name_unseen(lines: list[str], done: int) -> None:
+    def name_unseen(lines: Iterable[str], done: int) -> None:
         nonlocal named
         for number, line in enumerate(lines, start=done + 1):
             if named < _NAMED_LINES and (words := translator.unseen_words(line)):
@@ -67,6 +84,13 @@ def run(args: argparse.Namespace) -> int:
                 print(f"note: line {number}: never seen in training: {listed}", file=sys.stderr)
                 if named == _NAMED_LINES:
                     print("note: such words of further lines are not named", file=sys.stderr)
+
+    def reply_documents(documents: list[Document], done: int) -> tuple[list[str], int]:
+        for document in documents:
+            name_unseen(document.lines, document.first - 1)
+        before, lines = tally.cut, [document.lines for document in documents]
+        texts = translator.translate_documents(lines, tally=tally, batch_size=batch_size)
+        return list(chain.from_iterable(texts)), tally.cut - before
 
     def reply(lines: list[str], done: int) -> tuple[list[str], int]:
         name_unseen(lines, done)
@@ -81,19 +105,28 @@ def run(args: argparse.Namespace) -> int:
         ]
         return rows, decoded.num_cut
 
+    # What is answered at once: lines, or documents.
+    items: Callable[[Iterator[str]], Iterator[Any]] = iter
+    respond: Reply[Any] = reply
+    if args.documents:
+        items, respond = documents_of, reply_documents
+        chunk_size = batch_size
     if args.output is None:
-        answer(Output(sys.stdout.buffer), stdin_lines(), chunk_size, reply)
-        return 0
-    selection = run.select(args.checkpoint)
-    command = {
-        "checkpoint": [os.fspath(run.path), selection.name, args.workdir],
-        "decode": to_dict(translator.decode_config),
-        "mean": args.ensemble_mean,
-        "n_best": args.n_best,
-        "input": file_digest(args.input),
-    }
-    total = sum(1 for _ in read_lines(args.input))
-    with output_file(args.output, command) as output:
-        rest = islice(read_lines(args.input), output.done, None)
-        answer(output, rest, chunk_size, reply, total)
+        answer(Output(sys.stdout.buffer), items(stdin_lines()), chunk_size, respond)
+    else:
+        selection = run.select(args.checkpoint)
+        command = {
+            "checkpoint": [os.fspath(run.path), selection.name, args.workdir],
+            "decode": to_dict(translator.decode_config),
+            "mean": args.ensemble_mean,
+            "n_best": args.n_best,
+            "documents": args.documents,
+            "input": file_digest(args.input),
+        }
+        total = sum(1 for _ in items(read_lines(args.input)))
+        with output_file(args.output, command) as output:
+            rest = islice(items(read_lines(args.input)), output.done, None)
+            answer(output, rest, chunk_size, respond, total)
+    if args.documents:
+        print(f"note: {tally}", file=sys.stderr)
     return 0

@@ -42,6 +42,10 @@ class DecodeConfig:
     #: rank a sentence's translations by their mean chrF against all of them
     weights: Literal["float", "int8"] = "float"
     #: int8: matrices take half of bfloat16's memory; for TPUs and GPUs
+    block_tokens: Annotated[int, Ge(2)] | None = None
+    #: pieces of a block of a document, with its context; none = as in training, or as many as fit
+    context_tokens: Annotated[int, Ge(0)] | None = None
+    #: of these, most pieces that precede the block, on each side; none = a quarter
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
     @property

@@ -29,6 +29,7 @@ from transformer_jax.parallel.mesh import (
     num_processes,
     replicated,
 )
+from transformer_jax.translation.documents import Ids, Room, Tally, translate_documents
 from transformer_jax.translation.mbr import mbr_scores
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
@@ -145,6 +146,56 @@ class Translator:
     def n_best(self, sources: Sequence[str], n: int, **options: Any) -> list[list[Translation]]:
         """At most `n` translations of each sentence, best first; see `translate`."""
         return self.decode(sources, num_best=n, **options).translations
+
+    def translate_documents(
+        self,
+        documents: Sequence[Sequence[str]],
+        *,
+        tally: Tally | None = None,
+        progress: Progress | None = None,
+        **overrides: Any,
+    ) -> list[list[str]]:
+        """The best translation of each sentence, by a model that was trained on blocks.
+
+        Blocks of sentences are translated whole, with what precedes them as context; see
+        `translation/documents.py`. A sentence without text stays empty.
+
+        Args:
+          documents: the sentences of each.
+          tally: gets the numbers of blocks, and of those that had to be translated again.
+          progress: called as sentences are finished.
+          **overrides: fields of `DecodeConfig`, such as `block_tokens` and `context_tokens`.
+
+        Raises:
+          UserError: as `decode`; or the model has no separator piece.
+        """
+        config = self._config_of_call(overrides, 1)
+        tokenizers, limit = self._tokenizers_for(config), self._limit(config)
+        separators = tokenizers.source.separator, tokenizers.target.separator
+        if None in separators:
+            raise UserError(
+                "documents: the model has no separator piece, as it was trained on single "
+                "sentences: train with data.blocks, or translate without --documents"
+            )
+        block = min(config.block_tokens or limit, limit)
+        share = block // 4 if config.context_tokens is None else config.context_tokens
+        room, encode = Room(block, min(share, block - 2), separators), self.source_encoder(config)
+        ids = [[encode(text) for text in each if text.strip()] for each in documents]
+        (begin,) = self._prefixes(None, config, 1)
+
+        def decode(sources: Sequence[Ids], prefixes: Sequence[Ids]) -> list[Ids]:
+            given = [[*begin, *prefix] for prefix in prefixes]
+            decoded = self.decode(sources, target_prefix=given, num_best=1, **overrides)
+            return [best.tokens[len(begin) :] for best, *_ in decoded.translations]
+
+        tally, progress = tally or Tally(), progress or (lambda count: None)
+        found = translate_documents(ids, decode, room, tally, progress)
+        progress(sum(map(len, documents)) - sum(map(len, ids)))
+        texts = [iter([self._text(one) for one in each]) for each in found]
+        return [
+            [next(rest) if text.strip() else "" for text in each]
+            for each, rest in zip(documents, texts, strict=True)
+        ]
 
     def decode(
         self,
@@ -391,10 +442,13 @@ class Translator:
         for ids_T, length, score, log_prob in zip(*hypotheses_Z, strict=True):
             if length:
                 ids = tuple(ids_T[:length])
-                # Byte pieces can spell a line end, but a translation is one line.
-                text = self.tokenizers.target.decode(ids).translate(_LINE_ENDS)
-                found.append(Translation(text, score, log_prob, ids))
+                found.append(Translation(self._text(ids), score, log_prob, ids))
         return found
+
+    def _text(self, ids: Ids) -> str:
+        """Target ids as text. Byte pieces can spell a line end, but a translation is one line."""
+        text: str = self.tokenizers.target.decode(ids)
+        return text.translate(_LINE_ENDS)
 
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
         """A function from a text to the ids that `decode` makes of it, without EOS."""
