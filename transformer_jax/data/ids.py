@@ -187,7 +187,7 @@ def ids_of_text(
 def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Iterator[Pair]]:
     """The pairs of each corpus, with its tags before source and target."""
     for pairs, (source_tags, target_tags) in zip(text.corpora(), tags, strict=True):
-        yield ((source_tags + source, target_tags + target) for source, target in pairs)
+        yield ((source_tags + source, target_tags + target) for _, (source, target) in pairs)
 
 
 def prepare_ids(
