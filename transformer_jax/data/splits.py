@@ -30,9 +30,14 @@ def resolve(data: DataConfig) -> DataConfig:
     """`data` with all languages set and absolute file names.
 
     Raises:
-        UserError: a language is neither set nor known to the source.
+        UserError: a language is neither set nor known to the source; or there are to be blocks,
+            and a source does not tell where documents end.
     """
     source_language, target_language = data.languages
+    for each in data.blocks:
+        each.check()
+        for corpus in data.parts:
+            check_documents(corpus, "data.blocks")
     corpora = data.parts if data.corpora else ()
     return replace(
         data,
