@@ -22,6 +22,7 @@ __version__ = "0.2.0"
 
 with epy.lazy_api_imports(globals()):
     from transformer_jax.config import Config, TrainConfig
+    from transformer_jax.data.blocks import Blocks
     from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
     from transformer_jax.data.sources.files import Files
     from transformer_jax.data.sources.grammar import Grammar

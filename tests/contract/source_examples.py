@@ -1,10 +1,11 @@
 """For each registered source: how the suite makes one that has a given text."""
 
+import functools
 import json
 from pathlib import Path
 
 from tests.contract.source_suite import Maker, Text
-from transformer_jax.data.sources.base import Source
+from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
@@ -47,4 +48,47 @@ EXAMPLES: dict[str, Maker] = {
     "files": files,
     "tfds": tfds,
     "grammar": grammar,
+}
+
+
+def with_boundaries(text: Text) -> Text:
+    """The text cut into documents of one, two, three, one, ... pairs."""
+    made: Text = {}
+    for split, pairs in text.items():
+        made[split] = rest = []
+        for number, pair in enumerate(pairs):
+            rest.append(pair)
+            if number % 6 in (0, 2, 5) or pair is pairs[-1]:
+                rest.append(BOUNDARY)
+    return made
+
+
+def documents(folder: Path, text: Text, ending: str) -> tuple[Source, Text]:
+    """Files of documents: plain, with an empty line between two, or with the document in each row.
+
+    For the test set JSONL, which knows its languages.
+    """
+    text = with_boundaries(text)
+    names: dict[str, tuple[str, ...]] = {}
+    for split, pairs in text.items():
+        kind = "jsonl" if split == "test" else ending
+        number, lines, plain = 0, "", ["", ""]
+        for en, de in pairs[:-1]:
+            plain = [plain[0] + f"{en}\n", plain[1] + f"{de}\n"]
+            row = json.dumps({"document": number % 2, "de": de, "en": en})
+            if (en, de) == BOUNDARY:
+                number += 1  # the ids may come again: only a change counts
+            else:
+                lines += f"{row}\n" if kind == "jsonl" else f"{en}\t{de}\t{number % 2}\n"
+        contents = {"source": plain[0], "target": plain[1]} if kind == "txt" else {"source": lines}
+        for side, content in contents.items():
+            path = folder / f"{split}.{side}.{kind}"
+            path.write_text(content)
+            names[f"{split}_{side}"] = (str(path),)
+    return Files(**names, documents=True), text
+
+
+#: The same with documents: the pairs that a maker returns have boundaries.
+WITH_DOCUMENTS: dict[str, Maker] = {
+    ending: functools.partial(documents, ending=ending) for ending in ("txt", "tsv", "jsonl")
 }

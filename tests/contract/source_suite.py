@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from transformer_jax.data.batches import BatchPlan
-from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.config import BatchConfig, Corpus, DataConfig
 from transformer_jax.data.ids import IdCorpus
 from transformer_jax.data.pipeline import batches
-from transformer_jax.data.sources.base import SPLITS, Pair, Source, Split
+from transformer_jax.data.sources.base import BOUNDARY, SPLITS, Pair, Source, Split
+from transformer_jax.data.splits import read_documents, read_pairs
 from transformer_jax.errors import UserError
 
 Text = dict[Split, list[Pair]]
@@ -146,6 +147,28 @@ def check_resume_is_exact(make: Maker, folder: Path) -> None:
     for one, other in zip(stream(0)[5:], stream(5), strict=True):
         for key, values in one.items():
             np.testing.assert_array_equal(values, other[key])
+
+
+def check_documents(make: Maker, folder: Path) -> None:
+    """Documents end with boundaries, which no reader takes for pairs; also backwards."""
+    source, text = make(folder, TEXT)
+    for split in SPLITS:
+        documents = [text[split]]
+        if source.has_documents:
+            assert text[split][-1] == BOUNDARY
+            parts = itertools.groupby(text[split], BOUNDARY.__eq__)
+            documents = [list(pairs) for is_boundary, pairs in parts if not is_boundary]
+            assert len(documents) > 1
+        for reverse in (False, True):
+            order = slice(None, None, -1 if reverse else 1)
+            expected = [[pair[order] for pair in document] for document in documents]
+            data = DataConfig(corpora=(Corpus(source, EN_DE, reverse=reverse),))
+            assert list(read_pairs(data, split)) == list(itertools.chain(*expected))
+            if source.has_documents:
+                assert list(read_documents(data, split)) == expected
+            else:
+                with pytest.raises(UserError, match=rf"the documents of the {split} set: "):
+                    list(read_documents(data, split))
 
 
 def check_absolute(make: Maker, folder: Path) -> None:

@@ -94,6 +94,10 @@ class ForgetsItsText(InMemory):
         return type(self)((), self.place)
 
 
+class PromisesDocuments(InMemory):
+    has_documents = True
+
+
 BROKEN = [
     (Shuffled, suite.check_order_is_the_same_every_time),
     (WithoutTheLast, suite.check_pairs_are_exact),
@@ -105,6 +109,7 @@ BROKEN = [
     (HasEverything, suite.check_missing_split_is_named),
     (KeyErrorForMissing, suite.check_missing_split_is_named),
     (AnotherOrderNextTime, suite.check_resume_is_exact),
+    (PromisesDocuments, suite.check_documents),
     (ForgetsItsText, suite.check_absolute),
 ]
 

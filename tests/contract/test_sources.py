@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.source_examples import EXAMPLES
+from tests.contract.source_examples import EXAMPLES, WITH_DOCUMENTS
 from tests.contract.source_suite import CHECKS, TEXT
 from tests.oracles import need
 from transformer_jax.data.sources.registry import SOURCES
@@ -21,6 +21,12 @@ def test_source(name, check, tmp_path: Path) -> None:
     if name == "tfds":
         need("tensorflow_datasets")
     check(EXAMPLES[name], tmp_path)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", WITH_DOCUMENTS)
+def test_source_with_documents(name, check, tmp_path: Path) -> None:
+    check(WITH_DOCUMENTS[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -6,12 +6,15 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.config import DataConfig
+from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair
 from transformer_jax.data.sources.files import Files, read_lines
+from transformer_jax.data.splits import count_pairs, fingerprint, read_documents, read_pairs
 from transformer_jax.errors import UserError
 
 
@@ -63,6 +66,52 @@ def test_several_files_of_several_kinds_in_their_order(tmp_path: Path) -> None:
 def test_jsonl_direction_comes_from_the_languages(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"de": "Hund", "en": "dog"}\n')
     assert pairs([path], languages=("de", "en")) == [("Hund", "dog")]
+
+
+def test_each_file_ends_a_document_and_so_does_an_empty_line_on_both_sides(tmp_path: Path) -> None:
+    plain = (
+        write(tmp_path / "1.en", "a\n\n \nb\n\nc\n"),
+        write(tmp_path / "1.de", "A\n\n\nB\nx\nC\r\n"),
+    )
+    table = write(tmp_path / "2.tsv", "d\tD\t1\ne\tE\t1\nf\tF\t2\n")
+    lines = [json.dumps({"en": w, "de": w.upper(), "document": n}) for w, n in ("g1", "h1", "i2")]
+    records = write(tmp_path / "3.jsonl", "".join(f"{line}\n" for line in lines))
+    files = Files(train_source=(plain[0], table, records), train_target=(plain[1],), documents=True)
+    text = list(files.pairs("train", ("en", "de")))
+    assert text == [
+        *[("a", "A"), BOUNDARY, BOUNDARY, ("b", "B"), ("", "x"), ("c", "C"), BOUNDARY],
+        *[("d", "D"), ("e", "E"), BOUNDARY, ("f", "F"), BOUNDARY],
+        *[("g", "G"), ("h", "H"), BOUNDARY, ("i", "I"), BOUNDARY],
+    ]
+    data = DataConfig(files, "en", "de")
+    assert ["".join(en for en, _ in pairs) for pairs in read_documents(data, "train")] == [
+        *("a", "bc", "de", "f", "gh", "i")
+    ]
+
+
+def test_without_documents_an_empty_pair_is_a_pair_and_a_third_column_a_mistake(
+    tmp_path: Path,
+) -> None:
+    plain = write(tmp_path / "1.en", "a\n\nb\n"), write(tmp_path / "1.de", "A\n\nB\n")
+    assert pairs([plain[0]], [plain[1]]) == [("a", "A"), ("", ""), ("b", "B")]
+    data = DataConfig(Files((plain[0],), (plain[1],)))
+    assert list(read_pairs(data, "train"))[1] == ("", "")
+    assert count_pairs(data, 99) == 3
+    told = replace(data, source=replace(data.source, documents=True))
+    assert count_pairs(told, 99) == 2
+    assert fingerprint(told, "train") != fingerprint(data, "train")
+
+
+def test_rows_without_a_document_are_named(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.tsv", "a\tb\t1\na\tb\n")
+    records = write(tmp_path / "b.jsonl", '{"en": "a", "de": "b"}\n')
+    for path, words in (
+        (table, f"{table}:2: expected source TAB target TAB document, got 1 tabs"),
+        (records, f'{records}:1: no key "document", which data.source.documents=true needs'),
+    ):
+        with pytest.raises(UserError) as caught:
+            list(Files(train_source=(path,), documents=True).pairs("train", ("en", "de")))
+        assert str(caught.value) == words
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(3, 5), (5, 3), (4, 5), (5, 4)])

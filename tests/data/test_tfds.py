@@ -7,13 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.oracles import need
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.splits import check_splits, fingerprint, has_split, read_pairs
+from transformer_jax.data.splits import (
+    check_splits,
+    fingerprint,
+    has_split,
+    read_documents,
+    read_pairs,
+)
 from transformer_jax.errors import UserError
 
 tfds = need("tensorflow_datasets")
@@ -41,6 +48,21 @@ class SentencePairs(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, str]]]:
         for number, (english, german) in enumerate(TEXT[split]):
             yield number, {"de": german, "en": english}
+
+
+class Documents(SentencePairs):
+    """The same with the title of each sentence's document: seven sentences have it in turn."""
+
+    def _info(self) -> Any:
+        text = {key: tfds.features.Text() for key in ("de", "en", "title")}
+        places = tfds.features.Tensor(shape=(2,), dtype=np.int64)
+        features = tfds.features.FeaturesDict({**text, "places": places})
+        return tfds.core.DatasetInfo(builder=self, features=features, disable_shuffling=True)
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, example in super()._generate_examples(split):
+            title = f"page {number // 7 % 2}"
+            yield number, {**example, "title": title, "places": [number, number]}
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +97,22 @@ def test_every_pair_in_order(data: DataConfig) -> None:
         assert has_split(data, split)
         assert list(read_pairs(data, split)) == TEXT[split]
     check_splits(data)
+
+
+def test_a_feature_tells_where_documents_end(data: DataConfig) -> None:
+    plain = change(data, name="documents")
+    told = change(plain, documents="title")
+    assert list(read_pairs(told, "train")) == list(read_pairs(plain, "train")) == TEXT["train"]
+    sevens = [TEXT["train"][i : i + 7] for i in range(0, 2500, 7)]
+    assert list(read_documents(told, "train")) == sevens
+    assert list(read_documents(change(told, train_split="test[:9]"), "train")) == [
+        TEXT["test"][:7],
+        TEXT["test"][7:9],
+    ]
+    assert fingerprint(told, "train") != fingerprint(plain, "train")
+    for wrong in ("titel", "places"):
+        message = f"data.source.documents={wrong}: documents has no such feature of one value; "
+        assert message + "it has de, en, title" in failure(change(plain, documents=wrong))
 
 
 def test_splits_that_are_named_must_exist(data: DataConfig) -> None:

@@ -64,19 +64,24 @@ def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> 
     """The histogram of lengths [2, pairs], at least one pair, rounded up to `multiple`."""
     longest = -(-lengths.max(axis=1, keepdims=True) // multiple) * multiple
     width = int(longest[1, 0]) + 1
-    table = np.zeros(int(longest[0, 0] + 1) * width)
-    for rate, (source, target) in zip(visits.rates, visits.by_corpus(lengths), strict=True):
-        cells = source.astype(np.int64) * width + target
-        table += rate * np.bincount(cells, minlength=len(table))
-    cells = np.flatnonzero(table)
+    # Not a table of all pairs of lengths, which would take 0.5 GB at 8,192 tokens.
+    parts = [
+        np.unique(source.astype(np.int64) * width + target, return_counts=True)
+        for source, target in visits.by_corpus(lengths)
+    ]
+    of_parts, numbers = (np.concatenate(each) for each in zip(*parts, strict=True))
+    cells, index = np.unique(of_parts, return_inverse=True)
+    rates = np.repeat(visits.rates, [len(each) for each, _ in parts])
+    weights = np.bincount(index, weights=rates * numbers)
     distinct = np.stack(np.divmod(cells, width))
-    step = multiple
+    # A cell of a step holds at most step^2 of these: smaller steps are too fine.
+    step = multiple * math.ceil(math.sqrt(len(cells) / _MAX_CELLS) / multiple)
     while True:
         # Coarser steps may not push a box beyond the longest sentence.
         rounded = np.minimum(-(-distinct // step) * step, longest)
         merged, index = np.unique(rounded[0] * width + rounded[1], return_inverse=True)
         if len(merged) <= _MAX_CELLS:
-            counts = np.bincount(index, weights=table[cells])
+            counts = np.bincount(index, weights=weights)
             return Histogram(np.stack(np.divmod(merged, width)), counts)
         step += multiple
 

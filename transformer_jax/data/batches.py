@@ -19,6 +19,7 @@ and any position is reached directly.
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.vocabulary import EOS_ID
 
 Batch = dict[str, np.ndarray]
-#: (side, texts of the pairs, pair indices, epoch) -> ids of each, no EOS.
+#: (side, texts of sentences, their numbers, epoch) -> ids of each, no EOS.
 Sampler = Callable[[Side, Sequence[str], np.ndarray, int], Sequence[Sequence[int]]]
 
 
@@ -221,8 +222,8 @@ def make_batch(
         plan: made from the corpus's lengths.
         position: number of batches before this one.
         share: which of its rows.
-        sampler: gives other ids for the pairs at each visit (subword regularisation). A sample
-            that is too long for the shape is replaced by the stored ids.
+        sampler: gives other ids for the sentences at each visit (subword regularisation). Where
+            they are too long for the shape, the stored ids replace them.
 
     Returns:
         source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
@@ -237,7 +238,10 @@ def make_batch(
         if sampler is None:
             batch[side], batch[f"{side}_mask"] = sentences.padded(rows, size, width)
         else:
-            sampled = sampler(side, list(map(sentences.text, rows)), rows, epoch)
+            members = list(map(sentences.members, rows.tolist()))
+            numbers = np.concatenate([np.zeros(0, np.int64), *members])  # of all sentences
+            drawn = iter(sampler(side, list(map(sentences.text, numbers)), numbers, epoch))
+            sampled = [sentences.joined(each, list(islice(drawn, len(each)))) for each in members]
             chosen = [
                 [*(sample if len(sample) < width else sentences[row]), EOS_ID]
                 for sample, row in zip(sampled, rows, strict=True)

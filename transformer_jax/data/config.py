@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NoReturn
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from transformer_jax.config_types import Positive, Rate, Strings
+from transformer_jax.data.blocks import Blocks
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
 from transformer_jax.data.sources.base import Languages, Source
@@ -63,6 +64,8 @@ class DataConfig:
     #: T: a corpus of n pairs is seen in proportion to n ^ (1 / T), the largest once an epoch
     filters: Annotated[tuple[Filter, ...], ManyOf(FILTERS, least=0)] = ()
     #: which training pairs to leave out; a new run also counts those of the other filters
+    blocks: Annotated[tuple[Blocks, ...], ManyOf({"blocks": Blocks}, least=0)] = ()
+    #: train on blocks of sentences of a document, such as blocks(tokens=512); none = on sentences
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
     cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 

@@ -2,7 +2,9 @@
 
 A cache entry is a folder of raw little-endian arrays and `meta.json`; nothing is pickled. It has
 the ids of all sentences one after the other, without BOS or EOS, and the sentences' lengths. The
-folder's name is a hash of the text's fingerprint and of both tokenizers. An entry is written under
+folder's name is a hash of the text's fingerprint and of both tokenizers. For blocks, each sentence
+is followed by the separator, or by EOS at the end of a document: any range of sentences of a
+document is then a slice of the ids, so that blocks copy nothing. An entry is written under
 a temporary name and renamed, so readers see all of it or nothing, and two processes can make the
 same entry at the same time. `meta.json` has the fingerprint of the content, which a training
 computes at its start anyway, so an entry whose bytes changed is made again.
@@ -21,18 +23,20 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.data.blocks import Blocks, cut
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import NBEST, SubwordSampler
-from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.sources.base import BOUNDARY, Numbered, Pair
 from transformer_jax.data.splits import fingerprint
-from transformer_jax.data.tokenizer import SIDES, Tokenizer
+from transformer_jax.data.tokenizer import SEPARATOR, SIDES, Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.training_text import TrainingText, cannot_write
 from transformer_jax.errors import UserError
@@ -48,30 +52,59 @@ _LEFT_AFTER = 24 * 60 * 60  # seconds without a write, after which no process is
 
 
 class Sentences:
-    """The sentences of one language as ids, in memory or memory-mapped.
+    """The sentences of one language as ids, or blocks of them, in memory or memory-mapped.
 
     Args:
         arrays: "ids" [total] integers, no BOS or EOS; "offsets" [sentences + 1] int64, ascending,
             from 0. For subword sampling also "room" [sentences], the length that leaves room for
-            the usual sample, and "text" [bytes] with "text_offsets" [sentences + 1].
+            the usual sample, and "text" [bytes] with "text_offsets" [sentences + 1]. For blocks
+            also "first" and "last" [blocks]: block i is the sentences first[i] ... last[i] - 1,
+            and each sentence has the separator, or at the end of a document EOS, as its last id.
 
     Attributes:
         ids, offsets: see above.
-        lengths: [sentences] int32, slots that a sentence needs, EOS included.
+        starts, stops: [rows] int64, where the ids of each sentence, or block, begin and end.
+        lengths: [rows] int32, slots that each needs, EOS included.
     """
 
     def __init__(self, arrays: Arrays):
         self.arrays = arrays
         self.ids, self.offsets = arrays["ids"], arrays["offsets"]
-        room = arrays["room"] if "room" in arrays else np.diff(self.offsets)
-        self.lengths = np.asarray(room, np.int32) + 1
+        if "first" in arrays:
+            first, last = arrays["first"], arrays["last"]
+            self.starts, self.stops = self.offsets[first], self.offsets[last] - 1
+            self.lengths = (self.slots[last] - self.slots[first]).astype(np.int32)
+        else:
+            self.starts, self.stops = self.offsets[:-1], self.offsets[1:]
+            self.lengths = np.diff(self.slots).astype(np.int32) + 1
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.starts)
 
     def __getitem__(self, i: int) -> np.ndarray:
-        """Ids of sentence i, [length] int32, no EOS."""
-        return self.ids[self.offsets[i] : self.offsets[i + 1]].astype(np.int32)
+        """Ids of sentence or block i, [length] int32, no EOS."""
+        return self.ids[self.starts[i] : self.stops[i]].astype(np.int32)
+
+    @property
+    def slots(self) -> np.ndarray:
+        """[sentences + 1] int64: the ids that the sentences before each have, or may have."""
+        if "room" not in self.arrays:
+            return self.offsets
+        return np.append(0, np.cumsum(self.arrays["room"], dtype=np.int64))
+
+    def members(self, i: int) -> range:
+        """The sentences of which row i consists."""
+        if "first" in self.arrays:
+            return range(int(self.arrays["first"][i]), int(self.arrays["last"][i]))
+        return range(i, i + 1)
+
+    def joined(self, members: range, parts: Sequence[Sequence[int]]) -> list[int]:
+        """The ids of a row, no EOS, whose sentences `members` have the ids `parts`."""
+        if "first" not in self.arrays:
+            return list(parts[0])
+        ends = self.ids[self.offsets[members.start + 1 : members.stop + 1] - 1].tolist()
+        separated = ((*part, end) for part, end in zip(parts, ends, strict=True))
+        return list(chain.from_iterable(separated))[:-1]
 
     def counts(self, size: int) -> np.ndarray:
         """How often each of the ids 0 ... size - 1 occurs, [size] int64."""
@@ -92,10 +125,10 @@ class Sentences:
         return self.arrays["text"][start:stop].tobytes().decode("utf-8")
 
     def padded(self, rows: np.ndarray, size: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """The sentences `rows` with EOS: ids [size, length] int32, and the mask of real tokens."""
+        """The rows with EOS: ids [size, length] int32, and the mask of real tokens."""
         starts_B1, lengths_B1 = np.zeros((size, 1), np.int64), np.full((size, 1), -1)
-        starts_B1[: len(rows), 0] = self.offsets[rows]
-        lengths_B1[: len(rows), 0] = self.offsets[rows + 1] - self.offsets[rows]
+        starts_B1[: len(rows), 0] = self.starts[rows]
+        lengths_B1[: len(rows), 0] = self.stops[rows] - self.starts[rows]
         column_L = np.arange(length)
         is_token_BL = column_L < lengths_B1
         ids_BL = np.where(column_L == lengths_B1, EOS_ID, PAD_ID).astype(np.int32)
@@ -105,7 +138,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class IdCorpus:
-    """Sentence pairs as ids."""
+    """Sentence pairs, or pairs of blocks, as ids."""
 
     source: Sentences
     target: Sentences
@@ -130,6 +163,22 @@ class IdCorpus:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def in_blocks(self, blocks: Sequence[Blocks]) -> "IdCorpus":
+        """The same ids as pairs of blocks, which are ordered by corpus.
+
+        Args:
+            blocks: what is asked for; the corpus was made with `joined`.
+        """
+        sides = self.source, self.target
+        # Of both sides: a document ends with the same pair.
+        is_last = self.source.ids[self.source.offsets[1:] - 1] == EOS_ID
+        ranges = cut(blocks, [side.slots for side in sides], is_last)
+        corpus_of = np.searchsorted(np.cumsum(self.sizes), ranges[0], "right")
+        first, last = ranges[:, np.argsort(corpus_of, kind="stable")]
+        source, target = (Sentences(side.arrays | {"first": first, "last": last}) for side in sides)
+        sizes = np.bincount(corpus_of, minlength=len(self.sizes)).tolist()
+        return IdCorpus(source, target, tuple(sizes))
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -170,6 +219,8 @@ def ids_of_text(
 ) -> IdCorpus:
     """The training text as ids, which is read only for what the cache lacks; see `prepare_ids`.
 
+    With `data.blocks` its pairs are blocks.
+
     Raises:
         UserError: the text is damaged, or the cache cannot be written.
     """
@@ -179,15 +230,30 @@ def ids_of_text(
     key = fingerprint(text.data, "train")
     if any(map(any, tags)):
         key = hashlib.sha256(f"{key} {tags}".encode()).hexdigest()
-    return prepare_ids(
-        _tagged(text, tags), tokenizers, text.cache, key, sampler=sampler, progress=progress
+    corpus = prepare_ids(
+        _tagged(text, tags),
+        tokenizers,
+        text.cache,
+        key,
+        sampler=sampler,
+        joined=bool(text.data.blocks),
+        progress=progress,
     )
+    return corpus.in_blocks(text.data.blocks) if text.data.blocks else corpus
 
 
 def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Iterator[Pair]]:
-    """The pairs of each corpus, with its tags before source and target."""
-    for pairs, (source_tags, target_tags) in zip(text.corpora(), tags, strict=True):
-        yield ((source_tags + source, target_tags + target) for source, target in pairs)
+    """The pairs of each corpus, with its tags before source and target; boundaries for blocks."""
+
+    def pairs(numbered: Iterator[Numbered], source_tags: str, target_tags: str) -> Iterator[Pair]:
+        for _, document in groupby(numbered, itemgetter(0)):
+            for _, (source, target) in document:
+                yield source_tags + source, target_tags + target
+            if text.data.blocks:
+                yield BOUNDARY
+
+    for numbered, of_corpus in zip(text.corpora(), tags, strict=True):
+        yield pairs(numbered, *of_corpus)
 
 
 def prepare_ids(
@@ -197,34 +263,39 @@ def prepare_ids(
     key: str,
     *,
     sampler: SubwordSampler | None = None,
+    joined: bool = False,
     progress: bool = False,
 ) -> IdCorpus:
     """Corpora as ids, from the cache, or encoded now and cached.
 
     Args:
         corpora: the (source, target) texts of each, iterated only when the cache has no entry.
+            With `joined`, `BOUNDARY` ends a document.
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
         key: fingerprint of the text, see `splits.fingerprint`.
         sampler: with it, also store the text, and lengths with room for samples.
+        joined: also store what follows a sentence: the separator, or EOS where a document ends.
+            The pairs are then to be read `in_blocks`.
         progress: show a tqdm bar on stderr.
 
     Raises:
         UserError: the cache folder cannot be written, or the disk is full.
     """
     cache_dir = Path(cache_dir)
-    folder = cache_dir / cache_name(tokenizers, key, sampler.alpha if sampler else None)
+    folder = cache_dir / cache_name(tokenizers, key, sampler.alpha if sampler else None, joined)
     if (cached := load_ids(folder)) is not None:
         return cached
     bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
-    shown = (bar(pairs, disable=not progress) for pairs in corpora)
+    rows = map(_with_ends, corpora) if joined else corpora
+    shown = (bar(each, disable=not progress) for each in rows)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(cache_dir)
         with tempfile.TemporaryDirectory(
             prefix=f".{folder.name}.", dir=cache_dir, ignore_cleanup_errors=True
         ) as temporary:
-            _write(Path(temporary), _encoded(shown, tokenizers, sampler))
+            _write(Path(temporary), _encoded(shown, tokenizers, sampler, joined))
             _publish(Path(temporary), folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -234,11 +305,15 @@ def prepare_ids(
     return made
 
 
-def cache_name(tokenizers: Tokenizers, key: str, sampling_alpha: float | None = None) -> str:
+def cache_name(
+    tokenizers: Tokenizers, key: str, sampling_alpha: float | None = None, joined: bool = False
+) -> str:
     """The folder name of a cache entry: a hash of everything that its content depends on."""
     parts = [str(_FORMAT), key, tokenizers.source.fingerprint, tokenizers.target.fingerprint]
     if sampling_alpha:
         parts.append(f"sampling {sampling_alpha!r} of {NBEST}")
+    if joined:
+        parts.append("joined")
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -279,34 +354,58 @@ def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
     return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
 
 
+def _with_ends(pairs: Iterable[Pair]) -> Iterator[tuple[str, str, bool]]:
+    """Each pair, and whether a document ends with it."""
+    last = BOUNDARY
+    for pair in chain(pairs, [BOUNDARY]):
+        if last != BOUNDARY:
+            yield *last, pair == BOUNDARY
+        last = pair
+
+
 def _encoded(
-    corpora: Iterable[Iterable[Pair]], tokenizers: Tokenizers, sampler: SubwordSampler | None
+    corpora: Iterable[Iterable[Sequence[Any]]],
+    tokenizers: Tokenizers,
+    sampler: SubwordSampler | None,
+    joined: bool,
 ) -> Iterator[Arrays]:
     """Chunks of the corpora in their order, and the size of each corpus."""
     yield _encoded_chunk((), tokenizers, sampler, 0)  # an empty corpus has these arrays too
     numbers = itertools.count()
-    for pairs in corpora:
-        iterator, size = iter(pairs), 0
+    for rows in corpora:
+        iterator, size = iter(rows), 0
         while chunk := list(islice(iterator, _CHUNK)):
-            yield _encoded_chunk(chunk, tokenizers, sampler, next(numbers))
+            yield _encoded_chunk(chunk, tokenizers, sampler, next(numbers), joined)
             size += len(chunk)
         yield {"corpus_sizes": np.array([size], "<i8")}
 
 
 def _encoded_chunk(
-    pairs: Sequence[Pair], tokenizers: Tokenizers, sampler: SubwordSampler | None, number: int
+    rows: Sequence[Sequence[Any]],
+    tokenizers: Tokenizers,
+    sampler: SubwordSampler | None,
+    number: int,
+    joined: bool = False,
 ) -> Arrays:
+    """The arrays of some rows: pairs, with `joined` also whether a document ends there."""
     arrays: Arrays = {}
     for place, side in enumerate(SIDES):
-        texts = [pair[place] for pair in pairs]
+        texts = [row[place] for row in rows]
         tokenizer: Tokenizer = getattr(tokenizers, side)
         dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
-        ids, lengths = _flat(tokenizer.encode_batch(texts), dtype)
+        encoded = tokenizer.encode_batch(texts)
+        if joined:
+            if (separator := tokenizer.separator) is None:
+                raise ValueError(f"{tokenizer.name} has no piece {SEPARATOR} to join sentences")
+            ends = (EOS_ID if is_last else separator for _, _, is_last in rows)
+            encoded = [[*ids, end] for ids, end in zip(encoded, ends, strict=True)]
+        ids, lengths = _flat(encoded, dtype)
         arrays |= {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
         if sampler:
             for uniform in np.random.default_rng(number).random((_PLANNING_SAMPLES, len(texts))):
                 sampled = sampler.sample(side, texts, uniform)
-                lengths = np.maximum(lengths, np.fromiter(map(len, sampled), np.int64))
+                room = np.fromiter(map(len, sampled), np.int64) + joined
+                lengths = np.maximum(lengths, room)
             text, text_lengths = _flat([text.encode() for text in texts], np.uint8)
             arrays[f"{side}_room"] = lengths.astype("<i4")
             arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}

@@ -9,7 +9,7 @@ none is the tokenizer's prefix.
 import functools
 
 from transformer_jax.data.config import Corpus, DataConfig
-from transformer_jax.data.mapped_tokenizer import NO_TAGS, Tags, with_language
+from transformer_jax.data.mapped_tokenizer import Tags, with_language
 from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.tokenizer_pair import Tokenizers
 
@@ -38,12 +38,13 @@ def towards(tokenizers: Tokenizers, source: str | None, target: str | None) -> T
 
 
 def tags_of(data: DataConfig) -> Tags:
-    """The tags that the source vocabulary needs: of several target languages, and of corpora."""
+    """What the vocabularies need: tags of several target languages, of corpora; a separator."""
+    separator = bool(data.blocks)
     if not data.corpora:  # one direction, whose languages need not be known
-        return NO_TAGS
+        return Tags(separator=separator)
     targets = dict.fromkeys(target for _, target in data.directions)
     others = dict.fromkeys(corpus.tag for corpus in data.parts if corpus.tag)
-    return Tags(tuple(targets) if len(targets) > 1 else (), tuple(others))
+    return Tags(tuple(targets) if len(targets) > 1 else (), tuple(others), separator)
 
 
 def in_languages(data: DataConfig, tokenizers: Tokenizers, direction: Languages) -> Tokenizers:

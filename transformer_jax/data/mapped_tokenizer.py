@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
-from transformer_jax.data.tokenizer import Tokenizer, load_processor
+from transformer_jax.data.tokenizer import SEPARATOR, Tokenizer, load_processor
 from transformer_jax.errors import UserError, first_line, sentence
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
@@ -93,6 +93,10 @@ class MappedTokenizer(Tokenizer):
     @property
     def prefix(self) -> tuple[int, ...]:
         return self.vocabulary.prefix
+
+    @property
+    def separator(self) -> int | None:
+        return self.id_of(SEPARATOR)
 
     @functools.cached_property
     def hidden(self) -> frozenset[int]:
@@ -183,19 +187,28 @@ class Tags:
 
     languages: tuple[str, ...] = ()  #: target languages, each with a tag in some spelling
     others: tuple[str, ...] = ()  #: other tags, as they are written
+    separator: bool = False  #: a piece between sentences, which is no tag: no text has it
 
     def __len__(self) -> int:
-        return len(self.languages) + len(self.others)
+        return len(self.languages) + len(self.others) + self.separator
+
+    @property
+    def of_target(self) -> "Tags":
+        """What the target vocabulary must have."""
+        return Tags(separator=self.separator)
 
     def missing_in(self, tokenizer: Tokenizer | None) -> tuple[str, ...]:
-        """The pieces to add to a source tokenizer; None: one that is still to be trained."""
+        """The pieces to add to a tokenizer; None: one that is still to be trained."""
         known = _tags_of(tokenizer)
         languages = [
             language_tag(code)
             for code in self.languages
             if tokenizer is None or find_tag(tokenizer, code) is None
         ]
-        return (*languages, *(tag for tag in self.others if tag not in known))
+        others = (tag for tag in self.others if tag not in known)
+        has_separator = tokenizer is not None and tokenizer.separator is not None
+        separators = [SEPARATOR] if self.separator and not has_separator else []
+        return (*languages, *others, *separators)
 
 
 NO_TAGS = Tags()
@@ -208,7 +221,7 @@ def _tags_of(tokenizer: Tokenizer | None) -> list[str]:
 
 
 def with_tags(tokenizer: Tokenizer, tags: Tags) -> Tokenizer:
-    """The tokenizer with the tags that it lacks as further pieces; the ids of the others stay."""
+    """The tokenizer with what it lacks as further pieces; the ids of the others stay."""
     missing = tags.missing_in(tokenizer)
     if not missing:
         return tokenizer
@@ -217,7 +230,10 @@ def with_tags(tokenizer: Tokenizer, tags: Tags) -> Tokenizer:
         old = tokenizer.vocabulary
     new = tuple(range(len(old.pieces), len(old.pieces) + len(missing)))
     vocabulary = replace(
-        old, pieces=(*old.pieces, *missing), tags=(*old.tags, *new), hidden=(*old.hidden, *new)
+        old,
+        pieces=(*old.pieces, *missing),
+        tags=(*old.tags, *(i for i, piece in zip(new, missing, strict=True) if piece != SEPARATOR)),
+        hidden=(*old.hidden, *new),
     )
     return MappedTokenizer(
         mapped_tokenizer(tokenizer.sentencepiece_model, vocabulary), tokenizer.name

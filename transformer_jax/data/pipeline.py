@@ -99,22 +99,25 @@ def _through_tensorflow(
     """
     tf = import_tensorflow()
 
-    ids = {}
+    tensors = {}
     for side in SIDES:
         sentences: Sentences = getattr(corpus, side)
-        ids[side] = tf.RaggedTensor.from_row_splits(
-            sentences.ids, sentences.offsets, validate=False
-        )
+        ids = sentences.ids if len(sentences.ids) else np.zeros(1, np.int32)
+        tensors[side] = [tf.constant(each) for each in (ids, sentences.starts, sentences.stops)]
 
     def padded(side: Side, rows: Any, size: Any, length: Any) -> dict[str, Any]:
         """As `Sentences.padded`."""
-        chosen = tf.gather(ids[side], rows)
-        missing = [[0, size - tf.size(rows, tf.int64)]]
-        lengths_B1 = tf.pad(chosen.row_lengths(), missing, constant_values=-1)[:, None]
-        ids_BL = chosen.to_tensor(tf.cast(PAD_ID, chosen.dtype), shape=[size, length])
+        ids, starts, stops = tensors[side]
+        starts_B1, stops_B1 = tf.gather(starts, rows)[:, None], tf.gather(stops, rows)[:, None]
         column_L = tf.range(length)
-        ids_BL = tf.where(column_L == lengths_B1, EOS_ID, tf.cast(ids_BL, tf.int32))
-        return {side: ids_BL, f"{side}_mask": column_L <= lengths_B1}
+        lengths_B1 = stops_B1 - starts_B1
+        places_BL = tf.where(column_L < lengths_B1, starts_B1 + column_L, 0)
+        ids_BL = tf.cast(tf.gather(ids, places_BL), tf.int32)
+        ids_BL = tf.where(column_L < lengths_B1, ids_BL, PAD_ID)
+        ids_BL = tf.where(column_L == lengths_B1, EOS_ID, ids_BL)
+        missing = [[0, size - tf.size(rows, tf.int64)], [0, 0]]  # rows of padding
+        mask_BL = tf.pad(column_L <= lengths_B1, missing)
+        return {side: tf.pad(ids_BL, missing, constant_values=PAD_ID), f"{side}_mask": mask_BL}
 
     def make(shape: Any, rows: Any) -> dict[str, Any]:
         size, source_length, target_length = tf.unstack(shape)

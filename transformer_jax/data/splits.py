@@ -6,15 +6,18 @@ All functions are pure functions of the config; they read the text, and remember
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
 
 from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.filters.registry import FILTERS
 from transformer_jax.data.sources.base import (
+    BOUNDARY,
     SPLITS,
     Languages,
+    Numbered,
     Pair,
     Split,
     absolute_name,
@@ -27,9 +30,14 @@ def resolve(data: DataConfig) -> DataConfig:
     """`data` with all languages set and absolute file names.
 
     Raises:
-        UserError: a language is neither set nor known to the source.
+        UserError: a language is neither set nor known to the source; or there are to be blocks,
+            and a source does not tell where documents end.
     """
     source_language, target_language = data.languages
+    for each in data.blocks:
+        each.check()
+        for corpus in data.parts:
+            check_documents(corpus, "data.blocks")
     corpora = data.parts if data.corpora else ()
     return replace(
         data,
@@ -121,14 +129,49 @@ def read_pairs(
     """
     direction = direction or data.languages
     corpora = _existing(data, split, direction)
-    return chain.from_iterable(_read(data, corpus, split) for corpus in corpora)
+    return chain.from_iterable(
+        (pair for _, pair in _read(data, corpus, split)) for corpus in corpora
+    )
 
 
-def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Pair]:
+def read_documents(
+    data: DataConfig, split: Split, direction: Languages | None = None
+) -> Iterator[list[Pair]]:
+    """Yields the pairs of `read_pairs`, those of each document together; none is empty.
+
+    What is held out by `validation_from_train` may begin within a document.
+
+    Raises:
+        UserError: as `read_pairs`, or a source does not tell where documents end.
+    """
+    direction = direction or data.languages
+    for corpus in _existing(data, split, direction):
+        check_documents(corpus, f"the documents of the {split} set")
+        for _, document in groupby(_read(data, corpus, split), itemgetter(0)):
+            yield [pair for _, pair in document]
+
+
+def check_documents(corpus: Corpus, needed_for: str) -> None:
+    """Checks that the source of a corpus tells where documents end.
+
+    Raises:
+        UserError: it doesn't; the message begins with `needed_for`.
+    """
+    if not corpus.source.has_documents:
+        remedy = "set its option data.source.documents"
+        if not hasattr(corpus.source, "documents"):
+            remedy = "take another source, such as files with documents=true"
+        raise UserError(
+            f"{needed_for}: the source of {'-'.join(corpus.direction)} does not tell where "
+            f"documents end: {remedy}"
+        )
+
+
+def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Numbered]:
     """The pairs of one corpus."""
     if split == "test" or not _num_held_out(data, corpus):
         return _in_direction(corpus, split)
-    held_out: deque[Pair] = deque()
+    held_out: deque[Numbered] = deque()
     train = without_held_out(data, corpus, held_out)
     if split == "train":
         return train
@@ -136,7 +179,9 @@ def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Pair]:
     return iter(held_out)
 
 
-def without_held_out(data: DataConfig, corpus: Corpus, held_out: deque[Pair]) -> Iterator[Pair]:
+def without_held_out(
+    data: DataConfig, corpus: Corpus, held_out: deque[Numbered]
+) -> Iterator[Numbered]:
     """Yields the pairs of a corpus to train on; at their end, `held_out` has the others.
 
     Raises:
@@ -154,9 +199,21 @@ def without_held_out(data: DataConfig, corpus: Corpus, held_out: deque[Pair]) ->
         )
 
 
-def _in_direction(corpus: Corpus, split: Split) -> Iterator[Pair]:
+def _in_direction(corpus: Corpus, split: Split) -> Iterator[Numbered]:
+    """The pairs of a corpus, and of which document each is. No boundary gets further than here."""
     pairs = corpus.source.pairs(split, corpus.sides)
-    return ((target, source) for source, target in pairs) if corpus.reverse else pairs
+    if corpus.reverse:
+        pairs = ((target, source) for source, target in pairs)
+    return _numbered(pairs) if corpus.source.has_documents else zip(repeat(0), pairs)
+
+
+def _numbered(pairs: Iterable[Pair]) -> Iterator[Numbered]:
+    number = 0
+    for pair in pairs:
+        if pair == BOUNDARY:
+            number += 1
+        else:
+            yield number, pair
 
 
 def count_pairs(data: DataConfig, most: int) -> int:

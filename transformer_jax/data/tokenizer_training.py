@@ -55,8 +55,8 @@ def train_tokenizers(
     Args:
         config: kind, size, or the paths of given models.
         pairs: (source, target) sentences, iterated once for each tokenizer that is trained.
-        tags: pieces of the source vocabulary. They are among the `vocab_size` pieces of a
-            tokenizer that is trained, and added to a given one.
+        tags: pieces of the source vocabulary, the separator also of the target's. They are among
+            the `vocab_size` pieces of a tokenizer that is trained, and added to a given one.
 
     Raises:
         UserError: a given model cannot be used, or the text cannot support the vocabulary.
@@ -67,9 +67,12 @@ def train_tokenizers(
         text = chain.from_iterable(pairs) if config.joint else (pair[0] for pair in pairs)
         source = train_tokenizer(config, text, side, len(tags))
     if target is None and not config.joint:
-        target = train_tokenizer(config, (pair[1] for pair in pairs), "target")
+        added = len(tags.of_target)
+        target = train_tokenizer(config, (pair[1] for pair in pairs), "target", added)
     source = with_tags(source, tags)
-    return Tokenizers(source, source if config.joint or target is None else target)
+    if config.joint or target is None:
+        return Tokenizers(source, source)
+    return Tokenizers(source, with_tags(target, tags.of_target))
 
 
 class Vocabularies(NamedTuple):
@@ -78,7 +81,7 @@ class Vocabularies(NamedTuple):
     source: int  #: pieces
     target: int  #: pieces
     trained: int | None  #: the run's `tokenizer.vocab_size`; None if two given models differ in it
-    added: tuple[str, ...]  #: the tags that a given source model lacks, or all
+    added: tuple[str, ...]  #: the tags and separators that given models lack, or all
 
 
 def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
@@ -96,7 +99,8 @@ def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
     if config.sampling_alpha and None in given:
         check_can_sample(config.kind)
     missing = tags.missing_in(given[0])
-    added = len(missing)
+    of_target = tags.of_target.missing_in(given[1])
+    added = max(len(missing), len(of_target))
     reserved = 4 + 256 * config.byte_fallback
     if None in given and size <= reserved + added:
         raise UserError(
@@ -107,9 +111,11 @@ def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
     source, target = (model.vocab_size if model else size for model in given)
     trained = size if None in given else source if source == target else None
     if given[0]:
-        source += added
-        target += added if config.joint else 0
-    return Vocabularies(source, target, trained, missing)
+        source += len(missing)
+        target += len(missing) if config.joint else 0
+    if given[1] and not config.joint:
+        target += len(of_target)
+    return Vocabularies(source, target, trained, tuple(dict.fromkeys((*missing, *of_target))))
 
 
 def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.filters.review import Review
-from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.sources.base import Languages, Numbered, Pair
 from transformer_jax.data.splits import holding_out, read_pairs, without_held_out
 from transformer_jax.errors import UserError
 from transformer_jax.paths import user_cache
@@ -60,10 +60,12 @@ class TrainingText:
         Raises:
             UserError: the text is damaged, or the cache folder cannot be written.
         """
-        return chain.from_iterable(self.corpora())
+        return (pair for _, pair in chain.from_iterable(self.corpora()))
 
-    def corpora(self) -> Iterator[Iterator[Pair]]:
-        """The pairs of each corpus, without tags; each is to be read before the next.
+    def corpora(self) -> Iterator[Iterator[Numbered]]:
+        """The pairs of each corpus, without tags, and of which document each is.
+
+        Each corpus is to be read before the next.
 
         Raises:
             UserError: as `__iter__`.
@@ -72,7 +74,7 @@ class TrainingText:
         copy.seek(0)
         for kept in self._kept:
             lines = compress(islice(copy, len(kept)), kept)
-            yield ((source, target) for source, target in map(json.loads, lines))
+            yield ((number, (source, target)) for number, source, target in map(json.loads, lines))
 
     def validation(self, limit: int, direction: Languages | None = None) -> list[Pair]:
         """The first pairs of a direction's validation set, which is read to find mistakes.
@@ -111,12 +113,12 @@ class TrainingText:
                     )
                 )
                 for name, corpus in zip(self.data.names, self.data.parts, strict=True):
-                    held_out: deque[Pair] = deque()
+                    held_out: deque[Numbered] = deque()
                     review = Review(self.data.filters, corpus.direction)
-                    for pair in review.seen(without_held_out(self.data, corpus, held_out)):
-                        copy.write(json.dumps(pair, ensure_ascii=False) + "\n")
+                    for number, pair in review.seen(without_held_out(self.data, corpus, held_out)):
+                        copy.write(json.dumps((number, *pair), ensure_ascii=False) + "\n")
                     kept.append(review.kept(name))
-                    self._held_out[corpus] = list(held_out)
+                    self._held_out[corpus] = [pair for _, pair in held_out]
                 on_failure.pop_all()
         except OSError as error:
             raise cannot_write(self.cache, error) from None

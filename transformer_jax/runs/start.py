@@ -125,8 +125,9 @@ def begin_new(
     tokens = vocabularies(config.tokenizer, tags_of(config.data))
     if config.train.init_from and tokens.added:
         raise UserError(
-            f"train.init_from={config.train.init_from}: the vocabulary of that run lacks what the "
-            f"corpora need: {', '.join(tokens.added)}"
+            f"train.init_from={config.train.init_from}: the vocabulary of that run lacks what "
+            f"data.corpora or data.blocks need: {', '.join(tokens.added)}; begin with a run that "
+            "has it, or leave them out"
         )
     for side in ("source", "target"):
         given, size = getattr(config.model, f"{side}_vocab_size"), getattr(tokens, side)

@@ -72,7 +72,8 @@ class TrainingData(Feed):
         skipped = f" ({plan.num_skipped:,} longer than {config.batch.max_length} skipped)"
         _LOGGER.info(
             f"{', '.join(' -> '.join(direction) for direction in config.data.directions)}: "
-            f"{plan.num_pairs:,} training pairs{skipped if plan.num_skipped else ''}, "
+            f"{plan.num_pairs:,} training {'blocks' if config.data.blocks else 'pairs'}"
+            f"{skipped if plan.num_skipped else ''}, "
             f"{plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
             f"{100 * plan.padding_fraction():.1f} % padding"
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
-from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.sources.base import Languages, Numbered
 from transformer_jax.variants import to_text
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,12 +34,13 @@ class Review:
         self._marks: list[list[np.ndarray]] = [[] for _ in self._filters]
         self._count = 0
 
-    def seen(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs and marks them."""
-        iterator = iter(pairs)
+    def seen(self, numbered: Iterable[Numbered]) -> Iterator[Numbered]:
+        """Yields the pairs, with the numbers of their documents, and marks them."""
+        iterator = iter(numbered)
         while chunk := list(islice(iterator, _CHUNK)):
+            pairs = [pair for _, pair in chunk]
             for marks, each in zip(self._marks, self._filters, strict=True):
-                marks.append(each.marks(chunk, self._languages))
+                marks.append(each.marks(pairs, self._languages))
             self._count += len(chunk)
             yield from chunk
 

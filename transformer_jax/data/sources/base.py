@@ -11,6 +11,9 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Pair = tuple[str, str]  # source and target sentence
 Languages = tuple[str, str]  # codes of the languages to translate from and into
+#: What a source whose `has_documents` is true yields after the last pair of a document.
+BOUNDARY: Pair = ("", "")
+Numbered = tuple[int, Pair]  # the number of a pair's document, ascending; the pair
 
 
 class Source(ABC):
@@ -28,6 +31,15 @@ class Source(ABC):
             UserError: the options name no training text.
         """
         return None, None
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether `pairs` tells where documents end.
+
+        Each ends with `BOUNDARY`, which is no pair; several in a row are one. Without documents
+        an empty pair is a pair as any other.
+        """
+        return False
 
     @abstractmethod
     def has(self, split: Split) -> bool:

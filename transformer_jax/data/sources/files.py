@@ -1,5 +1,9 @@
 r"""Parallel text from files: plain, TSV (source TAB target) or JSONL, gzipped or not.
 
+With `documents=true` they also tell where documents end: a plain text by an empty line on both
+sides, TSV by a change in a third column, JSONL by a change of the key "document". So does the end
+of each file.
+
 Only "\n" and "\r\n" end a line. U+2028, U+0085, vertical tabs and the like are part of the
 sentence, as they are for `wc -l` and for the tools that write such files.
 
@@ -15,7 +19,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -24,6 +28,7 @@ from typing import Any, Self
 
 from transformer_jax.config_types import Strings
 from transformer_jax.data.sources.base import (
+    BOUNDARY,
     Languages,
     Pair,
     Source,
@@ -34,6 +39,7 @@ from transformer_jax.data.sources.base import (
 from transformer_jax.errors import UserError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TWO_COLUMNS = "source TAB target"
 _LANGUAGE_ENDING = r"\.([a-z]{2})(?:\.gz)?$"  # train.en, train.en.gz
 
 
@@ -44,6 +50,9 @@ class Files(Source):
     Each `*_source` file has a `*_target` file with as many lines. A `.tsv` file (source TAB
     target) or `.jsonl` file (one object a line, with the language codes as keys) holds both
     sides and is named in `*_source` alone. Files that end in `.gz` are unpacked on the fly.
+
+    With `documents`, a document ends where a file does; in plain text also at an empty line on
+    both sides, in TSV where the third column changes, in JSONL where the key "document" does.
     """
 
     train_source: Strings = ()  #: files of training text to translate from
@@ -52,6 +61,12 @@ class Files(Source):
     validation_target: Strings = ()  #: their translations
     test_source: Strings = ()  #: files of text for the final score
     test_target: Strings = ()  #: their translations
+    documents: bool = False  #: whether the files tell where documents end, in one of these ways
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether they tell where documents end, as `documents` says."""
+        return self.documents
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -104,16 +119,20 @@ class Files(Source):
         rest = iter(targets)
         for path in sources:
             if _suffix(path) == ".tsv":
-                yield from read_tsv(path)
+                yield from _cut_at_changes(_read_tsv(path, self.documents))
             elif _suffix(path) == ".jsonl":
-                yield from _read_jsonl(path, languages)
+                yield from _cut_at_changes(_read_jsonl(path, languages, self.documents))
+            elif self.documents:
+                yield from map(_boundary_if_blank, read_parallel(path, next(rest)))
             else:
                 yield from read_parallel(path, next(rest))
+            if self.documents:
+                yield BOUNDARY
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the files' bytes; their names and dates don't matter."""
         sources, targets = self._existing(split)
-        content = hashlib.sha256()
+        content = hashlib.sha256(b"documents" * self.documents)
         for path in (*sources, "", *targets):
             content.update(f"{file_digest(path) if path else ''}\n".encode())
             if path and _is_pair_file(path):
@@ -122,8 +141,10 @@ class Files(Source):
 
     def absolute(self) -> Self:
         """A copy with absolute file names; URLs stay as they are."""
-        names = {
-            key: tuple(map(absolute_name, paths)) for key, paths in vars(self).items() if paths
+        names: dict[str, Any] = {
+            key: tuple(map(absolute_name, paths))
+            for key, paths in vars(self).items()
+            if isinstance(paths, tuple)
         }
         return replace(self, **names)
 
@@ -259,13 +280,26 @@ def read_parallel(source_path: str, target_path: str) -> Iterator[Pair]:
             yield source, target
 
 
-def read_tsv(path: str) -> Iterator[Pair]:
-    """Yields the two columns of a UTF-8 file, which may be packed.
+def _boundary_if_blank(pair: Pair) -> Pair:
+    return pair if pair[0].strip() or pair[1].strip() else BOUNDARY
 
-    Raises:
-        UserError: as `read_lines`, or a line has not two columns.
+
+def _cut_at_changes(rows: Iterable[Sequence[Any]]) -> Iterator[Pair]:
+    """The pairs of rows (source, target, document), with a boundary where the document changes.
+
+    Without documents the rows are (source, target).
     """
-    return split_tabs(read_lines(path), path)
+    last = None
+    for source, target, *document in rows:
+        if document != last and last is not None:
+            yield BOUNDARY
+        last = document
+        yield source, target
+
+
+def _read_tsv(path: str, documents: bool) -> Iterator[list[str]]:
+    form = "source TAB target TAB document" if documents else _TWO_COLUMNS
+    return _columns(read_lines(path), path, form)
 
 
 def split_tabs(lines: Iterable[str], name: str) -> Iterator[Pair]:
@@ -274,15 +308,19 @@ def split_tabs(lines: Iterable[str], name: str) -> Iterator[Pair]:
     Raises:
         UserError: a line has not two.
     """
+    return ((source, target) for source, target in _columns(lines, name, _TWO_COLUMNS))
+
+
+def _columns(lines: Iterable[str], name: str, form: str) -> Iterator[list[str]]:
+    tabs = form.count("TAB")
     for number, line in enumerate(lines, start=1):
         fields = line.split("\t")
-        if len(fields) != 2:
-            tabs = len(fields) - 1
-            raise UserError(f"{name}:{number}: expected source TAB target, got {tabs} tabs")
-        yield fields[0], fields[1]
+        if len(fields) != tabs + 1:
+            raise UserError(f"{name}:{number}: expected {form}, got {len(fields) - 1} tabs")
+        yield fields
 
 
-def _read_jsonl(path: str, languages: Languages) -> Iterator[Pair]:
+def _read_jsonl(path: str, languages: Languages, documents: bool) -> Iterator[list[Any]]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = json.loads(line)
@@ -292,8 +330,14 @@ def _read_jsonl(path: str, languages: Languages) -> Iterator[Pair]:
             raise UserError(f"{path}:{number}: JSON nested too deeply") from None
         if not isinstance(record, dict):
             raise UserError(f"{path}:{number}: expected a JSON object, got {line[:40]}")
-        source, target = (_json_text(record, key, f"{path}:{number}") for key in languages)
-        yield source, target
+        row: list[Any] = [_json_text(record, key, f"{path}:{number}") for key in languages]
+        if documents:
+            if "document" not in record:
+                raise UserError(
+                    f'{path}:{number}: no key "document", which data.source.documents=true needs'
+                )
+            row.append(record["document"])
+        yield row
 
 
 def _json_text(record: dict[str, object], key: str, place: str) -> str:

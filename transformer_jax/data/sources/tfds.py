@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from transformer_jax.data.sources.base import (
+    BOUNDARY,
     Languages,
     Pair,
     Source,
@@ -45,6 +46,13 @@ class Tfds(Source):
     train_split: str = "train"  #: TFDS split, slices and sums allowed: "train[:90%]+test"
     validation_split: str | None = "validation"  #: none = the set has none
     test_split: str | None = "test"  #: none = the set has none
+    documents: str | None = None
+    #: feature that names the document of a pair: one ends where it changes; none = not told
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether a feature tells where documents end."""
+        return self.documents is not None
 
     def has(self, split: Split) -> bool:
         """Whether the set has it; UserError where a split that the recipe names is missing."""
@@ -68,8 +76,12 @@ class Tfds(Source):
             raise UserError(
                 f'{self.name}: bad split "{split_name}" ({first_line(error)})'
             ) from error
+        keys, last = [*languages, self.documents or languages[0]], None
         for batch in examples.batch(_READ_BATCH).as_numpy_iterator():
-            for source, target in zip(*(batch[language] for language in languages), strict=True):
+            for source, target, document in zip(*(batch[key] for key in keys), strict=True):
+                if self.documents and document != last and last is not None:
+                    yield BOUNDARY
+                last = document
                 yield source.decode("utf-8"), target.decode("utf-8")
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
@@ -91,6 +103,8 @@ class Tfds(Source):
                 for path in info.filepaths:
                     content.update(_file_key(path).encode())
         content.update(f"\0{split_name}\0{languages[0]}\0{languages[1]}".encode())
+        if self.documents:
+            content.update(f"\0{self.documents}".encode())
         return content.hexdigest()
 
     def absolute(self) -> Self:
@@ -104,6 +118,8 @@ class Tfds(Source):
             raise missing(split, f"data.source.{split}_split")
         builder = self._prepared(languages)
         _check_split(builder, self.name, name)
+        if self.documents:
+            _check_documents(builder, self.name, self.documents)
         return builder, name
 
     def _prepared(self, languages: Languages | None = None) -> Any:
@@ -228,6 +244,16 @@ def _check_languages(builder: Any, name: str, languages: Languages) -> None:
         raise UserError(
             f"data.source_language and data.target_language are both {languages[0]}; "
             f"{name} has {', '.join(known)}"
+        )
+
+
+def _check_documents(builder: Any, name: str, feature: str) -> None:
+    features = builder.info.features
+    known = [key for key in sorted(features) if features[key].shape == ()]
+    if feature not in known:
+        raise UserError(
+            f"data.source.documents={feature}: {name} has no such feature of one value; it has "
+            f"{', '.join(known)}"
         )
 
 
