@@ -10,6 +10,7 @@ from transformer_jax.errors import UserError
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Pair = tuple[str, str]  # source and target sentence
+BOUNDARY: Pair = ("", "")  # ends a document in the pairs of a source that has documents
 Languages = tuple[str, str]  # codes of the languages to translate from and into
 
 
