@@ -108,10 +108,10 @@ def test_contrapro_is_read_with_and_without_context(folder) -> None:
     (folder / "set.json").write_text(json.dumps([contrapro(3)], indent=2))
     (alone,) = read_set(folder / "set.json")
     assert alone == Item("It was old.", "Sie war alt.", ("S war alt.", "Es war alt."), "it:sie")
-    (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 1, " | "))
-    assert item.source == "I sold it. | It was old."
-    assert item.right == "Ich habe sie verkauft. | Sie war alt."
-    assert item.wrong[1] == "Ich habe sie verkauft. | Es war alt."
+    (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 1))
+    assert item.source == "I sold it. <sep> It was old."
+    assert item.right == "Ich habe sie verkauft. <sep> Sie war alt."
+    assert item.wrong[1] == "Ich habe sie verkauft. <sep> Es war alt."
     (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 9))
     assert item.source == "Where is the lamp? <sep> I sold it. <sep> It was old."
 

@@ -13,12 +13,12 @@ from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.translation import contrast as module
-from transformer_jax.translation.contrast import Accuracy, contrast
+from transformer_jax.translation.contrast import Accuracy, contrast, scorer
 from transformer_jax.translation.translator import Scored, Translator
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 
 
-def scorer_of(table, calls=None):
+def table_scorer(table, calls=None):
     """A scorer that looks each (source, target) up in a table."""
 
     def score(sources, targets):
@@ -48,7 +48,7 @@ ITEMS = [
 
 
 def test_an_item_is_right_if_its_right_target_is_the_most_probable() -> None:
-    result = contrast(scorer_of(TABLE), ITEMS)
+    result = contrast(table_scorer(TABLE), ITEMS)
     assert [(row.category, row.right, row.count) for row in result.categories] == [
         ("x", 1, 3),
         ("y", 1, 2),
@@ -59,9 +59,9 @@ def test_an_item_is_right_if_its_right_target_is_the_most_probable() -> None:
 
 
 def test_chunks_change_nothing(monkeypatch) -> None:
-    whole, calls, done = contrast(scorer_of(TABLE), ITEMS), [], []
+    whole, calls, done = contrast(table_scorer(TABLE), ITEMS), [], []
     monkeypatch.setattr(module, "_CHUNK_ITEMS", 2)
-    in_parts = contrast(scorer_of(TABLE, calls), ITEMS, progress=done.append)
+    in_parts = contrast(table_scorer(TABLE, calls), ITEMS, progress=done.append)
     assert in_parts.categories == whole.categories
     assert calls == [5, 6, 2]
     assert done == [2, 2, 1]
@@ -70,7 +70,7 @@ def test_chunks_change_nothing(monkeypatch) -> None:
 
 def test_no_items_are_an_error() -> None:
     with pytest.raises(UserError, match="no items"):
-        contrast(scorer_of(TABLE), [])
+        contrast(table_scorer(TABLE), [])
 
 
 @pytest.mark.parametrize("right", [0, 1, 37, 99, 100])
@@ -83,7 +83,7 @@ def test_the_interval_is_where_the_normal_test_does_not_reject(right: int) -> No
 
 
 def test_the_table_and_the_json_have_every_category() -> None:
-    result = contrast(scorer_of(TABLE), [*ITEMS, Item("s", "best", ("bad",))])
+    result = contrast(table_scorer(TABLE), [*ITEMS, Item("s", "best", ("bad",))])
     names = [line.split()[0] for line in str(result).splitlines()]
     assert names == ["category", "x", "y", "(none)", "all"]
     written = json.loads(json.dumps(result.to_json()))
@@ -110,11 +110,17 @@ def test_a_random_model_agrees_with_naive_sums() -> None:
     # Larger than at the start of a training, so that targets differ in their probability.
     params = jax.tree.map(lambda leaf: 3 * leaf, params)
     tokenizer = LetterTokenizer()
+    tokenizer.separator = VOCAB_SIZE - 1
     translator = Translator(model, params, SimpleNamespace(source=tokenizer, target=tokenizer))
 
+    def ids_of(text: str) -> np.ndarray:
+        """A separator between the ids of two sentences, and EOS at the end."""
+        sentences = map(tokenizer.encode, text.split(" <sep> "))
+        ids = [i for sentence in sentences for i in (*sentence, tokenizer.separator)]
+        return np.array([[*ids[:-1], EOS_ID]])
+
     def naive(source: str, target: str) -> float:
-        source_ids = np.array([[*tokenizer.encode(source), EOS_ID]])
-        target_ids = np.array([[*tokenizer.encode(target), EOS_ID]])
+        source_ids, target_ids = ids_of(source), ids_of(target)
         shifted = np.array([[BOS_ID, *target_ids[0][:-1]]])
         ones = [np.ones(ids.shape, bool) for ids in (source_ids, target_ids)]
         logits = api.apply(model, params, source_ids, ones[0], shifted, ones[1])
@@ -124,13 +130,23 @@ def test_a_random_model_agrees_with_naive_sums() -> None:
     rng = np.random.default_rng(0)
 
     def text() -> str:
-        return "".join(rng.choice(list("abcdefg "), size=rng.integers(3, 30)))
+        return "".join(rng.choice(list("abcdefg "), size=rng.integers(3, 20)))
 
-    items = [Item(text(), text(), (text(), text()), "ab"[i % 2]) for i in range(12)]
+    def texts() -> str:
+        return " <sep> ".join(text() for _ in range(rng.integers(1, 4)))
+
+    items = [Item(texts(), texts(), (texts(), texts()), "ab"[i % 2]) for i in range(12)]
     expected = {"a": 0, "b": 0}
     for item in items:
         right, *wrong = (naive(item.source, target) for target in item.targets)
         expected[item.category] += right > max(wrong)
-    result = contrast(translator.score_pairs, items)
+    result = contrast(scorer(translator), items)
     assert {row.category: row.right for row in result.categories} == expected
     assert 0 < sum(expected.values()) < 12
+
+
+def test_context_needs_a_model_that_knows_the_separator(make_translator) -> None:
+    translator = make_translator()
+    translator.tokenizers.source.separator = None
+    with pytest.raises(UserError, match="the model has no such piece: train one on blocks"):
+        contrast(scorer(translator), [Item("a <sep> b", "a", ("b",))])

@@ -6,7 +6,7 @@
 Prints the share of right items of each category, with its 95 % interval (Wilson), and the chance
 of guessing. A line of a `.tsv` file is `source TAB right TAB wrong`, and perhaps `TAB category`; of
 a `.jsonl` file, an object with these keys, where `wrong` may be a list. The context of a sentence
-stands before it in the same text, with the model's separator between sentences. A `.json` file is a
+stands before it in the same text, with ` <sep> ` between sentences. A `.json` file is a
 set in the form of ContraPro or ctxpro; --documents has the text that it comes from.
 """
 
@@ -27,7 +27,6 @@ def add_arguments(parser: Parser) -> None:
     add("--input", required=True, metavar="FILE", help="the items: .tsv, .jsonl or .json")
     add("--documents", metavar="PATH", help="of a .json: a folder (ContraPro) or a file (ctxpro)")
     add("--context", type=int, metavar="N", help="most sentences before, from --documents")
-    add("--separator", default=" <sep> ", metavar="TEXT", help="between sentences of --documents")
     add("--json", action="store_true", help="print one JSON object")
 
 
@@ -35,14 +34,14 @@ def run(args: argparse.Namespace) -> int:
     """Scores the items and prints a table."""
     from tqdm import tqdm
 
-    from transformer_jax.translation.contrast import contrast
+    from transformer_jax.translation.contrast import contrast, scorer
 
     items = _items(args)
     run, overrides = chosen_run(args)
     translator = run.translator(args.checkpoint, **overrides)
     often = 0.5 if sys.stderr.isatty() else 60.0
     with tqdm(total=len(items), unit=" items", mininterval=often) as bar:
-        result = contrast(translator.score_pairs, items, progress=bar.update)
+        result = contrast(scorer(translator), items, progress=bar.update)
     print(json.dumps(result.to_json()) if args.json else result)
     if result.num_cut:
         print(
@@ -62,7 +61,7 @@ def _items(args: argparse.Namespace) -> list[Any]:
     if args.context is not None and args.context < 1:
         raise UserError(f"--context={args.context}: must be at least 1")
     if args.input.removesuffix(".gz").endswith(".json"):
-        context = args.documents and Context(args.documents, args.context, args.separator)
+        context = args.documents and Context(args.documents, args.context)
         return list(read_set(args.input, context))
     if args.documents is not None:
         raise UserError(f"--documents is for a set in .json; {args.input} has its context itself")

@@ -1,7 +1,7 @@
 """Items that tell whether a model finds the right word: a source, its right target, wrong ones.
 
-A source or a target with context is one text: the sentences of a document, with the separator
-between them that the model was trained with, such as ` <sep> `.
+A source or a target with context is one text: the sentences of a document with `BETWEEN` between
+them.
 
 Files are read by the end of their names; each may be packed (`.tsv.gz`):
 
@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.tokenizer import SEPARATOR
 from transformer_jax.errors import UserError
+
+#: What is between two sentences of a document in the texts of items.
+BETWEEN = f" {SEPARATOR} "
 
 
 class Item(NamedTuple):

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.data.contrast import Item, checked, field
+from transformer_jax.data.contrast import BETWEEN, Item, checked, field
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import read_lines, read_parallel
 from transformer_jax.errors import UserError
@@ -33,7 +33,6 @@ class Context(NamedTuple):
 
     documents: str  #: the folder or file of its documents
     sentences: int  #: at most so many
-    separator: str = " <sep> "  #: between sentences
 
 
 def read_set(path: str | Path, context: Context | None = None) -> Iterator[Item]:
@@ -118,7 +117,7 @@ def _with_context(
     if _letters(there) != _letters(item.source):
         raise UserError(f"{place}: sentence {number} of {name} is another one: {there[:40]!r}")
     before = pairs[max(0, number - 1 - context.sentences) : number - 1]
-    source, target = ("".join(pair[side] + context.separator for pair in before) for side in (0, 1))
+    source, target = ("".join(pair[side] + BETWEEN for pair in before) for side in (0, 1))
     wrong = tuple(target + text for text in item.wrong)
     return Item(source + item.source, target + item.right, wrong, item.category)
 

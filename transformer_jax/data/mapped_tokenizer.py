@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
-from transformer_jax.data.tokenizer import Tokenizer, load_processor
+from transformer_jax.data.tokenizer import SEPARATOR, Tokenizer, load_processor
 from transformer_jax.errors import UserError, first_line, sentence
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
@@ -93,6 +93,10 @@ class MappedTokenizer(Tokenizer):
     @property
     def prefix(self) -> tuple[int, ...]:
         return self.vocabulary.prefix
+
+    @property
+    def separator(self) -> int | None:
+        return self.id_of(SEPARATOR)
 
     @functools.cached_property
     def hidden(self) -> frozenset[int]:

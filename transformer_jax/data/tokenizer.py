@@ -20,6 +20,8 @@ from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
+#: The piece between the sentences of a block.
+SEPARATOR = "<sep>"
 
 
 class Tokenizer:
@@ -69,6 +71,12 @@ class Tokenizer:
     def prefix(self) -> tuple[int, ...]:
         """What `encode` puts before a text, such as a language token."""
         return ()
+
+    @property
+    def separator(self) -> int | None:
+        """The id of the piece between the sentences of a block; None: there is none."""
+        found: int = self._processor.piece_to_id(SEPARATOR)
+        return None if found == UNK_ID else found
 
     @property
     def hidden(self) -> frozenset[int]:

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from transformer_jax.data.contrast import Item
+from transformer_jax.data.contrast import BETWEEN, Item
 from transformer_jax.errors import UserError
-from transformer_jax.translation.translator import Progress, Scored
+from transformer_jax.translation.translator import Progress, Scored, Translator
 
 #: Items whose texts are ids at the same time.
 _CHUNK_ITEMS = 256
 _Z = 1.959963984540054  # a normal variable is below it with 97.5 %
 
-#: (sources, targets) -> their log-probabilities: `Translator.score_pairs`.
+#: (sources, targets) -> their log-probabilities.
 Scorer = Callable[[Sequence[str], Sequence[str]], Scored]
 
 
@@ -90,7 +90,7 @@ def contrast(
     An item is right if the right target has a higher log-probability than each wrong one.
 
     Args:
-        scorer: such as `translator.score_pairs`.
+        scorer: what scores the pairs, such as `scorer(translator)`.
         items: at least one.
         progress: called with the number of items that were just scored.
 
@@ -117,6 +117,38 @@ def contrast(
         by_category.setdefault(item.category, []).append((item, is_right))
     accuracies = tuple(_accuracy(name, rows) for name, rows in by_category.items())
     return Contrast(_accuracy("", scored_items), accuracies, num_cut)
+
+
+def scorer(translator: Translator) -> Scorer:
+    """Scores texts with a model; in those with context, `BETWEEN` is the model's separator piece.
+
+    What is returned raises a UserError for a text with context if the model has no such piece.
+    """
+    source, target = translator.tokenizers.source, translator.tokenizers.target
+
+    def score(sources: Sequence[str], targets: Sequence[str]) -> Scored:
+        # `score_pairs` puts the target's prefix before ids itself.
+        prefix = len(target.prefix)
+        return translator.score_pairs(
+            [_block(source, text) for text in sources],
+            [_block(target, text)[prefix:] for text in targets],
+        )
+
+    return score
+
+
+def _block(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text, in which the separator is between those of two sentences."""
+    first, *others = text.split(BETWEEN)
+    ids = list(tokenizer.encode(first))
+    if others and tokenizer.separator is None:
+        raise UserError(
+            f"the items have sentences with{BETWEEN}between them, and the model has no such piece: "
+            "train one on blocks (data.blocks)"
+        )
+    for sentence in others:
+        ids += [tokenizer.separator, *tokenizer.encode(sentence)]
+    return ids
 
 
 def _accuracy(category: str, scored: Sequence[tuple[Item, bool]]) -> Accuracy:

@@ -235,7 +235,7 @@ class Translator:
 
     def score_pairs(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Sequence[int]],
         targets: Sequence[str | Sequence[int]],
         *,
         target_prefix: Prefixes | None = None,
@@ -243,7 +243,7 @@ class Translator:
         """The log-probabilities, lengths, and the number of pairs that had to be cut.
 
         Args:
-          sources: one sentence each.
+          sources: one sentence each, as a text or as ids without EOS.
           targets: their translations, as texts or as ids without EOS.
           target_prefix: as in `decode`: what precedes each target, and is not scored.
 
@@ -261,7 +261,7 @@ class Translator:
         rows, num_cut = [], 0
         triples = zip(sources, targets, prefixes, strict=True)
         for number, (text, given, prefix) in enumerate(triples):
-            source_ids = tokenizers.source.encode(text)
+            source_ids = tokenizers.source.encode(text) if isinstance(text, str) else list(text)
             target_ids = prefix + self._target_ids(tokenizers, given, with_prefix=False)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from transformer_jax.data.contrast import Item
+from transformer_jax.data.contrast import BETWEEN, Item
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.grammar_documents.documents import streams
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS, Mark
@@ -25,7 +25,6 @@ def contrast_items(
     facts: int | None = None,
     seed: int = 0,
     length: Callable[[str], int] = num_words,
-    separator: str = " <sep> ",
 ) -> Iterator[Item]:
     """Documents that end with one marked sentence; the wrong targets differ from it in one word.
 
@@ -42,7 +41,6 @@ def contrast_items(
             nouns of consistency, changes of order. None: 1, and for order 4.
         seed: another one draws other items.
         length: of a sentence, such as its tokens and a separator.
-        separator: between the sentences.
 
     Yields:
         items of a category such as `agreement/256`, with `facts` as in `recall-16/256`.
@@ -74,7 +72,7 @@ def contrast_items(
         between = _filling(fillers, distance - least_distance(mark), length)
         before = [*episode.facts, *between]
         source, *targets = (
-            separator.join((*(pair[side] for pair in before), last))
+            BETWEEN.join((*(pair[side] for pair in before), last))
             for side, last in ((0, mark.pair[0]), (1, mark.pair[1]), *((1, w) for w in mark.wrong))
         )
         yield Item(source, targets[0], tuple(targets[1:]), category)
