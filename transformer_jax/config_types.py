@@ -12,8 +12,11 @@ def _split_commas(value: Any) -> Any:
     return value
 
 
+#: A tuple may be written as one text with commas, which is how the command line does it.
+COMMAS = BeforeValidator(_split_commas)
+
 #: A tuple of strings; on the command line one text with commas: `a.txt,b.txt`.
-Strings = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
+Strings = Annotated[tuple[str, ...], COMMAS]
 
 #: A finite number above 0.
 Positive = Annotated[FiniteFloat, Gt(0)]

@@ -440,3 +440,55 @@ def test_a_damaged_checkpoint_is_one_line(run_folder, command, tmp_path):
         arguments = ("translate", f"--workdir={copy}", f"--checkpoint={which}")
         status, _, error = command(*arguments, stdin=b"the dog\n")
         assert status == 2 and "bytes instead of" in error and error.count("\n") == 1
+
+
+def test_contrast_agrees_with_score(run_folder, command, tmp_path):
+    folder, _ = run_folder
+    lines = sentences(7, 30)
+    rows = [lines[i : i + 3] for i in range(0, 30, 3)]
+    rows = [row for row in rows if row[1] != row[2]]
+    file = tmp_path / "items.tsv"
+    file.write_text(
+        "".join("\t".join([*row, "odd"][: 3 + i % 2]) + "\n" for i, row in enumerate(rows))
+    )
+    tsv = "".join(f"{s}\t{right}\n{s}\t{wrong}\n" for s, right, wrong in rows).encode()
+    scores = [float(x) for x in command("score", f"--workdir={folder}", stdin=tsv)[1].split()]
+    right = [one > other for one, other in zip(scores[::2], scores[1::2], strict=True)]
+    status, out, _ = command("contrast", f"--workdir={folder}", f"--input={file}", "--json")
+    assert status == 0
+    report = json.loads(out)
+    assert (report["right"], report["count"], report["num_cut"]) == (sum(right), len(rows), 0)
+    assert report["categories"]["odd"]["right"] == sum(right[1::2])
+    table = command("contrast", f"--workdir={folder}", f"--input={file}")[1]
+    assert [line.split()[0] for line in table.splitlines()] == ["category", "(none)", "odd", "all"]
+
+
+def test_contrast_says_what_was_cut(run_folder, command, tmp_path):
+    folder, _ = run_folder
+    (tmp_path / "long.tsv").write_text(f"{'the ' * 40}\ta cat\ta dog\n")
+    flags = [f"--workdir={folder}", f"--input={tmp_path / 'long.tsv'}"]
+    assert "note: 2 pairs were longer than the limit" in command("contrast", *flags)[2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--input={text}/none.tsv"], "none.tsv: cannot be read"),
+        (["--input={text}/bad.tsv"], "bad.tsv:1: expected source TAB right TAB wrong"),
+        (["--input={text}/bad.tsv", "--context=2"], "--documents and --context belong together"),
+        (["--input={text}/bad.tsv", "--documents=d", "--context=2"], "--documents is for a set"),
+        (
+            ["--input={text}/a.json", "--documents=d", "--context=0"],
+            "--context=0: must be at least",
+        ),
+    ],
+)
+def test_bad_input_of_contrast_gets_one_line(run_folder, command, flags, message):
+    folder, text = run_folder
+    (text / "bad.tsv").write_text("one\ttwo\n")
+    flags = [flag.format(text=text) for flag in flags]
+    status, _, err = command("contrast", f"--workdir={folder}", *flags)
+    assert status == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err

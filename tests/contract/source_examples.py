@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 from tests.contract.source_suite import Maker, Text
-from transformer_jax.data.sources.base import BOUNDARY, Source
+from transformer_jax.data.sources.base import BOUNDARY, Source, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
+from transformer_jax.data.sources.grammar_documents import GrammarDocuments
 from transformer_jax.data.sources.tfds import Tfds
 
 
@@ -44,10 +45,23 @@ def grammar(folder: Path, text: Text) -> tuple[Source, Text]:
     return Grammar(), {name: split_pairs(name) for name in ("train", "validation", "test")}
 
 
+def grammar_documents(folder: Path, text: Text) -> tuple[Source, Text]:
+    """A few embedded documents, with a boundary after each."""
+    del folder, text
+    source = GrammarDocuments(documents=40, held_out=5, most=20)
+    made: Text = {}
+    counts: dict[Split, int] = {"train": 40, "validation": 5, "test": 5}
+    for split, count in counts.items():
+        documents = ([line.pair for line in source.lines(split, i)] for i in range(count))
+        made[split] = [pair for document in documents for pair in (*document, BOUNDARY)]
+    return source, made
+
+
 EXAMPLES: dict[str, Maker] = {
     "files": files,
     "tfds": tfds,
     "grammar": grammar,
+    "grammar_documents": grammar_documents,
 }
 
 

@@ -184,7 +184,7 @@ def test_files_and_the_grammar_import_no_tensorflow(files: DataConfig) -> None:
 
 def test_grammar_has_two_languages() -> None:
     data = DataConfig(Grammar(), target_language="fr")
-    assert "has English and German, not en -> fr" in failure(data)
+    assert "have English and German, not en -> fr" in failure(data)
     with pytest.raises(UserError, match="not en -> en"):
         fingerprint(DataConfig(Grammar(), "en", "en"), "train")
 

@@ -43,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
     add("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
     add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
+    add("--documents", action="store_true", help="translate and score documents: blocks as input")
     more: Any = {"action": "append_const", "dest": "metrics", "default": []}
     add("--ter", const="ter", help="also report TER", **more)
     add("--lowercase", const="bleu_lc", help="also report BLEU in lower case", **more)
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
                 checkpoint=args.checkpoint,
                 baseline=baseline,
                 metrics=args.metrics,
-                progress=True,
+                documents=args.documents,
                 **overrides,
             )
             for direction in _directions(args.direction, run, None if from_files else pairs)

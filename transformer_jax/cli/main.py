@@ -21,6 +21,7 @@ COMMANDS = {
     "eval": "score a run's translations of a test set (BLEU, chrF++)",
     "translate": "translate standard input line by line",
     "score": "log-probability of given translations",
+    "contrast": "how often the right one of given translations is the most probable",
     "compare": "train models that differ in one thing: a table with intervals, two plots",
     "import": "make a run folder out of a published model, such as one of OPUS-MT",
     "export": "write a trained model for another runtime",

@@ -83,7 +83,7 @@ def run_row(
     trained = train(config, folder, should_stop=should_stop, progress=progress)
     if should_stop():
         return None
-    report = evaluate(trained, progress=progress)
+    report = evaluate(trained)
     assert report is not None, "a comparison runs in one process"
     speeds = [r["steps_per_second"] for r in trained.metrics() if "steps_per_second" in r]
     result = Result(

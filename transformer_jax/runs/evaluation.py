@@ -4,20 +4,23 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Any, Literal
 
 import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
-from transformer_jax.data.sources.base import Languages
-from transformer_jax.data.splits import has_split, read_pairs
+from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair
+from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import write_whole
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.lock import one_at_a_time
+from transformer_jax.translation.document_scores import DocumentScores, cut, document_scores
+from transformer_jax.translation.documents import Tally
 from transformer_jax.translation.scores import (
     Comparison,
     Score,
@@ -49,11 +52,13 @@ class Report:
     scores: dict[str, Score]
     translations: str  #: the file of the translations that were scored
     baseline: dict[str, Comparison] | None = None
+    documents: DocumentScores | None = None  #: with blocks of the documents as input
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON object; without `baseline` if there is none."""
+        """The report as a JSON object; without `baseline` and `documents` if there are none."""
         values = dataclasses.asdict(self)
-        return values if self.baseline else {k: v for k, v in values.items() if k != "baseline"}
+        missing = {key for key in ("baseline", "documents") if values[key] is None}
+        return {key: value for key, value in values.items() if key not in missing}
 
     def __str__(self) -> str:
         cut = f"{self.num_cut} cut in the input" if self.num_cut else "none cut"
@@ -63,6 +68,8 @@ class Report:
             f"sentences/s (and {self.compile_seconds:.1f} s compiling)",
         ]
         lines += [f"{s.name:<8}{s.score:6.2f}  {s.signature}" for s in self.scores.values()]
+        if self.documents is not None:
+            lines.append(str(self.documents))
         if self.baseline is not None:
             lines.append("against the baseline (paired bootstrap):")
             lines += [
@@ -82,7 +89,7 @@ def evaluate(
     name: str | None = None,
     baseline: Sequence[str] | None = None,
     metrics: Collection[str] = (),
-    progress: bool = False,
+    documents: bool = False,
     **overrides: Any,
 ) -> Report | None:
     """Translates, scores, and writes both into the run folder.
@@ -100,7 +107,8 @@ def evaluate(
         name: the name of the set; default: the split, or `pairs`.
         baseline: other translations of the sources, to compare by paired bootstrap.
         metrics: what to compute besides BLEU and chrF++: `ter`, and `bleu_lc`, BLEU in lower case.
-        progress: draw a progress bar.
+        documents: translate blocks of sentences, and score documents too. Pairs that are given
+            have an empty pair after each document.
         **overrides: fields of `DecodeConfig`, in place of the run's own.
 
     Returns:
@@ -116,7 +124,8 @@ def evaluate(
     own = data.source_language or "unknown", data.target_language or "unknown"
     asked = overrides.get("source_language"), overrides.get("target_language")
     source_language, target_language = direction or (asked[0] or own[0], asked[1] or own[1])
-    sources, references, name = _read_set(run, pairs, direction, name)
+    rows, lengths, name = _read_set(run, pairs, direction, name, documents)
+    sources, references = ([row[side] for row in rows] for side in (0, 1))
     if (source_language, target_language) != own:
         name += f".{source_language}-{target_language}"
         overrides |= {"source_language": source_language, "target_language": target_language}
@@ -131,15 +140,28 @@ def evaluate(
     chosen = run.select(checkpoint)
     translator = run.translator(chosen, mesh, **overrides)
     direction_name = f"{source_language}-{target_language}"
-    disable = None if progress and is_first() else True  # None: only on a terminal
+    disable = None if is_first() else True  # None: only on a terminal
     with tqdm(
         total=len(sources), desc=direction_name, unit=" sentences", disable=disable, leave=False
     ) as bar:
-        decoded = translator.decode(sources, num_best=1, progress=bar.update)
+        if documents:
+            made: Any = Tally()
+            in_documents = cut(sources, lengths)
+            texts = translator.translate_documents(in_documents, tally=made, progress=bar.update)
+            translations, num_cut = list(chain.from_iterable(texts)), made.cut
+        else:
+            made = translator.decode(sources, num_best=1, progress=bar.update)
+            translations, num_cut = [best[0].text for best in made.translations], made.num_cut
     if not is_first():
         return None
-    translations = [best[0].text for best in decoded.translations]
-    computing = max(decoded.seconds - decoded.compile_seconds, 1e-9)
+    of_documents = None
+    if documents:
+        of_documents = dataclasses.replace(
+            document_scores(translations, references, lengths, **options),
+            blocks=made.blocks,
+            divided=made.divided,
+        )
+    computing = max(made.seconds - made.compile_seconds, 1e-9)
     key = f"{name}.{chosen.which.replace(':', '-')}"
     path = run.path / "translations" / f"{key}.txt"
     report = Report(
@@ -150,14 +172,15 @@ def evaluate(
         direction=direction_name,
         checkpoint=chosen.name,
         num_sentences=len(sources),
-        num_cut=decoded.num_cut,
-        seconds=round(decoded.seconds, 3),
-        compile_seconds=round(decoded.compile_seconds, 3),
+        num_cut=num_cut,
+        seconds=round(made.seconds, 3),
+        compile_seconds=round(made.compile_seconds, 3),
         sentences_per_second=round(len(sources) / computing, 2),
         decode=to_dict(translator.decode_config),
         scores=corpus_scores(translations, references, **options),
         translations=str(path),
         baseline=compare(translations, baseline, references, **options) if baseline else None,
+        documents=of_documents,
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,20 +192,34 @@ def evaluate(
 
 
 def _read_set(
-    run: Run, pairs: Pairs, direction: Languages | None, name: str | None
-) -> tuple[list[str], list[str], str]:
-    """(sources, references, the set's name)."""
+    run: Run, pairs: Pairs, direction: Languages | None, name: str | None, documents: bool
+) -> tuple[list[Pair], list[int], str]:
+    """(pairs, with `documents` the pairs of each document, the set's name)."""
+    data = run.config.data
     if isinstance(pairs, str) and pairs not in ("test", "validation"):
         raise UserError(f"{pairs}: use test, validation or a list of pairs")
-    if isinstance(pairs, str) and not has_split(run.config.data, pairs, direction):
+    if isinstance(pairs, str) and not has_split(data, pairs, direction):
         raise UserError(
             f"no {pairs} set in the config of this run: give sentences and their references instead"
         )
     name = name or (pairs if isinstance(pairs, str) else "pairs")
-    rows = list(read_pairs(run.config.data, pairs, direction) if isinstance(pairs, str) else pairs)
+    if documents:
+        name += ".documents"
+        if isinstance(pairs, str):
+            found = list(read_documents(data, pairs, direction))
+        else:
+            found = [
+                list(rows)
+                for is_boundary, rows in groupby(pairs, BOUNDARY.__eq__)
+                if not is_boundary
+            ]
+        rows, lengths = list(chain.from_iterable(found)), list(map(len, found))
+    else:
+        rows = list(read_pairs(data, pairs, direction) if isinstance(pairs, str) else pairs)
+        lengths = []
     if not rows:
         raise UserError(f"{name}: there are no sentences")
-    return [source for source, _ in rows], [target for _, target in rows], name
+    return rows, lengths, name
 
 
 def add_to_scores(run: Run, name: str, report: dict[str, Any]) -> None:

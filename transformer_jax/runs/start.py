@@ -49,6 +49,7 @@ _KEYS = (
     "model.dropout_rate",
     "batch.tokens",
     "batch.row_multiple",
+    "decode.block_tokens",
     "tokenizer.vocab_size",
 )
 #: With `train.minutes`: keys that are upper limits, and one that is settled if it is open.
@@ -146,6 +147,7 @@ def begin_new(
         "model.dropout_rate": FEW_EPOCHS_DROPOUT,
         "batch.tokens": TOKENS_PER_DEVICE * data_devices,
         "batch.row_multiple": data_devices * config.train.accumulate,
+        "decode.block_tokens": _block_tokens(config),
         "tokenizer.vocab_size": tokens.trained,
     }
     if config.train.minutes is not None:  # which may lower warmup_steps: the peak stays
@@ -155,6 +157,12 @@ def begin_new(
     by_epochs = _is_open(config, "model.dropout_rate")
     values = {key: value for key, value in values.items() if _is_open(config, key)}
     return Start(override(config, values), True, has_folder, by_epochs)
+
+
+def _block_tokens(config: Config) -> int | None:
+    """The pieces of the longest blocks of the training; None without blocks."""
+    numbers = [each.tokens or config.batch.max_length for each in config.data.blocks]
+    return max(numbers, default=None)
 
 
 def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:

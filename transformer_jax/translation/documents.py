@@ -40,6 +40,8 @@ class Tally:
     divided: int = 0  #: of these, those whose translation had another number of sentences
     alone: int = 0  #: sentences that were translated alone because of that
     cut: int = 0  #: sentences that were longer than the limit, and cut
+    seconds: float = 0.0  #: wall time, compilation included
+    compile_seconds: float = 0.0  #: of these, tracing and compiling
 
     def __str__(self) -> str:
         share = self.divided / max(1, self.blocks)

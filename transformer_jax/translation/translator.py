@@ -182,13 +182,15 @@ class Translator:
         room, encode = Room(block, min(share, block - 2), separators), self.source_encoder(config)
         ids = [[encode(text) for text in each if text.strip()] for each in documents]
         (begin,) = self._prefixes(None, config, 1)
+        tally, progress = tally or Tally(), progress or (lambda count: None)
 
         def decode(sources: Sequence[Ids], prefixes: Sequence[Ids]) -> list[Ids]:
             given = [[*begin, *prefix] for prefix in prefixes]
             decoded = self.decode(sources, target_prefix=given, num_best=1, **overrides)
+            tally.seconds += decoded.seconds
+            tally.compile_seconds += decoded.compile_seconds
             return [best.tokens[len(begin) :] for best, *_ in decoded.translations]
 
-        tally, progress = tally or Tally(), progress or (lambda count: None)
         found = translate_documents(ids, decode, room, tally, progress)
         progress(sum(map(len, documents)) - sum(map(len, ids)))
         texts = [iter([self._text(one) for one in each]) for each in found]
@@ -286,7 +288,7 @@ class Translator:
 
     def score_pairs(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Sequence[int]],
         targets: Sequence[str | Sequence[int]],
         *,
         target_prefix: Prefixes | None = None,
@@ -294,7 +296,7 @@ class Translator:
         """The log-probabilities, lengths, and the number of pairs that had to be cut.
 
         Args:
-          sources: one sentence each.
+          sources: one sentence each, as a text or as ids without EOS.
           targets: their translations, as texts or as ids without EOS.
           target_prefix: as in `decode`: what precedes each target, and is not scored.
 
@@ -312,7 +314,7 @@ class Translator:
         rows, num_cut = [], 0
         triples = zip(sources, targets, prefixes, strict=True)
         for number, (text, given, prefix) in enumerate(triples):
-            source_ids = tokenizers.source.encode(text)
+            source_ids = tokenizers.source.encode(text) if isinstance(text, str) else list(text)
             target_ids = prefix + self._target_ids(tokenizers, given, with_prefix=False)
             num_cut += max(len(source_ids), len(target_ids)) >= limit
             source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))

@@ -43,6 +43,11 @@ class Draw:
         """One of the options, each as likely."""
         return options[int(self._random() * len(options))]
 
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in random order."""
+        rest = list(items)
+        return [rest.pop(self.one(range(len(rest)))) for _ in items]
+
     def maybe(self, probability: float, options: Sequence[str]) -> str:
         """One of the options with the given probability, otherwise ""."""
         return self.one(options) if options and self.chance(probability) else ""

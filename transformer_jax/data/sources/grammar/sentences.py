@@ -14,6 +14,7 @@ from itertools import chain, islice
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split
 from transformer_jax.data.sources.grammar.draw import Draw
+from transformer_jax.data.sources.grammar.lexicon import Draft
 from transformer_jax.data.sources.grammar.patterns import PATTERNS, SHORT_PATTERNS, Pattern
 from transformer_jax.errors import UserError
 
@@ -40,21 +41,22 @@ class Grammar(Source):
 
     def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
         """The pairs in the order in which the grammar draws them."""
-        _check(languages)
+        check_languages(languages)
         for english, german in split_pairs(split):
             yield (english, german) if languages == ("en", "de") else (german, english)
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the grammar's version, since a version has one text."""
-        _check(languages)
+        check_languages(languages)
         content = f"grammar {VERSION} {SPLIT_SIZES} {NUM_SHORT} {split} {languages}"
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _check(languages: Languages) -> None:
+def check_languages(languages: Languages) -> None:
+    """Raises a UserError unless they are English and German."""
     if sorted(languages) != ["de", "en"]:
         raise UserError(
-            f"data.source=grammar has English and German, not {languages[0]} -> {languages[1]}: "
+            f"the embedded corpora have English and German, not {languages[0]} -> {languages[1]}: "
             "set data.source_language and data.target_language to en and de, or de and en"
         )
 
@@ -95,10 +97,10 @@ def sentences(seed: int, patterns: Sequence[Pattern] = PATTERNS) -> Iterator[Pai
     """Draws (English, German) pairs without end; pairs may repeat."""
     draw = Draw(seed)
     while True:
-        english, german = draw.one(patterns)(draw)
-        yield _finish(english), _finish(german)
+        yield finish(draw.one(patterns)(draw))
 
 
-def _finish(draft: str) -> str:
-    sentence = draft[0].upper() + draft[1:]
-    return sentence if sentence.endswith("?") else sentence + "."
+def finish(draft: Draft) -> Pair:
+    """The sentences of a draft: a capital at the beginning, a full stop unless it is a question."""
+    english, german = (text[0].upper() + text[1:] + "." * (text[-1] != "?") for text in draft)
+    return english, german

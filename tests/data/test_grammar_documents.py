@@ -1,0 +1,327 @@
+"""Embedded documents: a reader with the rules finds each marked word, and no one else does."""
+
+import itertools
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from transformer_jax.data.contrast import Item
+from transformer_jax.data.sources.base import BOUNDARY, SPLITS, Pair, Split
+from transformer_jax.data.sources.grammar.patterns import PATTERNS, SHORT_PATTERNS
+from transformer_jax.data.sources.grammar.sentences import sentences
+from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+from transformer_jax.data.sources.grammar_documents.contrast import contrast_items, num_words
+from transformer_jax.data.sources.grammar_documents.documents import Line
+from transformer_jax.data.sources.grammar_documents.kinds import (
+    INVENTED,
+    KINDS,
+    MEANINGS,
+    SYNONYMS,
+    TOPICS,
+)
+from transformer_jax.errors import UserError
+
+KIND_NAMES = list(KINDS)
+EN_DE = ("en", "de")
+PRONOUN_OF_ARTICLE = {"der": "Er", "die": "Sie", "das": "Es"}
+MEANING_OF_PLURAL = {noun.english_plural: noun.german_plural for noun in MEANINGS}
+SYNONYM_NOUNS = {one.english for one, _ in SYNONYMS}
+
+
+def read_document(pairs: Sequence[Pair]) -> dict[int, str]:
+    """The number of each marked sentence -> the German word that the rules of `kinds.py` find.
+
+    Reads English, and the German of earlier sentences alone.
+    """
+    found, topic, meanings, used = {}, "", {}, {}
+    for number, (english, german) in enumerate(pairs):
+        if english.startswith("Here is "):
+            topic = re.fullmatch(r"Hier ist (\w+) \w+\.", german)[1]
+        elif english.startswith("It ") and topic:
+            found[number] = PRONOUN_OF_ARTICLE[topic]
+        elif match := re.fullmatch(r"The (\w+) are (?:now )?(\w+)s\.", english):
+            if match[2] + "s" in MEANING_OF_PLURAL:
+                meanings[match[1]] = MEANING_OF_PLURAL[match[2] + "s"]
+        elif (match := re.fullmatch(r"The (\w+) are \w+\.", english)) and match[1] in meanings:
+            found[number] = meanings[match[1]]
+        elif match := re.fullmatch(r"(?:I|We) see the (\w+)\.", english):
+            if match[1] in SYNONYM_NOUNS:
+                used[match[1]] = german.rstrip(".").split()[-1]
+        elif (match := re.fullmatch(r"The (\w+) is \w+\.", english)) and match[1] in used:
+            found[number] = used[match[1]]
+    return found
+
+
+def read_item(item: Item) -> str:
+    """The word that the reader finds in the last sentence; it is what the right target has."""
+    source, right, *wrong = (text.split(" <sep> ") for text in (item.source, *item.targets))
+    assert all(text[:-1] == right[:-1] for text in wrong)
+    found = read_document(list(zip(source, right, strict=True)))
+    assert list(found) == [len(right) - 1]
+    last = Line((source[-1], right[-1]), tuple(text[-1] for text in wrong))
+    assert found[len(right) - 1] == marked_word(last)[0]
+    return marked_word(last)[0]
+
+
+def documents(kind: str, split: Split, count: int, **options) -> list[list[Line]]:
+    source = GrammarDocuments(kinds=(kind,), **options)
+    return [source.lines(split, number) for number in range(count)]
+
+
+def marked_word(line: Line) -> tuple[str, set[str]]:
+    """The German word in which the right sentence differs from the wrong ones, and theirs."""
+    right, *wrong = (text.split() for text in (line.pair[1], *line.wrong))
+    (place,) = [i for i, words in enumerate(zip(right, *wrong, strict=True)) if len(set(words)) > 1]
+    others = {words[place] for words in wrong}
+    assert len(others) == len(wrong) and right[place] not in others
+    return right[place], others
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_the_rules_alone_decide_every_marked_word(kind: str, split: Split) -> None:
+    for lines in documents(kind, split, 60, most=150):
+        marked = {i: marked_word(line)[0] for i, line in enumerate(lines) if line.wrong}
+        assert marked
+        assert read_document([line.pair for line in lines]) == marked
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_nothing_between_a_fact_and_its_mark_decides(kind: str) -> None:
+    for lines in documents(kind, "test", 40, most=60):
+        for number, line in enumerate(lines):
+            if line.decided_by is not None:
+                assert line.decided_by < number
+                after = [line.pair for line in lines[line.decided_by + 1 : number + 1]]
+                assert len(after) - 1 not in read_document(after)
+
+
+def within_chance(right: int, count: int, chance: float) -> bool:
+    """Whether the number is within 4.5 standard deviations: once in 150,000 it is not."""
+    return abs(right - count * chance) <= 4.5 * math.sqrt(count * chance * (1 - chance))
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_the_marked_sentence_alone_leaves_the_stated_chance(kind: str, split: Split) -> None:
+    """Whatever is answered to an English sentence or a word of it, it is right by chance."""
+    possible = round(1 / KINDS[kind].chance)
+    answers: dict[str, Counter[str]] = defaultdict(Counter)
+    for lines in documents(kind, split, 3000, most=12):
+        for line in lines:
+            if line.wrong:
+                word, others = marked_word(line)
+                assert len(others) + 1 == possible
+                for known in {line.pair[0], *line.pair[0].split()}:
+                    answers[known][word] += 1
+    checked = 0
+    for known, counts in answers.items():
+        if len(counts) <= possible:  # an adjective alone leaves the answers to all nouns
+            checked += 1
+            for word, count in counts.items():
+                total = sum(counts.values())
+                assert within_chance(count, total, KINDS[kind].chance), (known, word, count, total)
+    assert checked >= 8
+
+
+@pytest.mark.parametrize(("kind", "facts"), [("recall", 4), ("recall", 16), ("recall", 64)])
+def test_knowing_the_meanings_but_not_whose_leaves_the_same_chance(kind: str, facts: int) -> None:
+    for item in contrast_items(kind, 400, 20, facts=facts):
+        *before, _ = item.source.split(" <sep> ")
+        answers = {
+            MEANING_OF_PLURAL[m[1]]
+            for s in before
+            if (m := re.fullmatch(r"The \w+ are (\w+)\.", s)) and m[1] in MEANING_OF_PLURAL
+        }
+        counts = Counter(
+            german.rstrip(".").split()[-1]
+            for german in item.right.split(" <sep> ")[:-1]
+            if re.fullmatch(r"Die \w+s sind \w+\.", german)
+            and german.rstrip(".").split()[-1] in answers
+        )
+        candidates = {text.split(" <sep> ")[-1].split()[1] for text in item.targets}
+        assert len(candidates) == 4
+        assert len({counts[word] for word in candidates}) == 1
+
+
+@pytest.mark.parametrize(("kind", "chance"), [("agreement", 1 / 3), ("order", 0)])
+def test_an_earlier_topic_or_change_does_not_tell(kind: str, chance: float) -> None:
+    first_is_right = 0
+    for item in contrast_items(kind, 30, 400, facts=4):
+        pairs = list(zip(item.source.split(" <sep> "), item.right.split(" <sep> "), strict=True))
+        first_is_right += read_document([pairs[0], pairs[-1]])[1] == read_item(item)
+    assert within_chance(first_is_right, 400, chance)
+
+
+@pytest.mark.parametrize("length", [num_words, lambda text: len(text) + 3], ids=["words", "chars"])
+@pytest.mark.parametrize("distance", [30, 200, 1500, 8000])
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_distances_are_what_they_say(kind: str, distance: int, length) -> None:
+    for item in contrast_items(kind, distance, 3, length=length):
+        source, right = item.source.split(" <sep> "), item.right.split(" <sep> ")
+        assert len(source) == len(right)
+        assert read_item(item)
+        facts = KINDS[kind].usual
+        deciding = right[facts - 1].split()[-1]
+        assert length(deciding) + sum(map(length, right[facts:-1])) == distance
+        assert item.category == f"{kind}/{distance}"
+
+
+@pytest.mark.parametrize("distance", range(1, 12))
+def test_a_short_distance_is_never_longer_than_asked(distance: int) -> None:
+    for item in contrast_items("agreement", distance, 20):
+        *between, _ = item.right.split(" <sep> ")[1:]
+        real = 1 + sum(map(num_words, between))
+        assert distance - 2 <= real <= distance
+
+
+def test_definitions_of_any_place_are_asked_for() -> None:
+    places = set()
+    for item in contrast_items("recall", 200, 60, facts=16):
+        assert read_item(item)
+        words = [sentence.split()[1] for sentence in item.source.split(" <sep> ")]
+        places.add(words.index(words[-1]))
+    assert len(places) == 16
+
+
+def test_contrast_items_are_a_function_of_their_arguments() -> None:
+    one = list(contrast_items("recall", 64, 5, facts=4))
+    assert list(contrast_items("recall", 64, 5, facts=4)) == one
+    assert list(contrast_items("recall", 64, 3, facts=4)) == one[:3]
+    assert not set(contrast_items("recall", 64, 5, facts=4, seed=1)) & set(one)
+    assert one[0].category == "recall-4/64"
+
+
+@pytest.mark.parametrize(
+    ("kind", "distance", "options", "message"),
+    [
+        ("gender", 64, {}, "kind=gender: use agreement, recall, consistency, order"),
+        ("recall", 64, {"facts": 65}, "facts=65: recall has 1 to 64"),
+        ("consistency", 64, {"facts": 9}, "facts=9: consistency has 1 to 8"),
+        ("agreement", 0, {}, "distance=0: the deciding word alone has a length of 1"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(kind, distance, options, message) -> None:
+    with pytest.raises(UserError, match=message):
+        next(contrast_items(kind, distance, 1, **options))
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_no_marked_sentence_and_no_document_is_in_two_splits(kind: str) -> None:
+    marked: dict[Split, set[str]] = {}
+    whole: dict[Split, set[tuple[Pair, ...]]] = {}
+    for split in SPLITS:
+        made = documents(kind, split, 1500, most=8)
+        marked[split] = {line.pair[0] for lines in made for line in lines if line.wrong}
+        whole[split] = {tuple(line.pair for line in lines) for lines in made}
+    for one, other in itertools.combinations(SPLITS, 2):
+        if kind == "agreement":  # "It is new." names no noun: noun and adjective are disjoint
+            continue
+        assert not marked[one] & marked[other]
+        assert not whole[one] & whole[other]
+
+
+def test_a_noun_and_its_adjective_are_in_one_split() -> None:
+    seen: dict[Split, set[tuple[str, str]]] = {}
+    for split in SPLITS:
+        seen[split] = {
+            (lines[line.decided_by].pair[0], line.pair[0])
+            for lines in documents("agreement", split, 1500, most=8)
+            for line in lines
+            if line.decided_by is not None
+        }
+    assert [len(seen[split]) for split in SPLITS] == [144, 24, 24]
+    assert len(set().union(*seen.values())) == 192
+
+
+@pytest.mark.parametrize("kind", ["recall", "order"])
+def test_pairings_of_words_and_meanings_are_disjoint(kind: str) -> None:
+    pairings: dict[Split, set[tuple[str, str]]] = {}
+    for split in SPLITS:
+        pairings[split] = {
+            (line.pair[0].split()[1], line.pair[0].split()[-1])
+            for lines in documents(kind, split, 1500, most=20)
+            for line in lines
+            if line.pair[0].split()[-1].rstrip(".") in MEANING_OF_PLURAL
+            and line.pair[0].split()[1] in {noun.english_plural for noun in INVENTED}
+        }
+    assert len(pairings["train"]) == len(pairings["test"]) == 256
+    assert pairings["test"] == pairings["validation"]
+    assert not pairings["train"] & pairings["test"]
+
+
+def test_other_sentences_do_not_touch_what_is_marked() -> None:
+    drawn = itertools.islice(sentences(7, (*PATTERNS, *SHORT_PATTERNS)), 40_000)
+    invented = {noun.english_plural for noun in INVENTED} | SYNONYM_NOUNS
+    german_words = {noun.german for pair in SYNONYMS for noun in pair}
+    for english, german in drawn:
+        assert not english.startswith(("It ", "Here "))
+        assert not set(re.findall(r"\w+", english)) & invented
+        assert not set(re.findall(r"\w+", german)) & german_words
+        assert not re.match(r"The \w+ are (?:now )?(?:hat|clock|book|chair|lamp|boat)", english)
+
+
+def test_things_of_other_genders_are_between() -> None:
+    articles: Counter[bool] = Counter()
+    for item in contrast_items("agreement", 100, 50):
+        between = " ".join(item.right.split(" <sep> ")[1:-1])
+        genders = {
+            gender
+            for gender, nouns in TOPICS.items()
+            if any(re.search(rf"\b{noun.german}\b", between) for noun in nouns)
+        }
+        articles[len(genders) == 3] += 1
+    assert articles[True] >= 30
+
+
+def test_lengths_are_spread_over_all_doublings() -> None:
+    source = GrammarDocuments(documents=1, least=2, most=1000)
+    lengths = [len(source.lines("train", number)) for number in range(400)]
+    assert min(lengths) == 2 and 500 < max(lengths) <= 1000
+    doublings = Counter(length.bit_length() for length in lengths)
+    assert doublings.keys() == set(range(2, 11))
+    assert min(doublings.values()) > 400 / 9 / 2
+
+
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_short_and_long_distances_are_in_the_training_text(kind: str) -> None:
+    distances = Counter(
+        (number - line.decided_by).bit_length()
+        for lines in documents(kind, "train", 150, least=500, most=1000)
+        for number, line in enumerate(lines)
+        if line.decided_by is not None
+    )
+    assert set(range(1, 10)) <= distances.keys()
+
+
+def test_a_boundary_ends_each_document_and_is_nowhere_else() -> None:
+    source = GrammarDocuments(documents=30, held_out=3, most=30)
+    for split, count in (("train", 30), ("validation", 3), ("test", 3)):
+        pairs = list(source.pairs(split, EN_DE))
+        assert pairs[-1] == BOUNDARY
+        cut = [
+            list(group) for is_end, group in itertools.groupby(pairs, BOUNDARY.__eq__) if not is_end
+        ]
+        assert cut == [[line.pair for line in source.lines(split, n)] for n in range(count)]
+        assert pairs.count(BOUNDARY) == count
+
+
+def test_the_options_change_the_text_and_the_fingerprint() -> None:
+    small = {"documents": 20, "most": 10}
+    kinds = [{}, {"seed": 1}, {"kinds": ("order",)}, {"least": 5}, {"definitions": (2,)}]
+    sources = [GrammarDocuments(**(small | options)) for options in kinds]
+    texts = {tuple(source.pairs("train", EN_DE)) for source in sources}
+    prints = {source.fingerprint("train", EN_DE) for source in sources}
+    assert len(texts) == len(prints) == len(kinds)
+
+
+def test_wrong_options_are_one_line() -> None:
+    with pytest.raises(UserError, match=r"least=9, most=5.*cannot be longer"):
+        next(GrammarDocuments(least=9, most=5).pairs("train", EN_DE))
+    with pytest.raises(UserError, match="at least one of kinds"):
+        next(GrammarDocuments(kinds=()).pairs("train", EN_DE))
+    with pytest.raises(UserError, match="English and German, not en -> fr"):
+        next(GrammarDocuments().pairs("train", ("en", "fr")))

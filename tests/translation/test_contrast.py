@@ -1,0 +1,152 @@
+"""Contrastive accuracy: on a scorer made by hand, and on a random model against naive sums."""
+
+import json
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from tests.translation.conftest import VOCAB_SIZE, LetterTokenizer
+from transformer_jax.data.contrast import Item
+from transformer_jax.errors import UserError
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.translation import contrast as module
+from transformer_jax.translation.contrast import Accuracy, contrast, scorer
+from transformer_jax.translation.translator import Scored, Translator
+from transformer_jax.vocabulary import BOS_ID, EOS_ID
+
+
+def table_scorer(table, calls=None):
+    """A scorer that looks each (source, target) up in a table."""
+
+    def score(sources, targets):
+        if calls is not None:
+            calls.append(len(sources))
+        values = [table[pair] for pair in zip(sources, targets, strict=True)]
+        return Scored(np.array(values, np.float32), np.ones(len(values), np.int32), 1)
+
+    return score
+
+
+TABLE = {
+    ("s", "best"): -1.0,
+    ("s", "same"): -1.0,
+    ("s", "good"): -2.0,
+    ("s", "bad"): -3.0,
+    ("other", "best"): -9.0,
+    ("other", "bad"): -8.0,
+}
+ITEMS = [
+    Item("s", "best", ("good", "bad"), "x"),
+    Item("s", "good", ("bad",), "y"),
+    Item("s", "best", ("bad", "same"), "x"),  # a tie is not right
+    Item("s", "good", ("bad", "best"), "x"),  # a later wrong one is better
+    Item("other", "best", ("bad",), "y"),
+]
+
+
+def test_an_item_is_right_if_its_right_target_is_the_most_probable() -> None:
+    result = contrast(table_scorer(TABLE), ITEMS)
+    assert [(row.category, row.right, row.count) for row in result.categories] == [
+        ("x", 1, 3),
+        ("y", 1, 2),
+    ]
+    assert [row.chance for row in result.categories] == pytest.approx([1 / 3, 1 / 2])
+    assert (result.total.right, result.total.count) == (2, 5)
+    assert result.total.chance == pytest.approx((3 / 3 + 2 / 2) / 5)
+
+
+def test_chunks_change_nothing(monkeypatch) -> None:
+    whole, calls, done = contrast(table_scorer(TABLE), ITEMS), [], []
+    monkeypatch.setattr(module, "_CHUNK_ITEMS", 2)
+    in_parts = contrast(table_scorer(TABLE, calls), ITEMS, progress=done.append)
+    assert in_parts.categories == whole.categories
+    assert calls == [5, 6, 2]
+    assert done == [2, 2, 1]
+    assert (whole.num_cut, in_parts.num_cut) == (1, 3)
+
+
+def test_no_items_are_an_error() -> None:
+    with pytest.raises(UserError, match="no items"):
+        contrast(table_scorer(TABLE), [])
+
+
+@pytest.mark.parametrize("right", [0, 1, 37, 99, 100])
+def test_the_interval_is_where_the_normal_test_does_not_reject(right: int) -> None:
+    """Wilson's: the shares p0 with |p - p0| <= 1.96 sqrt(p0 (1 - p0) / n)."""
+    grid = np.linspace(0, 1, 200_001)
+    kept = grid[np.abs(right / 100 - grid) <= 1.959964 * np.sqrt(grid * (1 - grid) / 100)]
+    low, high = Accuracy("", right, 100, 0.5).interval
+    assert (low, high) == pytest.approx((kept.min(), kept.max()), abs=1e-4)
+
+
+def test_the_table_and_the_json_have_every_category() -> None:
+    result = contrast(table_scorer(TABLE), [*ITEMS, Item("s", "best", ("bad",))])
+    names = [line.split()[0] for line in str(result).splitlines()]
+    assert names == ["category", "x", "y", "(none)", "all"]
+    written = json.loads(json.dumps(result.to_json()))
+    assert list(written["categories"]) == ["x", "y", ""]
+    assert written["count"] == 6 and written["right"] == 3
+    row = written["categories"]["x"]
+    assert row["accuracy"] == pytest.approx(1 / 3)
+    assert row["low"] < row["accuracy"] < row["high"]
+
+
+def test_a_random_model_agrees_with_naive_sums() -> None:
+    stack = StackConfig(num_layers=1)
+    model = ModelConfig(
+        source_vocab_size=VOCAB_SIZE,
+        target_vocab_size=VOCAB_SIZE,
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        encoder=stack,
+        decoder=stack,
+        max_length=64,
+    )
+    params = api.init(model, jax.random.key(3))
+    # Larger than at the start of a training, so that targets differ in their probability.
+    params = jax.tree.map(lambda leaf: 3 * leaf, params)
+    tokenizer = LetterTokenizer()
+    tokenizer.separator = VOCAB_SIZE - 1
+    translator = Translator(model, params, SimpleNamespace(source=tokenizer, target=tokenizer))
+
+    def ids_of(text: str) -> np.ndarray:
+        """A separator between the ids of two sentences, and EOS at the end."""
+        sentences = map(tokenizer.encode, text.split(" <sep> "))
+        ids = [i for sentence in sentences for i in (*sentence, tokenizer.separator)]
+        return np.array([[*ids[:-1], EOS_ID]])
+
+    def naive(source: str, target: str) -> float:
+        source_ids, target_ids = ids_of(source), ids_of(target)
+        shifted = np.array([[BOS_ID, *target_ids[0][:-1]]])
+        ones = [np.ones(ids.shape, bool) for ids in (source_ids, target_ids)]
+        logits = api.apply(model, params, source_ids, ones[0], shifted, ones[1])
+        log_probs = np.asarray(jax.nn.log_softmax(logits[0]))
+        return sum(log_probs[i, token] for i, token in enumerate(target_ids[0]))
+
+    rng = np.random.default_rng(0)
+
+    def text() -> str:
+        return "".join(rng.choice(list("abcdefg "), size=rng.integers(3, 20)))
+
+    def texts() -> str:
+        return " <sep> ".join(text() for _ in range(rng.integers(1, 4)))
+
+    items = [Item(texts(), texts(), (texts(), texts()), "ab"[i % 2]) for i in range(12)]
+    expected = {"a": 0, "b": 0}
+    for item in items:
+        right, *wrong = (naive(item.source, target) for target in item.targets)
+        expected[item.category] += right > max(wrong)
+    result = contrast(scorer(translator), items)
+    assert {row.category: row.right for row in result.categories} == expected
+    assert 0 < sum(expected.values()) < 12
+
+
+def test_context_needs_a_model_that_knows_the_separator(make_translator) -> None:
+    translator = make_translator()
+    translator.tokenizers.source.separator = None
+    with pytest.raises(UserError, match="the model has no such piece: train one on blocks"):
+        contrast(scorer(translator), [Item("a <sep> b", "a", ("b",))])

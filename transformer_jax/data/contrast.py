@@ -1,0 +1,112 @@
+"""Items that tell whether a model finds the right word: a source, its right target, wrong ones.
+
+A source or a target with context is one text: the sentences of a document with `BETWEEN` between
+them.
+
+Files are read by the end of their names; each may be packed (`.tsv.gz`):
+
+`.tsv`
+    source TAB right target TAB wrong target, and, if wanted, TAB category.
+`.jsonl`
+    an object a line: `source`, `right`, `wrong` (a text or a list), and, if wanted, `category`.
+`.json`
+    a published set, see `contrastive_sets.py`.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.tokenizer import SEPARATOR
+from transformer_jax.errors import UserError
+
+#: What is between two sentences of a document in the texts of items.
+BETWEEN = f" {SEPARATOR} "
+
+
+class Item(NamedTuple):
+    """A source with a right target and wrong ones, which differ from it in what is tested."""
+
+    source: str
+    right: str
+    wrong: tuple[str, ...]  #: at least one
+    category: str = ""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The right one, then the others."""
+        return self.right, *self.wrong
+
+
+def read_items(path: str | Path) -> Iterator[Item]:
+    """The items of a `.tsv` or `.jsonl` file, in order.
+
+    Raises:
+        UserError: the file cannot be read, or a line is no item; names the line.
+    """
+    suffix = Path(str(path).removesuffix(".gz")).suffix
+    parsers = {".tsv": _of_columns, ".jsonl": _of_json}
+    if suffix not in parsers:
+        raise UserError(f"{path}: expected a name that ends in .tsv, .jsonl or .json")
+    for number, line in enumerate(read_lines(path), start=1):
+        place = f"{path}:{number}"
+        yield checked(parsers[suffix](line, place), place)
+
+
+def checked(item: Item, place: str) -> Item:
+    """The item itself.
+
+    Raises:
+        UserError: a text is empty, or no target is wrong; begins with the place.
+    """
+    for name, text in (("source", item.source), *(("target", text) for text in item.targets)):
+        if not text.strip():
+            raise UserError(f"{place}: an empty {name}")
+    if not item.wrong or item.right in item.wrong:
+        what = "is the right one" if item.wrong else "is missing"
+        raise UserError(f"{place}: a wrong target {what}; an item needs one that differs")
+    return item
+
+
+def _of_columns(line: str, place: str) -> Item:
+    columns = line.split("\t")
+    if len(columns) not in (3, 4):
+        raise UserError(
+            f"{place}: expected source TAB right TAB wrong, and perhaps TAB category, "
+            f"got {len(columns)} columns"
+        )
+    source, right, wrong, *category = columns
+    return Item(source, right, (wrong,), *category)
+
+
+def _of_json(line: str, place: str) -> Item:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: not JSON ({error})") from None
+    wrong = field(record, "wrong", place, (str, list))
+    texts = [wrong] if isinstance(wrong, str) else wrong
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f'{place}: "wrong" must be a text or a list of texts')
+    category = field(record, "category", place) if "category" in record else ""
+    source, right = (field(record, key, place) for key in ("source", "right"))
+    return Item(source, right, tuple(texts), category)
+
+
+def field(record: Any, key: str, place: str, types: type | tuple[type, ...] = str) -> Any:
+    """A value of a JSON object.
+
+    Raises:
+        UserError: it is no object, or has no such key, or a value of another type.
+    """
+    if not isinstance(record, dict):
+        raise UserError(f"{place}: expected a JSON object, got {str(record)[:40]}")
+    if key not in record:
+        have = ", ".join(map(str, record)) or "none"
+        raise UserError(f'{place}: no key "{key}" (keys there: {have})')
+    if not isinstance(record[key], types):
+        kind = type(record[key]).__name__
+        raise UserError(f'{place}: "{key}" is a {kind}, which it cannot be')
+    return record[key]
