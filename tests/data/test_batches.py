@@ -49,6 +49,40 @@ def epoch_rows(plan, epoch):
     return [plan.rows(p)[1].tolist() for p in range(epoch * n, (epoch + 1) * n)]
 
 
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("longest", [40, 250])
+def test_the_histogram_is_that_of_counting(multiple, longest):
+    lengths = np.random.default_rng(1).integers(1, longest + 1, (2, 3000))
+    visits = Visits(np.repeat([0, 1], [1000, 2000]), np.array([2.0, 0.3]))
+    step, top = multiple, -(-lengths.max(axis=1) // multiple) * multiple
+    while True:
+        counts = Counter()
+        for number, pair in enumerate(lengths.T):
+            cell = tuple(np.minimum(-(-pair // step) * step, top).tolist())
+            counts[cell] += 2.0 if number < 1000 else 0.3
+        if len(counts) <= 1500:
+            break
+        step += multiple
+    found = length_histogram(lengths, visits, multiple)
+    assert list(map(tuple, found.lengths.T.tolist())) == sorted(counts)
+    np.testing.assert_allclose(found.counts, [counts[cell] for cell in sorted(counts)])
+
+
+def test_documents_of_8192_tokens_leave_fine_steps_to_sentences():
+    """As many tokens in sentences of 6 to 30 as in blocks of up to 8,192."""
+    rng = np.random.default_rng(0)
+    source = np.append(rng.integers(6, 31, 60_000), rng.integers(4000, 8193, 180))
+    target = np.clip(source * rng.normal(1.0, 0.1, len(source)), 4, 8192).astype(int)
+    visits = Visits(np.zeros(len(source), int), np.ones(1))
+    lengths, counts = length_histogram(np.stack([source, target]), visits)
+    assert counts.sum() == len(source) and len(counts) <= 1500
+    assert lengths.max(axis=1).tolist() == [source.max(), target.max()]
+    assert (lengths.sum(axis=0) @ counts) / (source.sum() + target.sum()) < 1.03
+    plan = BatchPlan(source, target, BatchConfig(tokens=16_384, max_length=8192))
+    assert plan.num_pairs == len(source) and plan.shapes[0][1] < 20
+    assert plan.padding_fraction() < 0.15
+
+
 def test_every_shape_has_an_example():
     lengths = np.random.default_rng(3).integers(2, 30, (2, 500))
     plan = BatchPlan(*lengths, BatchConfig(tokens=128, max_length=32))

@@ -61,12 +61,16 @@ class Visits(NamedTuple):
 
 
 def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> Histogram:
-    """The histogram of lengths [2, pairs], at least one pair, rounded up to `multiple`."""
+    """The histogram of lengths [2, pairs], at least one pair, rounded up to `multiple`.
+
+    There are at most `_MAX_CELLS` cells. For this, lengths are rounded up further, those above 256
+    at least to 32 steps between powers of two.
+    """
     longest = -(-lengths.max(axis=1, keepdims=True) // multiple) * multiple
-    width = int(longest[1, 0]) + 1
+    width = int(_rounded(longest)[1, 0]) + 1
     # Not a table of all pairs of lengths, which would take 0.5 GB at 8,192 tokens.
     parts = [
-        np.unique(source.astype(np.int64) * width + target, return_counts=True)
+        np.unique(_rounded(source) * width + _rounded(target), return_counts=True)
         for source, target in visits.by_corpus(lengths)
     ]
     of_parts, numbers = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -84,6 +88,13 @@ def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> 
             counts = np.bincount(index, weights=weights)
             return Histogram(np.stack(np.divmod(merged, width)), counts)
         step += multiple
+
+
+def _rounded(lengths: np.ndarray) -> np.ndarray:
+    """Lengths above 256 rounded up to 32 steps between powers of two, int64."""
+    bits = np.frexp(lengths - 1)[1]
+    steps = np.where(bits > 8, 2 ** np.maximum(bits - 6, 0), 1)
+    return np.asarray(-(-lengths // steps) * steps, np.int64)
 
 
 def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
