@@ -10,8 +10,9 @@ from transformer_jax.errors import UserError
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 Pair = tuple[str, str]  # source and target sentence
-BOUNDARY: Pair = ("", "")  # ends a document in the pairs of a source that has documents
 Languages = tuple[str, str]  # codes of the languages to translate from and into
+#: What a source whose `has_documents` is true yields after the last pair of a document.
+BOUNDARY: Pair = ("", "")
 
 
 class Source(ABC):
