@@ -4,8 +4,8 @@ import functools
 import json
 from pathlib import Path
 
-from tests.contract.source_suite import Maker, Text
-from transformer_jax.data.sources.base import BOUNDARY, Source, Split
+from tests.contract.source_suite import SPLITS, Maker, Text
+from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
@@ -50,8 +50,8 @@ def grammar_documents(folder: Path, text: Text) -> tuple[Source, Text]:
     del folder, text
     source = GrammarDocuments(documents=40, held_out=5, most=20)
     made: Text = {}
-    counts: dict[Split, int] = {"train": 40, "validation": 5, "test": 5}
-    for split, count in counts.items():
+    for split in SPLITS:
+        count = 40 if split == "train" else 5
         documents = ([line.pair for line in source.lines(split, i)] for i in range(count))
         made[split] = [pair for document in documents for pair in (*document, BOUNDARY)]
     return source, made

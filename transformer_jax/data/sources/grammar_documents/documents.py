@@ -67,6 +67,11 @@ class GrammarDocuments(Source):
         """English to German, unless the config says otherwise."""
         return "en", "de"
 
+    @property
+    def has_documents(self) -> bool:
+        """True: `BOUNDARY` ends each."""
+        return True
+
     def has(self, split: Split) -> bool:
         """True: all three splits exist."""
         return True
