@@ -94,6 +94,11 @@ class ForgetsItsText(InMemory):
         return type(self)((), self.place)
 
 
+class ExamplesInAnyLanguage(InMemory):
+    def examples(self, language):
+        return ["The dog sleeps."]
+
+
 BROKEN = [
     (Shuffled, suite.check_order_is_the_same_every_time),
     (WithoutTheLast, suite.check_pairs_are_exact),
@@ -106,6 +111,7 @@ BROKEN = [
     (KeyErrorForMissing, suite.check_missing_split_is_named),
     (AnotherOrderNextTime, suite.check_resume_is_exact),
     (ForgetsItsText, suite.check_absolute),
+    (ExamplesInAnyLanguage, suite.check_examples_are_sentences),
 ]
 
 
