@@ -1,12 +1,16 @@
-"""Pictures that are drawn from a table show the numbers that the table has now."""
+"""Pictures that are drawn from tables and recordings show what the pages say now."""
 
 import importlib.util
 import json
+import re
+from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
 
-from tests.pages import ROOT
+from tests.examples import EXAMPLES
+from tests.pages import ROOT, text_of
+from transformer_jax.cli.main import parse
 
 FIGURES = ROOT / "docs" / "figures"
 
@@ -37,3 +41,20 @@ def test_the_tables_are_read_right():
     assert sorted(cross) == ["full", "linear", "linformer", "performer"]
     growth = mixers.growth_data(text)["training, encoder"]
     assert growth["full"][-1] == [16384, 63679, 8216]
+
+
+def test_the_terminal_shows_what_the_pages_say():
+    terminal = load("make_terminal_figure")
+    figure = terminal.FIGURE.read_text(encoding="utf-8")
+    assert terminal.draw(terminal.recording(figure)) == figure
+    ElementTree.fromstring(figure)
+    quickstart, translated, _ = (
+        [text for _, text, _ in output] for output in terminal.recording(figure)
+    )
+    _, translate, serve = terminal.SESSION
+    assert translated == [EXAMPLES[line] for line in translate.lines]
+    for command in (translate, serve):
+        program, *arguments = command.typed.split()
+        assert program == "transformer-jax" and parse(arguments)
+    (score,) = (re.match(r"BLEU +([\d.]+)", line)[1] for line in quickstart if "nrefs" in line)
+    assert f"| `quickstart` | AVX-512 | {score} |" in text_of("docs/results.md")
