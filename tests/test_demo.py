@@ -1,21 +1,16 @@
 """The page in docs/demo.html: that of the server, with recorded answers, from the disk."""
 
-import importlib.util
-
 import pytest
 
 from tests.oracles import need
-from tests.pages import ROOT
+from tests.pages import ROOT, load_script
 
 DEMO = ROOT / "docs" / "demo.html"
 
 
 @pytest.fixture(scope="module")
 def maker():
-    spec = importlib.util.spec_from_file_location("make_demo", ROOT / "docs" / "make_demo.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("make_demo")
 
 
 def test_it_is_todays_page(maker):

@@ -1,6 +1,5 @@
 """Pictures that are drawn from tables and recordings show what the pages say now."""
 
-import importlib.util
 import json
 import re
 from xml.etree import ElementTree
@@ -9,20 +8,12 @@ import pytest
 from PIL import Image
 
 from tests.examples import EXAMPLES
-from tests.pages import ROOT, text_of
+from tests.pages import ROOT, load_script, text_of
 from transformer_jax.cli.main import parse
 
 FIGURES = ROOT / "docs" / "figures"
 
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-mixers = load("make_mixers_figures")
+mixers = load_script("make_mixers_figures")
 
 
 @pytest.mark.parametrize("name", mixers.FIGURE)
@@ -44,7 +35,7 @@ def test_the_tables_are_read_right():
 
 
 def test_the_terminal_shows_what_the_pages_say():
-    terminal = load("make_terminal_figure")
+    terminal = load_script("make_terminal_figure")
     figure = terminal.FIGURE.read_text(encoding="utf-8")
     assert terminal.draw(terminal.recording(figure)) == figure
     ElementTree.fromstring(figure)
