@@ -68,12 +68,21 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def notebook_as_markdown(path: str | Path) -> str:
-    """The cells of a notebook: text as it is, code in fences."""
+    """The cells of a notebook: text as it is, code and what it printed in fences, pictures."""
     parts = []
     for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += map(_output_as_markdown, cell.get("outputs", ()))
     return "\n\n".join(parts) + "\n"
+
+
+def _output_as_markdown(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f"![figure](data:image/png;base64,{data['image/png'].strip()})"
+    text = "".join(output.get("text") or data["text/plain"]).rstrip()
+    return f"```text\n{text}\n```"
 
 
 def _defined_at(match: re.Match[str]) -> str:

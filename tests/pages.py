@@ -1,8 +1,10 @@
 """The Markdown pages of the repository, as tests read them."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 #: Paths of all pages, relative to the root. The changelog names what no longer exists.
@@ -33,3 +35,12 @@ def commands(page: str) -> list[list[str]]:
                     rest = rest.removesuffix('"')
                 found.append([name, *shlex.split(rest)])
     return found
+
+
+def load_script(name: str) -> ModuleType:
+    """The module docs/NAME.py, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -7,17 +7,15 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pytest
 
 import transformer_jax as tj
 from tests.examples import EXAMPLES, shown_sentences
 from tests.oracles import need
-from tests.pages import PAGES, ROOT, blocks, commands, text_of
+from tests.pages import PAGES, ROOT, blocks, commands, load_script, text_of
 from transformer_jax import paths
 from transformer_jax.cli.main import parse
 from transformer_jax.config import override
@@ -122,25 +120,52 @@ def test_the_library_page_runs() -> None:
     assert [tokens.shape for tokens in names["output"]] == [(32, 1)] * 6
 
 
-def test_the_notebook_runs(tmp_path, monkeypatch) -> None:
-    """Every cell, with few steps and sentences; the notebook is committed without outputs."""
+@pytest.fixture(scope="module")
+def code_cells() -> list[dict[str, Any]]:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_runs(code_cells: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Every cell, with few steps and sentences: its outputs have the kinds of the stored ones."""
     from transformer_jax.data.sources.grammar import sentences
 
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
-    sources = ["".join(cell["source"]) for cell in code]
+    sources = ["".join(cell["source"]) for cell in code_cells]
     assert sum(SIZES in source for source in sources) == 1
+    small = "STEPS, LAYERS, D_MODEL, SHAPES = 4, 1, 16, 1"
     monkeypatch.setattr(sentences, "SPLIT_SIZES", {"train": 3000, "validation": 20, "test": 20})
     monkeypatch.chdir(tmp_path)
-    matplotlib.use("Agg")
-    warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
     names: dict[str, Any] = {}
-    for number, source in enumerate(sources):
-        small = source.replace(SIZES, "STEPS, LAYERS, D_MODEL, SHAPES = 4, 1, 16, 1")
-        exec(compile(small, f"cell {number}", "exec"), names)
+    all_outputs = list(
+        load_script("run_notebook").run_cells([s.replace(SIZES, small) for s in sources], names)
+    )
     assert len(names["translations"]) == len(names["sentences"])
     assert (tmp_path / "attention.png").stat().st_size > 10_000
+    kinds, stored = (
+        [[output["output_type"] for output in outputs] for outputs in each]
+        for each in (all_outputs, [cell["outputs"] for cell in code_cells])
+    )
+    assert kinds == stored
+
+
+def test_the_notebook_shows_what_it_found(code_cells: Any) -> None:
+    """Otherwise: python docs/run_notebook.py."""
+    counts = [cell["execution_count"] for cell in code_cells]
+    assert counts == list(range(1, len(code_cells) + 1))
+    outputs = [output for cell in code_cells for output in cell["outputs"]]
+    printed = "".join(line for output in outputs for line in output.get("text", ()))
+    shown = re.findall(r"^(\S.*)\n    (\S.*)$", printed, re.MULTILINE)
+    assert shown[-2:] == [(each, EXAMPLES[each]) for each, _ in shown[-2:]]
+    need("mkdocs")
+    page = load_script("site_hooks").notebook_as_markdown(NOTEBOOK)
+    assert page.count("](data:image/png") == sum("image/png" in o.get("data", ()) for o in outputs)
+    assert all(f"\n{line.rstrip()}\n" in page for line in printed.splitlines())
+
+
+def test_the_notebook_uses_public_names(code_cells: Any) -> None:
+    text = "".join(line for cell in code_cells for line in cell["source"])
+    assert set(re.findall(r"\btj\.(\w+)", text)) <= set(tj.__all__)
+    assert re.findall(r"transformer_jax.*", text) == ["transformer_jax", "transformer_jax as tj"]
 
 
 def build_site(root: Path, site: Path) -> subprocess.CompletedProcess[str]:

@@ -81,5 +81,6 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.training.loop import fit
     from transformer_jax.training.train import train
     from transformer_jax.translation.translator import Translator
+    from transformer_jax.viewing.attention import draw_attention
 
 __all__ = sorted(set(__dir__()) - set(globals()))  # type: ignore[name-defined]  # noqa: F821

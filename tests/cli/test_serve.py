@@ -76,6 +76,11 @@ def test_the_documented_session(server):
         assert out.getvalue().strip() == deepl["translations"][0]["text"].strip()
 
 
+def test_the_text_of_files_is_shown_to_nobody(server):
+    _, url = server
+    assert httpx.get(f"{url}/page/examples").json() == {"en": []}
+
+
 def test_a_signal_finishes_what_is_in_hand(trained):  # noqa: F811
     with serving(trained, "--window_ms=20000") as (process, url):
         answers = []

@@ -183,4 +183,14 @@ def check_absolute(make: Maker, folder: Path) -> None:
         assert absolute.fingerprint("test", EN_DE) == source.fingerprint("test", EN_DE)
 
 
+def check_examples_are_sentences(make: Maker, folder: Path) -> None:
+    """A few different ones, each of one line; of another language there are none."""
+    source, _ = make(folder, TEXT)
+    for language in EN_DE:
+        found = source.examples(language)
+        assert len(set(found)) == len(found) <= 5
+        assert all(each.strip() == each and len(each.splitlines()) == 1 for each in found)
+    assert source.examples("xx") == []
+
+
 CHECKS = [check for name, check in list(globals().items()) if name.startswith("check_")]

@@ -98,6 +98,11 @@ class PromisesDocuments(InMemory):
     has_documents = True
 
 
+class ExamplesInAnyLanguage(InMemory):
+    def examples(self, language):
+        return ["The dog sleeps."]
+
+
 BROKEN = [
     (Shuffled, suite.check_order_is_the_same_every_time),
     (WithoutTheLast, suite.check_pairs_are_exact),
@@ -111,6 +116,7 @@ BROKEN = [
     (AnotherOrderNextTime, suite.check_resume_is_exact),
     (PromisesDocuments, suite.check_documents),
     (ForgetsItsText, suite.check_absolute),
+    (ExamplesInAnyLanguage, suite.check_examples_are_sentences),
 ]
 
 

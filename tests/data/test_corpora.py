@@ -183,6 +183,14 @@ def test_directions_and_what_is_held_out(three: DataConfig) -> None:
     assert not has_split(three, "validation", ("de", "fr"))
 
 
+def test_examples_are_those_of_all_sources() -> None:
+    grammar, files = Grammar(), Files(train_source=("a.en",), train_target=("a.de",))
+    assert DataConfig(source=grammar).examples("en") == grammar.examples("en") != []
+    assert DataConfig(source=files).examples("en") == DataConfig().examples("en") == []
+    corpora = Corpus(files), Corpus(grammar, languages=("en", "de"))
+    assert DataConfig(corpora=corpora).examples("de") == grammar.examples("de")
+
+
 def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None:
     again = replace(three, corpora=(*three.corpora, replace(three.corpora[0], tag="<x>")))
     held_out = set(read_pairs(three, "validation"))

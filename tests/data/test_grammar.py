@@ -57,6 +57,11 @@ def test_split_pairs_cuts_one_list(splits: dict[str, list[tuple[str, str]]]) -> 
     assert grammar.split_pairs("train")[: len(splits["train"])] == splits["train"]
 
 
+def test_examples_are_sentences_that_no_model_was_trained_on() -> None:
+    examples = [grammar.Grammar().examples(language) for language in ("en", "de")]
+    assert list(zip(*examples, strict=True)) == grammar.split_pairs("validation")[:3]
+
+
 def test_short_sentences_are_in_the_training_text_alone() -> None:
     short = grammar.split_pairs("train")[grammar.SPLIT_SIZES["train"] :]
     assert len(short) == grammar.NUM_SHORT

@@ -79,13 +79,13 @@ def served(app):
 
 
 @pytest.fixture(scope="module")
-def url(engines):
+def url(engines, sentences):
     """The address of a server of both directions, its programs compiled."""
     import httpx
 
     from transformer_jax.serving.app import make_app
 
-    with served(make_app(engines)) as url:
+    with served(make_app(engines, examples={"en": sentences[:3]})) as url:
         while httpx.get(f"{url}/health").status_code != 200:
             time.sleep(0.1)
         yield url

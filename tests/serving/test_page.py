@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from urllib.parse import quote, quote_plus
 
 import jax
 import numpy as np
@@ -86,6 +87,38 @@ def test_it_translates_while_one_types(page, translators, sentences):
     assert texts == [each.text for each in expected]
     scores = [each.text for each in all_of(page, "#list .number")]
     assert scores == [f"{each.score:.2f}" for each in expected]
+
+
+def shown_examples(page):
+    return [each for each in all_of(page, "#examples a") if each.is_displayed()]
+
+
+def test_an_example_is_clicked(page, translators, sentences):
+    """They are offered while there is no text, in the language of the text."""
+    expected = [translators["en", "de"].translate([each])[0] for each in sentences[:2]]
+    assert [each.text for each in shown_examples(page)] == sentences[:3]
+    for sentence, translation in zip(sentences, expected, strict=False):
+        page.find_element(By.LINK_TEXT, sentence).click()
+        wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+        assert one(page, "#text").get_property("value") == sentence
+        assert one(page, "#spoken").get_property("textContent") == translation
+        assert focused(page).get_dom_attribute("id") == "text"
+        assert not shown_examples(page)
+        one(page, "#clear").click()
+    page.back()
+    one(page, "#swap").click()
+    assert not shown_examples(page)
+
+
+def test_the_address_holds_a_text(page, url, sentences):
+    page.get("about:blank")
+    page.get(f"{url}/#text={quote(sentences[3])}")
+    wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+    assert one(page, "#text").get_property("value") == sentences[3]
+    one(page, "#text").send_keys(" ")
+    assert page.current_url == f"{url}/", "another text is not that of the address"
+    page.get(f"{url}/#text={quote_plus(sentences[4])}")
+    wait(page, lambda: one(page, "#text").get_property("value") == sentences[4])
 
 
 def test_a_word_that_was_never_seen_is_marked(page, translators, sentences, monkeypatch):

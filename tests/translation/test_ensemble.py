@@ -20,7 +20,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
 from transformer_jax.translation.model import Ensemble
 from transformer_jax.translation.translator import Translator
-from transformer_jax.viewing.attention import draw
+from transformer_jax.viewing.attention import draw_attention
 from transformer_jax.vocabulary import EOS_ID
 
 LETTERS = "abc"
@@ -149,4 +149,4 @@ def test_vocabularies_must_be_of_one_size():
 
 def test_the_attention_of_an_ensemble_is_not_drawn(members, tmp_path):
     with pytest.raises(UserError, match="attention is drawn of one model"):
-        draw(translator(*members), "abc", None, tmp_path / "heat.png")
+        draw_attention(translator(*members), "abc", None, tmp_path / "heat.png")

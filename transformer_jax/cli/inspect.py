@@ -26,8 +26,10 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draws the picture and prints its path."""
     from transformer_jax.runs.folder import open_run
-    from transformer_jax.viewing.attention import draw
+    from transformer_jax.viewing.attention import draw_attention
 
     translator = open_run(args.workdir).translator(args.checkpoint)
-    print(draw(translator, args.source, args.target, args.output, effective=args.effective))
+    print(
+        draw_attention(translator, args.source, args.target, args.output, effective=args.effective)
+    )
     return 0

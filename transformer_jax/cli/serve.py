@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
     runs = chosen_runs(args)
     sock = server.listen(args.host, args.port)
     engines = [open_engine(args.engine, run, args.checkpoint, **decoding) for run, decoding in runs]
+    examples: dict[str, list[str]] = {}
+    for engine, (run, _) in zip(engines, runs, strict=True):
+        examples.setdefault(engine.source, run.config.data.examples(engine.source))
     app = server.make_app(
         engines,
         limits=Limits(args.char_limit, args.batch_limit),
@@ -61,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         queue=args.queue,
         window=args.window_ms / 1000,
         split_sentences=args.split_sentences,
+        examples=examples,
     )
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host

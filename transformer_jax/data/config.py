@@ -121,6 +121,11 @@ class DataConfig:
             for number, corpus in enumerate(self.parts, start=1)
         )
 
+    def examples(self, language: str) -> list[str]:
+        """The sentences of all sources in this language that anyone may be shown."""
+        sources = [corpus.source for corpus in self.corpora] or [self.source]
+        return [sentence for source in sources for sentence in source.examples(language)]
+
     def _named(self, number: int, corpus: Corpus) -> Corpus:
         languages = corpus.languages
         if not languages:

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import h11
@@ -49,6 +49,7 @@ def make_app(
     queue: int = 2048,
     window: float = 0.05,
     split_sentences: bool = False,
+    examples: Mapping[str, Sequence[str]] | None = None,
 ) -> Starlette:
     """The application; it compiles its models' programs as it starts.
 
@@ -60,12 +61,13 @@ def make_app(
         queue: sentences that may wait; requests are answered with 429 while as many do.
         window: see `Batcher`.
         split_sentences: see `Service`.
+        examples: sentences that the page offers to everyone, by language.
     """
     metrics = Metrics()
     threads = min(engine.threads for engine in engines)
     batcher = Batcher(threads=threads, window=window, limit=queue, observe=metrics.batches.observe)
     service = Service(engines, batcher, split_sentences=split_sentences)
-    context = Context(service, limits or Limits(), Keys(keys), metrics)
+    context = Context(service, limits or Limits(), Keys(keys), metrics, examples or {})
     metrics.waiting.set_function(lambda: batcher.waiting)
     metrics.ready.set_function(lambda: service.ready)
 

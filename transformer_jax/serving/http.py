@@ -5,7 +5,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -97,8 +97,16 @@ class Keys:
 class Context:
     """What the routes share."""
 
-    def __init__(self, service: Service, limits: Limits, keys: Keys, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        service: Service,
+        limits: Limits,
+        keys: Keys,
+        metrics: Metrics,
+        examples: Mapping[str, Sequence[str]],
+    ) -> None:
         self.service, self.limits, self.keys, self.metrics = service, limits, keys, metrics
+        self.examples = examples
 
     def check_header(self, request: Request, scheme: str) -> str:
         """As `Keys.check`, of the key in the header Authorization."""

@@ -1,4 +1,4 @@
-"""The page at `/`, and the routes that only it uses: scores, probabilities, other words.
+"""The page at `/`, and the routes that only it uses: examples, scores, probabilities, other words.
 
 A sentence's translation is sent as its target ids, so that the page can ask for what follows a
 part of it.
@@ -77,6 +77,11 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     }
 
 
+async def examples(context: Context, request: Request) -> dict[str, list[str]]:
+    """Language -> sentences to try the server with."""
+    return {language: list(sentences) for language, sentences in context.examples.items()}
+
+
 async def explain(context: Context, request: Request) -> dict[str, Any]:
     """The pieces of a sentence and its translation, probabilities, and where the model looks."""
     form, engine, pieces = await _place(context, request)
@@ -147,6 +152,7 @@ def static_routes() -> list[Route]:
 
 
 ROUTES = {
+    ("GET", "/page/examples"): examples,
     ("POST", "/page/translate"): translate,
     ("POST", "/page/explain"): explain,
     ("POST", "/page/choices"): choices,

@@ -19,7 +19,7 @@ every mixer: in a gated recurrence the same input is written into the state and 
 If the scores do not depend on the input, only the values remain, and for one head E is then the
 weight matrix: an attention whose scores are only a position bias shows exactly softmax(bias).
 
-`draw` makes heat maps of a sentence pair in one call.
+`draw_attention` makes heat maps of a sentence pair in one call.
 """
 
 from collections.abc import Callable, Sequence
@@ -144,7 +144,7 @@ def attention_maps(config: ModelConfig, params: Any, source: list[int], target: 
     return {name: maps[name] for name in _layers(config)}
 
 
-def draw(
+def draw_attention(
     translator: Translator,
     source: str,
     target: str | None = None,
@@ -155,7 +155,7 @@ def draw(
     """Draws the maps of a sentence: a row for every layer, a panel for every head.
 
         translator = tj.open_run("runs/quickstart").translator()
-        draw(translator, "My picture costs forty-five euros.", path="heat.png")
+        tj.draw_attention(translator, "My picture costs forty-five euros.", path="heat.png")
 
     Args:
         translator: from `Run.translator`.

@@ -64,6 +64,13 @@ class Source(ABC):
         It should be much faster than reading the pairs.
         """
 
+    def examples(self, language: str) -> list[str]:
+        """A few sentences to try a model with, which anyone may be shown.
+
+        Most sources have none: nobody said that their text is public.
+        """
+        return []
+
     def absolute(self) -> Self:
         """A copy with absolute file names, which a run folder can be used with from anywhere."""
         return self

@@ -6,6 +6,7 @@ const MOST_EXPLAINED = 20; // sentences
 
 let limit = Infinity;
 let directions = []; // [source, target] of each
+let examples = {}; // language -> sentences
 let request = new AbortController(); // of the translation that is under way or shown
 let shown = null; // {source, target, gaps, sentences: [{text, translations, chosen, explained}]}
 let active = 0; // the sentence whose alternatives are listed
@@ -45,11 +46,27 @@ function changed() {
   $("count").textContent = Number.isFinite(limit) ? `${text.length} of ${limit} characters` : "";
   $("count").classList.toggle("over", text.length > limit);
   $("snippet").textContent = snippet(text);
+  if (location.hash && text !== addressed()) {
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  offer(text);
   $("words").classList.add("stale");
   closeMenu();
   request.abort();
   clearTimeout(timer);
   timer = setTimeout(translate, TYPING_PAUSE);
+}
+
+// The text that the address holds, as in `#text=Hello`; null: none.
+const addressed = () => new URLSearchParams(location.hash.slice(1)).get("text");
+
+// Examples are links to such addresses, shown while there is no text.
+function offer(text) {
+  const source = $("source").value;
+  const known = source === "auto" ? Object.values(examples).flat() : examples[source] ?? [];
+  $("examples").hidden = Boolean(text) || !known.length;
+  $("examples").replaceChildren("Try:", ...known.map((sentence) =>
+    element("a", { href: `#${new URLSearchParams({ text: sentence })}`, dir: "auto" }, sentence)));
 }
 
 async function translate() {
@@ -451,8 +468,10 @@ function snippet(text) {
 }
 
 async function start() {
-  const [languages, settings] = await Promise.all(
-    ["languages", "frontend/settings"].map(async (path) => (await fetch(path)).json()));
+  const [languages, settings, offered] = await Promise.all(
+    ["languages", "frontend/settings", "page/examples"].map(
+      async (path) => (await fetch(path)).json()));
+  examples = offered;
   limit = settings.charLimit;
   $("key-form").hidden = !settings.keyRequired;
   const option = ({ code, name }) => element("option", { value: code }, name);
@@ -467,9 +486,15 @@ async function start() {
   $("source").value = settings.language.source.code;
   $("target").value = settings.language.target.code;
   fillTargets();
+  $("text").value = addressed() ?? $("text").value;
   changed();
 }
 
+window.addEventListener("hashchange", () => {
+  $("text").value = addressed() ?? "";
+  changed();
+  $("text").focus();
+});
 $("text").addEventListener("input", changed);
 $("key").addEventListener("input", changed);
 $("key-form").addEventListener("submit", (event) => event.preventDefault());

@@ -45,6 +45,13 @@ class Grammar(Source):
         for english, german in split_pairs(split):
             yield (english, german) if languages == ("en", "de") else (german, english)
 
+    def examples(self, language: str) -> list[str]:
+        """The first three sentences of the validation set."""
+        sides = {"en": 0, "de": 1}
+        if language not in sides:
+            return []
+        return [pair[sides[language]] for pair in split_pairs("validation")[:3]]
+
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the grammar's version, since a version has one text."""
         check_languages(languages)

@@ -58,11 +58,6 @@ class GrammarDocuments(Source):
     seed: int = 0  #: another one draws other documents
 
     @property
-    def has_documents(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def languages(self) -> tuple[str, str]:
         """English to German, unless the config says otherwise."""
         return "en", "de"

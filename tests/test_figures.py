@@ -1,0 +1,51 @@
+"""Pictures that are drawn from tables and recordings show what the pages say now."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from tests.examples import EXAMPLES
+from tests.pages import ROOT, load_script, text_of
+from transformer_jax.cli.main import parse
+
+FIGURES = ROOT / "docs" / "figures"
+
+mixers = load_script("make_mixers_figures")
+
+
+@pytest.mark.parametrize("name", mixers.FIGURE)
+def test_a_picture_of_mixers_has_the_numbers_of_the_tables(name):
+    """Otherwise: python docs/make_mixers_figures.py."""
+    data_of, _ = mixers.FIGURE[name]
+    drawn = json.loads(Image.open(FIGURES / name).text["Data"])
+    assert drawn == data_of(mixers.PAGE.read_text(encoding="utf-8"))
+
+
+def test_the_tables_are_read_right():
+    text = mixers.PAGE.read_text(encoding="utf-8")
+    encoder, decoder, cross, step = mixers.cost_data(text)
+    assert encoder["full"] == [1500, 97.3] and step["full"] == [0.562, 97.3]
+    assert encoder["mamba"] == [1700, 98.1] and decoder["h3"] == [603, 97.4]
+    assert sorted(cross) == ["full", "linear", "linformer", "performer"]
+    growth = mixers.growth_data(text)["training, encoder"]
+    assert growth["full"][-1] == [16384, 63679, 8216]
+
+
+def test_the_terminal_shows_what_the_pages_say():
+    terminal = load_script("make_terminal_figure")
+    figure = terminal.FIGURE.read_text(encoding="utf-8")
+    assert terminal.draw(terminal.recording(figure)) == figure
+    ElementTree.fromstring(figure)
+    quickstart, translated, _ = (
+        [text for _, text, _ in output] for output in terminal.recording(figure)
+    )
+    _, translate, serve = terminal.SESSION
+    assert translated == [EXAMPLES[line] for line in translate.lines]
+    for command in (translate, serve):
+        program, *arguments = command.typed.split()
+        assert program == "transformer-jax" and parse(arguments)
+    (score,) = (re.match(r"BLEU +([\d.]+)", line)[1] for line in quickstart if "nrefs" in line)
+    assert f"| `quickstart` | AVX-512 | {score} |" in text_of("docs/results.md")
