@@ -153,20 +153,21 @@ def main() -> None:
 
 def print_table(rows: list[dict[str, Any]]) -> None:
     """One line for each model and way of training, one column for each device."""
-    places = list(dict.fromkeys(each["topology"] for each in rows))
-    print("| model | trained | state |", " | ".join(places), "|")
+    places = {"24 GB": "24 GB", "h100:1": "H100", "v5e:1x1": "v5e-1", "v5e:2x4": "v5e-8"}
+    print("| model | trained | state |", " | ".join(places.values()), "|")
     print("| --- | --- | ---: |", " | ".join("---:" for _ in places), "|")
     for name in MODELS:
         for trained in TRAINED:
             own = {e["topology"]: e for e in rows if (e["model"], e["trained"]) == (name, trained)}
+            if not own:
+                continue
             cells = []
             for place in places:
                 each = own.get(place, {"tokens": None, "is_most_tried": False})
-                text = {None: "", 0: "no"}.get(each["tokens"], f"{each['tokens'] or 0:,}")
-                cells.append(text + " or more" * each["is_most_tried"])
-            if own:
-                size = max(e["state_bytes"] for e in own.values()) / GIB
-                print(f"| {name} | {trained} | {size:.1f} GiB |", " | ".join(cells), "|")
+                text = {None: "–", 0: "no"}.get(each["tokens"], f"{each['tokens'] or 0:,}")
+                cells.append(text + "+" * each["is_most_tried"])
+            size = max(each["state_bytes"] for each in own.values()) / GIB
+            print(f"| {name} | {trained} | {size:.1f} GiB |", " | ".join(cells), "|")
 
 
 if __name__ == "__main__":
