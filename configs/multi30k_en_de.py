@@ -11,8 +11,8 @@ Command:   python train.py --config=configs/multi30k_en_de.py --workdir=runs/mul
 Hardware:  2 CPU cores
 Time:      51 minutes in all on two cores of an Intel Xeon with AMX (bfloat16 products), tokenizer,
            compilation and validation included; another program used the idle time (2026-11-22).
-           On two cores of an AMD EPYC with AVX-512 bf16, 27 to 55 minutes: 4.6 to 9.4 steps a
-           second, as other machines of the same host allowed (2026-11-23)
+           On two cores of an AMD EPYC with AVX-512 bf16, 76 minutes with half an hour of stops, 4.6
+           to 9.4 steps a second (2026-11-23)
 Score:     39.15 BLEU, 62.08 chrF++ on test_2016_flickr, lower-cased 39.58 BLEU (AVX-512)
 Signature: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 

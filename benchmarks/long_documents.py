@@ -1,0 +1,260 @@
+"""Which mixer finds what decides a word, from how far: the rows of docs/long_documents.md.
+
+    python benchmarks/long_documents.py --jobs=2           # trains and tests what is missing
+    python benchmarks/long_documents.py --only=full,ssd    # rows whose name has one of these
+    python benchmarks/long_documents.py --list             # the rows, and which are there
+
+Each row is one small model (2 + 2 layers of width 128) in which one part is not full attention.
+It is trained on `grammar_documents` with documents of up to about 512 tokens, and tested on marked
+words whose deciding word is 16 to 8,000 tokens away. `d_ff` of each row is chosen so that all have
+as many parameters, within 5 %. A row and seed is one line of
+`benchmarks/results/long_documents.jsonl`, written when it is done; what is there is not made again,
+so the file can be committed as it grows. With `--jobs` each row has a core of its own.
+
+A marked word is right if the model, which reads the right document up to it, finds its piece more
+probable than that of each wrong word: one pass for a document. The chance of a guess is in the row.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import transformer_jax as tj
+from transformer_jax.comparison.rows import Row, make_rows
+from transformer_jax.data.contrast import BETWEEN, Item
+from transformer_jax.data.padding import pad
+from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
+from transformer_jax.data.sources.grammar_documents.kinds import KINDS
+from transformer_jax.models import api
+from transformer_jax.vocabulary import EOS_ID
+
+RESULTS = Path(__file__).parent / "results" / "long_documents.jsonl"
+RUNS = Path("runs/long_documents")
+STEPS = 3000
+LONGEST = 8192 + 512  # pieces of the longest documents that are tested
+#: Tokens between the deciding word and the marked one -> documents that are tested.
+DISTANCES = {16: 100, 64: 100, 256: 100, 448: 100, 1024: 40, 2048: 40, 4096: 20, 8000: 20}
+#: What is tested: kind, and facts before the distance begins.
+TESTS = (("agreement", 1), ("recall", 4), ("recall", 16), ("consistency", 1), ("order", 4))
+#: Rows with three seeds; the others have one.
+THREE_SEEDS = ("full", "encoder linear", "decoder linear", "encoder ssd", "decoder ssd")
+THREE_SEEDS += ("encoder window", "decoder window", "both [ssd,full]")
+
+DECODERS = ["window", "linear", "ssd", "mamba", "rwkv", "s4d", "performer", "reformer", "h3"]
+ENCODERS = [*DECODERS, "linformer", "mlp_mixer(hidden=64)"]
+DECODERS = [*DECODERS, "mlp_mixer"]
+CROSS = ["linear", "performer", "linformer"]
+HYBRIDS = ("[ssd,full]", "[window,full]", "[linear,window]", "[ssd,window]")
+#: Their parameters grow with the longest text, so that is 1,024 tokens.
+FIXED = ("linformer", "mlp_mixer")
+UNEQUAL = "decoder mlp_mixer"  #: its matrices of 1,024 x 1,024 alone are more than all parameters
+POSITIONS = ["rope", "alibi", "t5"]
+
+CONFIG = tj.Config(
+    data=tj.DataConfig(
+        source=tj.GrammarDocuments(documents=60_000, held_out=200, least=2, most=40),
+        blocks=(tj.Blocks(tokens=512),),
+        source_language="en",
+        target_language="de",
+    ),
+    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=1200),
+    batch=tj.BatchConfig(tokens=4096, max_length=512, num_buckets=4),
+    model=tj.ModelConfig(
+        d_model=128,
+        d_ff=512,
+        num_heads=4,
+        encoder=tj.StackConfig(num_layers=2),
+        decoder=tj.StackConfig(num_layers=2),
+        dropout_rate=0.0,  # each document is seen a few times at most
+        matmul_dtype="auto",
+        max_length=LONGEST,
+    ),
+    train=tj.TrainConfig(
+        steps=STEPS,
+        label_smoothing=0.0,
+        schedule=tj.CosineSchedule(learning_rate=3e-3, warmup_steps=300),
+        evaluate_every=STEPS,
+        evaluate_sentences=100,
+        checkpoint_every=500,
+        log_every=50,
+    ),
+    decode=tj.DecodeConfig(method=tj.Greedy(), max_source_length=LONGEST),
+)
+
+
+def rows() -> dict[str, Row]:
+    """All rows by name; the first is full attention everywhere."""
+    both = "model.encoder.mixers", "model.decoder.mixers"
+    position = "model.encoder.position", "model.decoder.position"
+    varied: dict[str, dict[str, str]] = {"full": {both[0]: "full"}}
+    for mixer in ENCODERS:
+        varied[f"encoder {mixer.partition('(')[0]}"] = {both[0]: mixer}
+    for mixer in DECODERS:
+        varied[f"decoder {mixer}"] = {both[1]: mixer}
+    for mixer in CROSS:
+        varied[f"cross {mixer}"] = {"model.cross": mixer}
+    for pattern in HYBRIDS:
+        varied[f"both {pattern}"] = dict.fromkeys(both, pattern[1:-1])
+    for scheme in POSITIONS:
+        varied[f"position {scheme}"] = dict.fromkeys(position, scheme)
+    for name, changes in varied.items():
+        if name.endswith(FIXED):
+            changes |= dict.fromkeys(("model.max_length", "decode.max_source_length"), "1024")
+    other = varied.pop(UNEQUAL)
+    made = make_rows(CONFIG, list(varied.values()), equal_parameters=True)
+    (unequal,) = make_rows(CONFIG, [other], equal_parameters=False)
+    return {**dict(zip(varied, made, strict=True)), UNEQUAL: unequal}
+
+
+def test(run: tj.Run) -> dict[str, Any]:
+    """Accuracy by kind and distance: right answers and documents of each."""
+    params, tokenizers = run.params("latest"), run.tokenizers()
+    forward = jax.jit(partial(_log_probs, run.model))
+    found: dict[str, Any] = {}
+    longest = run.model.max_length
+    for kind, facts in TESTS:
+        for distance, count in DISTANCES.items():
+            if distance + 512 > longest:
+                continue
+            length = _tokens_of(tokenizers.target)
+            try:
+                items = list(
+                    contrast_items(kind, distance, count, facts=facts, seed=1, length=length)
+                )
+            except tj.UserError:
+                continue  # the deciding words do not fit into the distance
+            rights = _answers(forward, params, tokenizers, items)
+            found[f"{kind}-{facts}/{distance}"] = [sum(rights), len(rights)]
+            print(kind, facts, distance, sum(rights) / len(rights), flush=True)
+    return found
+
+
+def _tokens_of(tokenizer: Any) -> Any:
+    return lambda sentence: len(tokenizer.encode(sentence)) + 1
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = []
+    for sentence in text.split(BETWEEN):
+        ids += [*tokenizer.encode(sentence), tokenizer.separator]
+    return [*ids[:-1], EOS_ID]
+
+
+def _log_probs(model: Any, params: Any, source: Any, target: Any) -> jax.Array:
+    logits = api.apply(model, params, *source, api.shift_right(target[0]), target[1])
+    return jax.nn.log_softmax(logits)
+
+
+def _answers(forward: Any, params: Any, tokenizers: Any, items: list[Item]) -> list[bool]:
+    """Whether the right word of each item is the most probable one."""
+    sources = [_ids(tokenizers.source, item.source) for item in items]
+    targets = [[_ids(tokenizers.target, text) for text in item.targets] for item in items]
+    longest = max(len(ids) for ids in (*sources, *(each[0] for each in targets)))
+    size = -(-longest // 128) * 128
+    batch = max(1, min(len(items), 4096 // size))
+    rights = []
+    for begin in range(0, len(items), batch):
+        chunk = targets[begin : begin + batch]
+        source = pad(sources[begin : begin + batch], batch, size)
+        target = pad([each[0] for each in chunk], batch, size)
+        log_probs = np.asarray(forward(params, source, target))
+        for row, (right, *wrong) in enumerate(chunk):
+            places = [
+                next(i for i, (a, b) in enumerate(zip(right, w, strict=False)) if a != b)
+                for w in wrong
+            ]
+            rights.append(
+                all(
+                    log_probs[row, i, right[i]] > log_probs[row, i, w[i]]
+                    for i, w in zip(places, wrong, strict=True)
+                )
+            )
+    return rights
+
+
+def _first_difference(one: list[int], other: list[int]) -> int:
+    return next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+
+
+def make(name: str, seed: int) -> dict[str, Any]:
+    """Trains and tests a row with one seed."""
+    row = rows()[name]
+    train = dataclasses.replace(row.config.train, seed=seed)
+    began = time.perf_counter()
+    run = tj.train(dataclasses.replace(row.config, train=train), RUNS / row.folder / f"seed_{seed}")
+    trained = time.perf_counter() - began
+    losses = [each for each in run.metrics() if "loss" in each]
+    speeds = [each["steps_per_second"] for each in losses if "steps_per_second" in each]
+    return {
+        "row": name,
+        "seed": seed,
+        "parameters": row.parameters,
+        "d_ff": row.config.model.d_ff,
+        "steps": STEPS,
+        "loss": losses[-1]["loss"],
+        "train_seconds": round(trained),
+        "steps_per_second": round(statistics.median(speeds), 3),
+        "accuracy": test(run),
+        "chance": {kind: KINDS[kind].chance for kind, _ in TESTS},
+        "test_seconds": round(time.perf_counter() - began - trained),
+    }
+
+
+def wanted(names: list[str]) -> list[tuple[str, int]]:
+    """Row and seed of every model; the first seed of all rows comes first."""
+    first = [(name, 0) for name in names]
+    return first + [(name, seed) for seed in (1, 2) for name in names if name in THREE_SEEDS]
+
+
+def main() -> None:
+    """Makes the rows that are missing."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--make", nargs=2, metavar=("ROW", "SEED"))
+    args = parser.parse_args()
+    if args.make:
+        made = make(args.make[0], int(args.make[1]))
+        RESULTS.parent.mkdir(exist_ok=True)
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(made) + "\n")
+        return
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    done = {(each["row"], each["seed"]) for each in map(json.loads, lines)}
+    chosen = [name for name in rows() if any(part in name for part in args.only.split(","))]
+    missing = [each for each in wanted(chosen) if each not in done]
+    if args.list:
+        for name, seed in wanted(chosen):
+            print(f"{'done   ' if (name, seed) in done else 'missing'} {name} {seed}")
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    while missing or running:
+        for job in range(args.jobs):
+            if job in running and running[job].poll() is not None:
+                del running[job]
+            if job not in running and missing:
+                name, seed = missing.pop(0)
+                print("begins:", name, seed, flush=True)
+                core = {cores[job % len(cores)]}
+                running[job] = subprocess.Popen(
+                    [sys.executable, __file__, "--make", name, str(seed)],
+                    preexec_fn=partial(os.sched_setaffinity, 0, core),
+                )
+        time.sleep(2)
+
+
+if __name__ == "__main__":
+    main()
