@@ -41,6 +41,7 @@ class CTranslate2Engine:
     """
 
     threads = 1  # each uses all cores
+    documents = None
 
     def __init__(self, format: str, run: Run, checkpoint: str, **decoding: Any) -> None:
         decode = replace(run.config.decode, **decoding)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
+from transformer_jax.translation.documents import Room
 from transformer_jax.translation.translator import Translation
 from transformer_jax.viewing.explanation import Explanation
 
@@ -22,6 +23,13 @@ class Sentence(NamedTuple):
     num_best: int | None = None  #: at most so many translations; None: as many as the engine gives
 
 
+class Documents(NamedTuple):
+    """What it takes to translate documents."""
+
+    room: Room  #: how long blocks are
+    text: Callable[[Sequence[int]], str]  #: of target ids
+
+
 class Engine(Protocol):
     """A model of one direction."""
 
@@ -32,6 +40,10 @@ class Engine(Protocol):
     num_hypotheses: int  #: most translations of a sentence
     max_pieces: int  #: longest sentence that is not cut
     target_size: int  #: number of target ids
+
+    @property
+    def documents(self) -> Documents | None:
+        """How to translate documents, of a model that was trained on blocks of sentences."""
 
     def encode(self, text: str) -> Sequence[Any]:
         """The pieces of a text."""

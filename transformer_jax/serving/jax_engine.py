@@ -6,7 +6,7 @@ from typing import Any
 
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
-from transformer_jax.serving.engine import Sentence, languages_of
+from transformer_jax.serving.engine import Documents, Sentence, languages_of
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.run_batches import num_threads
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
@@ -27,6 +27,8 @@ class JaxEngine:
         self.num_hypotheses = translator.decode_config.method.num_hypotheses
         self.max_pieces = translator.max_source_length - 1
         self.target_size = translator.model.target_vocab_size
+        room = translator.room()
+        self.documents = Documents(room, translator.text) if room else None
         self._translator = translator
         self._encode = translator.source_encoder()
         # Few sentences need not wait for the rows of a full batch.

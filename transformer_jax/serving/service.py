@@ -1,5 +1,6 @@
 """What the server offers, whatever the protocol: texts in, translated texts out."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 
 from transformer_jax.serving.batcher import Batcher
-from transformer_jax.serving.engine import Engine, Sentence
+from transformer_jax.serving.engine import Documents, Engine, Sentence
 from transformer_jax.serving.languages import detect
 from transformer_jax.serving.text import Text, split
+from transformer_jax.translation.documents import Tally, blocks
 from transformer_jax.translation.translator import Translation
+from transformer_jax.vocabulary import EOS_ID
 
 #: Compiling says how far it is when this time has passed.
 SECONDS_OF_SILENCE = 10.0
@@ -112,7 +115,7 @@ class Service:
         split_sentences: bool | None = None,
         num_best: int | None = None,
     ) -> list[Translated]:
-        """Translates texts of any length.
+        """Translates texts of any length. By a model of blocks, a text is a document.
 
         Args:
             texts: one language each.
@@ -126,7 +129,7 @@ class Service:
             QueueFull: too much is waiting.
         """
         always = self._split_sentences if split_sentences is None else split_sentences
-        found, work = [], []
+        found = []
         for text in texts:
             code, confidence = (source, None) if source else self._detect_source(text, target)
             engine = self.engine(code, target)
@@ -134,14 +137,31 @@ class Service:
             def fits(part: str, engine: Engine = engine) -> bool:
                 return len(engine.encode(part)) <= engine.max_pieces
 
-            cut = split(text, fits, language=code, sentences=always)
+            cut = split(text, fits, language=code, sentences=always or bool(engine.documents))
             found.append((engine, confidence, cut))
-            work += [(engine, Sentence(engine.encode(s), num_best=num_best)) for s in cut.sentences]
-        done = iter(await self.batcher.translate(work))
-        return [
-            Translated(engine, confidence, cut, [next(done) for _ in cut.sentences])
-            for engine, confidence, cut in found
-        ]
+        of_documents: dict[int, asyncio.Task[list[list[Translation]]]] = {}
+        work = []
+        for number, (engine, _, cut) in enumerate(found):
+            if engine.documents and len(cut.sentences) > 1:
+                document = _in_blocks(self.batcher, engine, engine.documents, cut.sentences)
+                of_documents[number] = asyncio.create_task(document)
+            else:
+                pieces = map(engine.encode, cut.sentences)
+                work += [(engine, Sentence(each, num_best=num_best)) for each in pieces]
+        try:
+            done = iter(await self.batcher.translate(work))
+            return [
+                Translated(
+                    *(engine, confidence, cut),
+                    await of_documents[number]
+                    if number in of_documents
+                    else [next(done) for _ in cut.sentences],
+                )
+                for number, (engine, confidence, cut) in enumerate(found)
+            ]
+        finally:
+            for task in of_documents.values():
+                task.cancel()
 
     def _detect_source(self, text: str, target: str) -> tuple[str, float | None]:
         """The most probable language that can be translated into the target."""
@@ -154,3 +174,22 @@ class Service:
         if not found:
             raise HTTPException(400, "the language cannot be detected: name the source")
         return found[0]
+
+
+async def _in_blocks(
+    batcher: Batcher, engine: Engine, documents: Documents, sentences: Sequence[str]
+) -> list[list[Translation]]:
+    """One translation of each sentence of a document, without scores: those are of blocks."""
+    document = blocks([engine.encode(each) for each in sentences], documents.room, Tally())
+    target: Sequence[int] | None = None
+    while True:
+        try:
+            # A generator that has not begun takes None alone.
+            source, prefix = document.send(target)  # type: ignore[arg-type]
+        except StopIteration as end:
+            return [
+                [Translation(documents.text(ids), 0.0, 0.0, (*ids, EOS_ID))] for ids in end.value
+            ]
+        block = Sentence(source, tuple(prefix), num_best=1)
+        ((best, *_),) = await batcher.translate([(engine, block)])
+        target = best.tokens

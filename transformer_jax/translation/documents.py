@@ -7,7 +7,7 @@ if it has as many sentences as its source. If not, the block is translated again
 sentence by sentence. So every sentence has one translation.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from transformer_jax.vocabulary import EOS_ID
@@ -71,6 +71,34 @@ class _Block:
     stop: int
 
 
+def blocks(
+    sources: Sequence[Ids], room: Room, tally: Tally
+) -> Generator[tuple[list[int], list[int]], Ids, list[Ids]]:
+    """Yields one block after the other, source and prefix of its target, and is sent the target.
+
+    Args:
+        sources: ids of the sentences of a document, no EOS.
+        room: how long blocks are.
+        tally: gets the numbers of blocks.
+
+    Yields:
+        ids of the block with its context, and of the context's translation, which the target
+        begins with. What is sent is the target: with the prefix, and with EOS if it is complete.
+
+    Returns:
+        the translation of each sentence, as ids without EOS.
+    """
+    document = _Document(sources)
+    source, target = room.separators
+    while len(document.targets) < len(sources):
+        block = _next_block(document, room)
+        tally.cut += max(map(len, sources[block.start : block.stop])) >= room.block
+        prefix = _ended(document.targets[block.context : block.start], target)
+        ids = yield _ended(sources[block.context : block.stop], source)[:-1], prefix
+        _accept(document, block, ids[len(prefix) :], target, tally)
+    return document.targets
+
+
 def translate_documents(
     documents: Sequence[Sequence[Ids]],
     decode: Decode,
@@ -85,22 +113,25 @@ def translate_documents(
         decode: translates blocks; those of all documents together, one of each at a time.
         room: how long blocks are.
         tally: gets the numbers of blocks.
-        progress: called with the number of sentences just finished.
+        progress: called with the number of sentences of a document that was just finished.
     """
-    states = [_Document(document) for document in documents]
-    while rest := [each for each in states if len(each.targets) < len(each.sources)]:
-        blocks = [_next_block(each, room) for each in rest]
-        source, target = room.separators
-        pairs = list(zip(rest, blocks, strict=True))
-        prefixes = [_ended(each.targets[b.context : b.start], target) for each, b in pairs]
-        sources = [_ended(each.sources[b.context : b.stop], source)[:-1] for each, b in pairs]
-        for (each, block), prefix, ids in zip(
-            pairs, prefixes, decode(sources, prefixes), strict=True
-        ):
-            tally.cut += max(map(len, each.sources[block.start : block.stop])) >= room.block
-            done = _accept(each, block, ids[len(prefix) :], target, tally)
-            progress(done)
-    return [each.targets for each in states]
+    done: dict[int, list[Ids]] = {}
+    running = {number: blocks(each, room, tally) for number, each in enumerate(documents)}
+    sent: dict[int, Ids | None] = dict.fromkeys(running)
+    while running:
+        asked = {}
+        for number, document in list(running.items()):
+            try:
+                # A generator that has not begun takes None alone.
+                asked[number] = document.send(sent[number])  # type: ignore[arg-type]
+            except StopIteration as end:
+                done[number] = end.value
+                del running[number]
+                progress(len(end.value))
+        if asked:
+            sources, prefixes = zip(*asked.values(), strict=True)
+            sent |= dict(zip(asked, decode(sources, prefixes), strict=True))
+    return [done[number] for number in range(len(documents))]
 
 
 def _next_block(document: _Document, room: Room) -> _Block:
@@ -126,8 +157,8 @@ def _next_block(document: _Document, room: Room) -> _Block:
     return _Block(context, start, stop)
 
 
-def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally: Tally) -> int:
-    """Takes the translation of a block if it has as many sentences; returns their number, or 0."""
+def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally: Tally) -> None:
+    """Takes the translation of a block if it has as many sentences; else divides the block."""
     count, is_part = block.stop - block.start, bool(document.ends)
     tally.blocks += not is_part
     is_whole = len(ids) > 0 and ids[-1] == EOS_ID
@@ -140,11 +171,10 @@ def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally:
         if not is_part:
             document.ends.append(block.stop)
         document.ends.append(block.start + count // 2)
-        return 0
+        return
     document.targets += sentences
     if is_part:
         document.ends.pop()
-    return count
 
 
 def _ended(sentences: Sequence[Ids], separator: int) -> list[int]:

@@ -170,16 +170,12 @@ class Translator:
           UserError: as `decode`; or the model has no separator piece.
         """
         config = self._config_of_call(overrides, 1)
-        tokenizers, limit = self._tokenizers_for(config), self._limit(config)
-        separators = tokenizers.source.separator, tokenizers.target.separator
-        if None in separators:
+        if (room := self.room(config)) is None:
             raise UserError(
                 "documents: the model has no separator piece, as it was trained on single "
                 "sentences: train with data.blocks, or translate without --documents"
             )
-        block = min(config.block_tokens or limit, limit)
-        share = block // 4 if config.context_tokens is None else config.context_tokens
-        room, encode = Room(block, min(share, block - 2), separators), self.source_encoder(config)
+        encode = self.source_encoder(config)
         ids = [[encode(text) for text in each if text.strip()] for each in documents]
         (begin,) = self._prefixes(None, config, 1)
         tally, progress = tally or Tally(), progress or (lambda count: None)
@@ -193,11 +189,22 @@ class Translator:
 
         found = translate_documents(ids, decode, room, tally, progress)
         progress(sum(map(len, documents)) - sum(map(len, ids)))
-        texts = [iter([self._text(one) for one in each]) for each in found]
+        texts = [iter([self.text(one) for one in each]) for each in found]
         return [
             [next(rest) if text.strip() else "" for text in each]
             for each, rest in zip(documents, texts, strict=True)
         ]
+
+    def room(self, config: DecodeConfig | None = None) -> Room | None:
+        """How long the blocks of documents are; None where the model knows no blocks."""
+        config = config or self.decode_config
+        tokenizers, limit = self._tokenizers_for(config), self._limit(config)
+        separators = tokenizers.source.separator, tokenizers.target.separator
+        if None in separators:
+            return None
+        block = min(config.block_tokens or limit, limit)
+        share = block // 4 if config.context_tokens is None else config.context_tokens
+        return Room(block, min(share, block - 2), separators)
 
     def decode(
         self,
@@ -444,10 +451,10 @@ class Translator:
         for ids_T, length, score, log_prob in zip(*hypotheses_Z, strict=True):
             if length:
                 ids = tuple(ids_T[:length])
-                found.append(Translation(self._text(ids), score, log_prob, ids))
+                found.append(Translation(self.text(ids), score, log_prob, ids))
         return found
 
-    def _text(self, ids: Ids) -> str:
+    def text(self, ids: Ids) -> str:
         """Target ids as text. Byte pieces can spell a line end, but a translation is one line."""
         text: str = self.tokenizers.target.decode(ids)
         return text.translate(_LINE_ENDS)

@@ -1,0 +1,63 @@
+"""A server of a model that was trained on blocks: a text of several sentences is a document."""
+
+import httpx
+import jax
+import pytest
+
+from tests.oracles import need
+from tests.serving.conftest import served
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.mapped_tokenizer import Tags, with_tags
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.api import init
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.translation.documents import Tally
+from transformer_jax.translation.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator():
+    need("starlette")
+    trained = train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400))
+    both = with_tags(trained.source, Tags(separator=True))
+    config = ModelConfig(
+        source_vocab_size=both.vocab_size,
+        target_vocab_size=both.vocab_size,
+        d_model=16,
+        d_ff=16,
+        num_heads=2,
+        encoder=StackConfig(num_layers=1),
+        decoder=StackConfig(num_layers=1),
+        max_length=128,
+    )
+    params = jax.tree.map(lambda x: 3 * x, init(config, jax.random.key(0)))
+    decode = DecodeConfig(method=Beam(beam_size=2), batch_size=8, context_tokens=100)
+    return Translator(config, params, Tokenizers(both, both), decode)
+
+
+@pytest.fixture(scope="module")
+def url(translator):
+    from transformer_jax.serving.app import make_app
+    from transformer_jax.serving.jax_engine import jax_engine
+
+    with served(make_app([jax_engine(translator, "en", "de")])) as url:
+        yield url
+
+
+def test_a_text_is_translated_as_one_document(url, translator):
+    first, second = ([english for english, _ in generate(seed, 5)] for seed in (5, 6))
+    tally = Tally()
+    wanted = translator.translate_documents([first, second], tally=tally)
+    assert tally.divided and translator.translate(first) != wanted[0]
+    texts = ["\n".join(first), " ".join(second), first[0]]
+    answer = httpx.post(
+        f"{url}/translate", json={"q": texts, "source": "en", "target": "de"}, timeout=300
+    )
+    found = answer.json()["translatedText"]
+    assert found[0] == "\n".join(wanted[0])
+    assert found[1] == " ".join(wanted[1])  # one line of five sentences
+    assert [found[2]] == translator.translate(first[:1])
