@@ -36,6 +36,7 @@ from transformer_jax.data.tokenizer_training import (
 )
 from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
+from transformer_jax.runs.start import begin_new
 from transformer_jax.vocabulary import EOS_ID
 
 MIXTURE = (Blocks(tokens=60), Blocks(sentences=(1, 3)))
@@ -380,12 +381,25 @@ def test_blocks_have_a_flag_and_are_stored() -> None:
             "data.blocks: the source of en-de does not tell where documents end: set its option "
             "data.source.documents",
         ),
-        ({"blocks": (Blocks(),)}, "data.blocks: give tokens or sentences, as in"),
-        ({"blocks": (Blocks(5, (5,)),)}, "data.blocks: give tokens or sentences, as in"),
     ],
 )
-def test_mistakes(data: DataConfig, changes: dict[str, Any], message: str) -> None:
+def test_documents_must_be_told(data: DataConfig, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         resolve(replace(data, **changes))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (Blocks(), "data.blocks: give tokens or sentences, as in"),
+        (Blocks(5, (5,)), "data.blocks: give tokens or sentences, as in"),
+        (Blocks(65), r"blocks\(tokens=65\) are longer than 64 pieces: set batch.max_length and "),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused_at_the_start(blocks: Blocks, message: str) -> None:
+    config = override(Config(), {"batch.max_length": 64, "data.blocks": "blocks(sentences=[2])"})
+    config = replace(config, data=replace(config.data, blocks=(*config.data.blocks, blocks)))
+    with pytest.raises(UserError, match=message):
+        begin_new(config)

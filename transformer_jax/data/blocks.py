@@ -27,12 +27,24 @@ class Blocks:
     sentences: tuple[PositiveInt, ...] = ()
     #: a partition for each of these numbers of sentences
 
-    def check(self) -> None:
-        """Raises UserError unless one of the options is given."""
+    def check(self, longest: int) -> None:
+        """Checks the options.
+
+        Args:
+            longest: what batches and the model hold, in pieces.
+
+        Raises:
+            UserError: not one of the options is given, or the blocks would be too long.
+        """
         if (self.tokens is None) == (self.sentences == ()):
             raise UserError(
                 "data.blocks: give tokens or sentences, as in blocks(tokens=512) or "
                 "blocks(sentences=[1,2,5,10]); both are blocks(tokens=512),blocks(sentences=[1])"
+            )
+        if self.tokens and self.tokens > longest:
+            raise UserError(
+                f"data.blocks: blocks(tokens={self.tokens}) are longer than {longest} pieces: set "
+                f"batch.max_length and model.max_length to at least {self.tokens}"
             )
 
     def partitions(self, slots: Sequence[np.ndarray], end_of: np.ndarray) -> Iterator[np.ndarray]:

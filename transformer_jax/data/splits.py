@@ -34,8 +34,7 @@ def resolve(data: DataConfig) -> DataConfig:
             and a source does not tell where documents end.
     """
     source_language, target_language = data.languages
-    for each in data.blocks:
-        each.check()
+    if data.blocks:
         for corpus in data.parts:
             check_documents(corpus, "data.blocks")
     corpora = data.parts if data.corpora else ()

@@ -123,6 +123,8 @@ def begin_new(
     """
     devices = devices or jax.devices()
     config = apply_by_pairs(config, by_pairs, devices)
+    for blocks in config.data.blocks:
+        blocks.check(min(config.batch.max_length, config.model.max_length))
     tokens = vocabularies(config.tokenizer, tags_of(config.data))
     if config.train.init_from and tokens.added:
         raise UserError(

@@ -294,7 +294,8 @@ def _write_tokenizer(
     content = tokenizers.source.sentencepiece_model
     vocabulary = getattr(tokenizers.source, "vocabulary", Vocabulary(()))
     tags = [source.pieces[i] for i in vocabulary.tags]
-    if family == "t5" and vocabulary.pieces and not (tags or vocabulary.marked_tags):
+    is_ours = tags or vocabulary.marked_tags or tokenizers.source.separator is not None
+    if family == "t5" and vocabulary.pieces and not is_ours:
         kind = "T5Tokenizer"
         (folder / "spiece.model").write_bytes(content)
         settings: dict[str, Any] = {"extra_ids": len(vocabulary.hidden)}
