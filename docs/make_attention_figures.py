@@ -30,7 +30,8 @@ def draw_sinusoids() -> None:
     """The vectors themselves, and the product of every two of them."""
     vectors_LD = np.asarray(sinusoids(jnp.arange(64), 64))
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    left.imshow(vectors_LD.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    image = left.imshow(vectors_LD.T, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    figure.colorbar(image, ax=left)
     left.set(title="PE(p), sine and cosine in turn", xlabel="position p", ylabel="feature")
     image = right.imshow(vectors_LD @ vectors_LD.T, cmap="Blues", aspect="auto")
     right.set(title="PE(p) . PE(q)", xlabel="position p", ylabel="position q")

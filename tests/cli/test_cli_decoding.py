@@ -30,6 +30,7 @@ from transformer_jax.runs import evaluation
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import Run, open_run
 from transformer_jax.training.state import TrainState
+from transformer_jax.viewing import attention, plots
 
 TEXT = "the dog sees a cat and the old man reads his long book here today"
 
@@ -348,6 +349,13 @@ def test_eval_without_a_checkpoint(run_folder, command, tmp_path):
 def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, capsysbinary):
     folder, _ = run_folder
     picture = tmp_path / "maps" / "heat.png"
+    titles = []
+
+    def plot(*args):
+        titles.append(args[-1])
+        return plots.plot_attention(*args)
+
+    monkeypatch.setattr(attention, "plot_attention", plot)
     status, out, err = run_main(
         monkeypatch,
         capsysbinary,
@@ -355,6 +363,7 @@ def test_inspect_draws_every_layer_and_head(run_folder, tmp_path, monkeypatch, c
     )
     assert (status, out.strip(), err) == (0, str(picture), "")
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert titles == ["the old dog\na cat sees"]
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def test_pictures_name_their_layers_heads_axes_and_pieces(monkeypatch, tmp_path)
         "cross.1, mean of 2 heads": np.zeros((1, 2, 3)),
     }
     labels = ["a", "b", "</s>"], ["c", "</s>"]
-    plots.plot_attention(maps, *labels, tmp_path / "heat.png", "A b.\nC.")
-    assert figures[0].get_suptitle() == "A b.\nC."
+    plots.plot_attention(maps, *labels, tmp_path / "heat.png", "A b.\nC\0.")
+    assert figures[0].get_suptitle() == "A b.\nC\ufffd."
     panels = {panel.get_title(): panel for panel in figures[0].axes if panel.get_title()}
     words = {
         title: (
@@ -71,6 +71,23 @@ def run_with(folder, *records):
 
 def bleu(step, score, minutes):
     return {"step": step, "validation.bleu": score, "minutes": minutes}
+
+
+def test_sentences_and_pieces_are_no_formulas(tmp_path):
+    maps, path = {"cross.0": np.ones((1, 1, 1))}, tmp_path / "heat.png"
+    plots.plot_attention(maps, ["$$"], ["$x_$"], path, "From $\\from$ to.\n$")
+    assert path.stat().st_size > 1000
+
+
+def test_the_best_bleu_is_written_on_a_training(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    loss = {"step": 500, "loss": 3.0, "nll": 2.0}
+    run = open_run(run_with(tmp_path / "run", loss, bleu(1000, 30.25, 1), bleu(2000, 29.0, 2)))
+    plots.plot_training(run, run.metrics())
+    (legend,) = (axes.get_legend() for axes in figures[0].axes if axes.get_legend())
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[-1] == "validation BLEU: 30.2 after 1,000 steps"
 
 
 def test_a_curve_for_each_run_against_minutes(monkeypatch, tmp_path):

@@ -152,7 +152,7 @@ def draw_attention(
     *,
     effective: bool = False,
 ) -> Path:
-    """Draws the maps of a sentence: a row for every layer, a panel for every head.
+    """Draws the maps of a sentence pair: a row for every layer, a panel for every head.
 
         translator = tj.open_run("runs/quickstart").translator()
         tj.draw_attention(translator, "My picture costs forty-five euros.", path="heat.png")
@@ -172,7 +172,8 @@ def draw_attention(
     """
     tokenizers = translator.tokenizers
     if target is None:
-        target_ids = list(translator.n_best([source], 1)[0][0].tokens[:-1])
+        best = translator.n_best([source], 1)[0][0]
+        target, target_ids = best.text, list(best.tokens[:-1])
     else:
         target_ids = tokenizers.target.encode(target)
     pair = pair_of(translator, tokenizers.source.encode(source), target_ids)
@@ -181,7 +182,7 @@ def draw_attention(
     else:
         maps = attention_maps(*pair)
     labels = (tokenizers.source.pieces(pair[2]), tokenizers.target.pieces(pair[3]))
-    return plot_attention(maps, *labels, path)
+    return plot_attention(maps, *labels, path, f"{source}\n{target}")
 
 
 def pair_of(

@@ -42,7 +42,10 @@ def plot_training(run: Run, records: list[dict[str, Any]]) -> epath.Path | None:
     lines = list(axes.get_lines())
     if bleus:
         right = axes.twinx()
-        right.plot(*zip(*bleus, strict=True), "o-", color="tab:orange", label="validation BLEU")
+        at, bleu = zip(*bleus, strict=True)
+        best = max(bleu)
+        label = f"validation BLEU: {best:.1f} after {at[bleu.index(best)]:,.0f} steps"
+        right.plot(at, bleu, "o-", color="tab:orange", label=label)
         right.set(ylabel="BLEU (greedy)", ylim=(0, 100))
         lines += right.get_lines()
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
@@ -116,7 +119,8 @@ def plot_attention(
         source: labels of the source pieces, or words.
         target: labels of the target pieces, or words.
         path: where to write the PNG.
-        title: above all panels, such as the two sentences.
+        title: lines above all panels, such as the two sentences; U+FFFD stands for control
+            characters, which no font has.
     """
     read = ["<s>", *target[:-1]]  # the decoder's input
     axes_of = {
@@ -124,6 +128,7 @@ def plot_attention(
         "decoder": (("target, as read", read), ("target, as read", read)),
         "cross": (("target, as generated", target), ("source", source)),
     }
+    as_it_is: Any = {"fontsize": 6, "parse_math": False}  # "$" begins no formula
     num_heads = max(len(heads) for heads in maps.values())
     side = 1.2 + 0.16 * max(len(source), len(target))
     figure = new_figure(side * num_heads + 1.0, side * len(maps) + 0.6)
@@ -135,16 +140,17 @@ def plot_attention(
                 panel.axis("off")
                 continue
             image = panel.imshow(heads[head], cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-            panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=6)
+            panel.set_xticks(range(len(columns)), columns, rotation=90, **as_it_is)
             panel.set_xlabel(column_name, fontsize=7)
-            panel.set_yticks(range(len(rows)), rows if head == 0 else [], fontsize=6)
+            panel.set_yticks(range(len(rows)), rows if head == 0 else [], **as_it_is)
             panel.set_ylabel(row_name if head == 0 else "", fontsize=7)
             panel.set_title(f"{name}, head {head}" if len(heads) > 1 else name, fontsize=8)
     bar = figure.colorbar(image, ax=axes, shrink=0.5)
     bar.set_label("weight, or share of the influence", fontsize=7)
     bar.ax.tick_params(labelsize=6)
     if title:
-        figure.suptitle(title, fontsize=8)
+        printable = (c if c.isprintable() or c == "\n" else "\ufffd" for c in title)
+        figure.suptitle("".join(printable), fontsize=8, parse_math=False)
     return save(figure, epath.Path(path))
 
 

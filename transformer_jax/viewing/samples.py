@@ -62,7 +62,7 @@ def _draw_cross_attention(
         }
         if cross:
             name = min(cross, key=lambda name: _entropy(cross[name]))
-            title = f"{_printable(source)}\n{_printable(translation.text)}"
+            title = f"{source}\n{translation.text}"
             candidates.append((_crossings(cross[name]), name, cross[name], pair, title))
     if not candidates:
         return None
@@ -75,11 +75,6 @@ def _draw_cross_attention(
     )
     path = run.path / "plots" / "cross_attention.png"
     return plot_attention(maps, source_labels, target_labels, path, title)
-
-
-def _printable(text: str) -> str:
-    """The text with U+FFFD for control characters, which no font has."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 #: A word, or a punctuation mark, and how many pieces it has.
