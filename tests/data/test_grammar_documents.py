@@ -237,6 +237,23 @@ def test_a_noun_and_its_adjective_are_in_one_split() -> None:
     assert len(set().union(*seen.values())) == 192
 
 
+@pytest.mark.parametrize("kind", KIND_NAMES)
+def test_contrast_items_are_from_the_test_split(kind: str) -> None:
+    """Training text has no such sentence after such a fact, and no such pairing."""
+    train = {
+        (lines[line.decided_by].pair, line.pair[0])
+        for lines in documents(kind, "train", 1500, most=8)
+        for line in lines
+        if line.decided_by is not None
+    }
+    for item in contrast_items(kind, 1, 100):
+        source, right = item.source.split(" <sep> "), item.right.split(" <sep> ")
+        fact = source[-2], right[-2]
+        assert (fact, source[-1]) not in train
+        if kind in ("recall", "order"):
+            assert fact not in {fact for fact, _ in train}
+
+
 @pytest.mark.parametrize("kind", ["recall", "order"])
 def test_pairings_of_words_and_meanings_are_disjoint(kind: str) -> None:
     pairings: dict[Split, set[tuple[str, str]]] = {}
