@@ -67,7 +67,7 @@ TRAINED: dict[str, dict[str, Any]] = {
 }
 
 
-def make_config(name: str, trained: str, topology: str) -> Config:
+def make_config(name: str, trained: str) -> Config:
     """The recipe `finetune` for a model."""
     layout, vocabulary, keys = MODELS[name]
     model = layout.model(
@@ -79,19 +79,17 @@ def make_config(name: str, trained: str, topology: str) -> Config:
     )
     recipe = tj.load_recipe("finetune")
     changes = {"dtype": "auto", "matmul_dtype": "auto", "scan_layers": True} | TRAINED[trained]
-    many = topology.startswith("v5e") and topology != "v5e:1x1"
     return dataclasses.replace(
         recipe,
         tokenizer=tj.TokenizerConfig(vocab_size=vocabulary),
         model=dataclasses.replace(model, **changes),
-        mesh=tj.MeshConfig(data=1, fsdp=-1) if many else recipe.mesh,
         train=dataclasses.replace(recipe.train, init_from=None),
     )
 
 
 def row(name: str, trained: str, place: str, target: Target) -> dict[str, Any]:
     """Compiles the training step for batches of growing size: the largest that fits."""
-    compiler = Compiler(make_config(name, trained, place), target)
+    compiler = Compiler(make_config(name, trained), target)
     sizes = [size * compiler.row_multiple for size in ROWS]
     programs: dict[int, Program] = {}
 
@@ -152,22 +150,27 @@ def main() -> None:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """One line for each model and way of training, one column for each device."""
+    """One line for each model, one column for each device: the most that can be trained there."""
     places = {"24 GB": "24 GB", "h100:1": "H100", "v5e:1x1": "v5e-1", "v5e:2x4": "v5e-8"}
-    print("| model | trained | state |", " | ".join(places.values()), "|")
-    print("| --- | --- | ---: |", " | ".join("---:" for _ in places), "|")
+    print("| model | state |", " | ".join(places.values()), "|")
+    print("| --- | ---: |", " | ".join("---:" for _ in places), "|")
     for name in MODELS:
-        for trained in TRAINED:
-            own = {e["topology"]: e for e in rows if (e["model"], e["trained"]) == (name, trained)}
-            if not own:
-                continue
-            cells = []
-            for place in places:
-                each = own.get(place, {"tokens": None, "is_most_tried": False})
-                text = {None: "–", 0: "no"}.get(each["tokens"], f"{each['tokens'] or 0:,}")
-                cells.append(text + "+" * each["is_most_tried"])
+        own = {(each["trained"], each["topology"]): each for each in rows if each["model"] == name}
+        if own:
             size = max(each["state_bytes"] for each in own.values()) / GIB
-            print(f"| {name} | {trained} | {size:.1f} GiB |", " | ".join(cells), "|")
+            cells = (
+                cell([own[t, place] for t in TRAINED if (t, place) in own]) for place in places
+            )
+            print(f"| {name} | {size:.1f} GiB |", " | ".join(cells), "|")
+
+
+def cell(ways: list[dict[str, Any]]) -> str:
+    """The first way of training that fits, and its largest batch."""
+    for way in ways:
+        if way["tokens"]:
+            kind = "" if way["trained"] == "all" else f" ({way['trained']})"
+            return f"{way['tokens']:,}{'+' * way['is_most_tried']}{kind}"
+    return "no" if len(ways) == len(TRAINED) else "–"
 
 
 if __name__ == "__main__":

@@ -8,20 +8,14 @@ Each row is one small model (2 + 2 layers of width 128) in which one part is not
 It is trained on `grammar_documents` with documents of up to about 512 tokens, and tested on marked
 words whose deciding word is 16 to 8,000 tokens away. `d_ff` of each row is chosen so that all have
 as many parameters, within 5 %. A row and seed is one line of
-`benchmarks/results/long_documents.jsonl`, written when it is done; what is there is not made again,
-so the file can be committed as it grows. With `--jobs` each row has a core of its own.
+`benchmarks/results/long_documents.jsonl` (see `rows.py`).
 
 A marked word is right if the model, which reads the right document up to it, finds its piece more
 probable than that of each wrong word: one pass for a document. The chance of a guess is in the row.
 """
 
-import argparse
 import dataclasses
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -29,6 +23,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from rows import Key, main
 
 import transformer_jax as tj
 from transformer_jax.comparison.rows import Row, make_rows
@@ -39,9 +34,8 @@ from transformer_jax.data.sources.grammar_documents.kinds import KINDS
 from transformer_jax.models import api
 from transformer_jax.vocabulary import EOS_ID
 
-RESULTS = Path(__file__).parent / "results" / "long_documents.jsonl"
 RUNS = Path("runs/long_documents")
-STEPS = 3000
+STEPS = 2000
 LONGEST = 8192 + 512  # pieces of the longest documents that are tested
 #: Tokens between the deciding word and the marked one -> documents that are tested.
 DISTANCES = {16: 100, 64: 100, 256: 100, 448: 100, 1024: 40, 2048: 40, 4096: 20, 8000: 20}
@@ -49,13 +43,14 @@ DISTANCES = {16: 100, 64: 100, 256: 100, 448: 100, 1024: 40, 2048: 40, 4096: 20,
 TESTS = (("agreement", 1), ("recall", 4), ("recall", 16), ("consistency", 1), ("order", 4))
 #: Rows with three seeds; the others have one.
 THREE_SEEDS = ("full", "encoder linear", "decoder linear", "encoder ssd", "decoder ssd")
-THREE_SEEDS += ("encoder window", "decoder window", "both [ssd,full]")
+THREE_SEEDS += ("encoder window", "decoder window", "both ssd,full")
 
-DECODERS = ["window", "linear", "ssd", "mamba", "rwkv", "s4d", "performer", "reformer", "h3"]
+WINDOW = "window(window=64)"
+DECODERS = [WINDOW, "linear", "ssd", "mamba", "rwkv", "s4d", "performer", "reformer", "h3"]
 ENCODERS = [*DECODERS, "linformer", "mlp_mixer(hidden=64)"]
 DECODERS = [*DECODERS, "mlp_mixer"]
 CROSS = ["linear", "performer", "linformer"]
-HYBRIDS = ("[ssd,full]", "[window,full]", "[linear,window]", "[ssd,window]")
+HYBRIDS = ("ssd,full", f"{WINDOW},full", f"linear,{WINDOW}", f"ssd,{WINDOW}")
 #: Their parameters grow with the longest text, so that is 1,024 tokens.
 FIXED = ("linformer", "mlp_mixer")
 UNEQUAL = "decoder mlp_mixer"  #: its matrices of 1,024 x 1,024 alone are more than all parameters
@@ -101,11 +96,11 @@ def rows() -> dict[str, Row]:
     for mixer in ENCODERS:
         varied[f"encoder {mixer.partition('(')[0]}"] = {both[0]: mixer}
     for mixer in DECODERS:
-        varied[f"decoder {mixer}"] = {both[1]: mixer}
+        varied[f"decoder {mixer.partition('(')[0]}"] = {both[1]: mixer}
     for mixer in CROSS:
         varied[f"cross {mixer}"] = {"model.cross": mixer}
     for pattern in HYBRIDS:
-        varied[f"both {pattern}"] = dict.fromkeys(both, pattern[1:-1])
+        varied[f"both {pattern.replace('(window=64)', '')}"] = dict.fromkeys(both, pattern)
     for scheme in POSITIONS:
         varied[f"position {scheme}"] = dict.fromkeys(position, scheme)
     for name, changes in varied.items():
@@ -197,8 +192,6 @@ def make(name: str, seed: int) -> dict[str, Any]:
     losses = [each for each in run.metrics() if "loss" in each]
     speeds = [each["steps_per_second"] for each in losses if "steps_per_second" in each]
     return {
-        "row": name,
-        "seed": seed,
         "parameters": row.parameters,
         "d_ff": row.config.model.d_ff,
         "steps": STEPS,
@@ -211,50 +204,12 @@ def make(name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def wanted(names: list[str]) -> list[tuple[str, int]]:
+def keys() -> list[Key]:
     """Row and seed of every model; the first seed of all rows comes first."""
+    names = list(rows())
     first = [(name, 0) for name in names]
     return first + [(name, seed) for seed in (1, 2) for name in names if name in THREE_SEEDS]
 
 
-def main() -> None:
-    """Makes the rows that are missing."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--make", nargs=2, metavar=("ROW", "SEED"))
-    args = parser.parse_args()
-    if args.make:
-        made = make(args.make[0], int(args.make[1]))
-        RESULTS.parent.mkdir(exist_ok=True)
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(made) + "\n")
-        return
-    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
-    done = {(each["row"], each["seed"]) for each in map(json.loads, lines)}
-    chosen = [name for name in rows() if any(part in name for part in args.only.split(","))]
-    missing = [each for each in wanted(chosen) if each not in done]
-    if args.list:
-        for name, seed in wanted(chosen):
-            print(f"{'done   ' if (name, seed) in done else 'missing'} {name} {seed}")
-        return
-    cores = sorted(os.sched_getaffinity(0))
-    running: dict[int, subprocess.Popen[bytes]] = {}
-    while missing or running:
-        for job in range(args.jobs):
-            if job in running and running[job].poll() is not None:
-                del running[job]
-            if job not in running and missing:
-                name, seed = missing.pop(0)
-                print("begins:", name, seed, flush=True)
-                core = {cores[job % len(cores)]}
-                running[job] = subprocess.Popen(
-                    [sys.executable, __file__, "--make", name, str(seed)],
-                    preexec_fn=partial(os.sched_setaffinity, 0, core),
-                )
-        time.sleep(2)
-
-
 if __name__ == "__main__":
-    main()
+    main("long_documents", keys(), make, __doc__)

@@ -23,7 +23,7 @@ PAGE = Path(__file__).parent / "log" / "mixers.md"
 FIGURES = Path(__file__).with_name("figures")
 
 #: Differences of scores below this mean nothing: each row is one seed.
-NOISE = 0.5
+NOISE = 1.0
 LENGTH = "4,096"
 COLOURS = {"encoder": "tab:blue", "decoder": "tab:orange", "cross": "tab:green"}
 #: What a panel of the scatter shows: the role, the table of its costs, and how to call them.

@@ -33,7 +33,7 @@ def commands(page: str) -> list[list[str]]:
                 rest = re.split(r"\s[<>#|&]|;", rest)[0]
                 if rest.count('"') % 2:  # the end of a quoted command
                     rest = rest.removesuffix('"')
-                found.append([name, *shlex.split(rest)])
+                found.append([name, *(w for w in shlex.split(rest) if not w.startswith("$"))])
     return found
 
 

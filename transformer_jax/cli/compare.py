@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         folder = output / row.folder / f"seed_{seed}"
         if number % parts != part and not (folder / "comparison.json").exists():
             continue
+        _LOGGER.info(f"training {number + 1} of {len(trainings)}: {row.name}, seed {seed}")
         result = run_row(row, seed, folder, should_stop=stop, progress=not args.no_progress)
         if result is None:
             _LOGGER.info("stopped and saved; the same command continues")

@@ -55,7 +55,9 @@ def split_vary(text: str) -> list[dict[str, str]]:
         raise UserError(
             f"--vary={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
         )
-    return [dict.fromkeys(keys.split(","), value) for value in found]
+    # A key is the same with the flags' prefix.
+    names = [key.strip().removeprefix("config.") for key in keys.split(",")]
+    return [dict.fromkeys(names, value) for value in found]
 
 
 def make_rows(

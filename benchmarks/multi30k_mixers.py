@@ -1,0 +1,113 @@
+"""BLEU of every mixer in the encoder, in the decoder and as cross-attention, on Multi30k.
+
+    python benchmarks/multi30k_mixers.py --jobs=2      # trains and scores what is missing
+    python benchmarks/multi30k_mixers.py --list        # the rows, and which are there
+
+The text is in the folder that MULTI30K names (default: ../shared/data/multi30k): train, val and
+test_2016_flickr, each as .en.gz and .de.gz. Each row is the model of `from_files` for 29,000 pairs,
+in which one part is not full attention, trained for as many steps on one core. `d_ff` of each row
+is chosen so that all have as many parameters, within 5 %. A row is one line of
+`benchmarks/results/multi30k_mixers.jsonl` (see `rows.py`).
+"""
+
+import dataclasses
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+from rows import Key, main
+
+import transformer_jax as tj
+from transformer_jax.comparison.rows import Row, make_rows
+from transformer_jax.config import override
+from transformer_jax.recipes import open_recipe
+from transformer_jax.runs.start import apply_by_pairs
+
+TEXT = Path(os.environ.get("MULTI30K", "../shared/data/multi30k"))
+RUNS = Path("runs/multi30k_mixers")
+STEPS = 6000
+#: Options for sentences of ten to twenty pieces. With the defaults, which are for long texts, these
+#: mixers would attend to every token of such a sentence, as full attention does.
+SHORT = {
+    "window": "window(window=4)",
+    "longformer": "longformer(window=4)",
+    "bigbird": "bigbird(block_size=2, global_blocks=1, random_blocks=1)",
+    "linformer": "linformer(rank=16)",
+    "reformer": "reformer(chunk=8)",
+    "mlp_mixer": "mlp_mixer(hidden=64)",
+}
+BOTH = [
+    "window",
+    "longformer",
+    "bigbird",
+    "strided",
+    "linear",
+    "ssd",
+    "mamba",
+    "rwkv",
+    "s4d",
+    "performer",
+    "reformer",
+    "h3",
+]
+THREE_SEEDS = ("full", "encoder ssd", "decoder ssd", "encoder linear", "decoder linear")
+
+
+def rows() -> dict[str, Row]:
+    """All rows by name; the first is full attention everywhere."""
+    varied = {"full": {"model.encoder.mixers": "full"}}
+    encoders = [*BOTH, "longformer", "linformer", "mlp_mixer"]
+    for role, mixers in (("encoder", encoders), ("decoder", BOTH)):
+        for mixer in mixers:
+            varied[f"{role} {mixer}"] = {f"model.{role}.mixers": SHORT.get(mixer, mixer)}
+    varied["decoder mlp_mixer"] = {"model.decoder.mixers": "mlp_mixer"}
+    for mixer in ("linear", "performer", "linformer"):
+        varied[f"cross {mixer}"] = {"model.cross": SHORT.get(mixer, mixer)}
+    recipe = open_recipe("from_files")
+    files = {
+        f"data.source.{split}_{side}": str((TEXT / f"{name}.{ending}.gz").absolute())
+        for split, name in (("train", "train"), ("validation", "val"), ("test", "test_2016_flickr"))
+        for side, ending in (("source", "en"), ("target", "de"))
+    }
+    config = apply_by_pairs(override(recipe.config, files), recipe.by_pairs, jax.devices())
+    steps = {"train.steps": STEPS, "train.evaluate_every": STEPS, "model.dropout_rate": 0.2}
+    config = override(config, steps)
+    return dict(
+        zip(varied, make_rows(config, list(varied.values()), equal_parameters=True), strict=False)
+    )
+
+
+def make(name: str, seed: int) -> dict[str, Any]:
+    """Trains and scores a row with one seed."""
+    row = rows()[name]
+    config = dataclasses.replace(row.config, train=dataclasses.replace(row.config.train, seed=seed))
+    began = time.perf_counter()
+    run = tj.train(config, RUNS / row.folder / f"seed_{seed}")
+    trained = time.perf_counter() - began
+    report = tj.evaluate(run)
+    assert report is not None
+    speeds = [each["steps_per_second"] for each in run.metrics() if "steps_per_second" in each]
+    return {
+        "parameters": row.parameters,
+        "d_ff": row.config.model.d_ff,
+        "steps": STEPS,
+        "train_seconds": round(trained),
+        "steps_per_second": round(statistics.median(speeds), 3),
+        "scores": {key: round(score.score, 2) for key, score in report.scores.items()},
+        "signature": report.scores["bleu"].signature,
+        "sentences_per_second": report.sentences_per_second,
+    }
+
+
+def keys() -> list[Key]:
+    """Row and seed of every model; the first seed of all rows comes first."""
+    names = list(rows())
+    first = [(name, 0) for name in names]
+    return first + [(name, seed) for seed in (1, 2) for name in names if name in THREE_SEEDS]
+
+
+if __name__ == "__main__":
+    main("multi30k_mixers", keys(), make, __doc__)
