@@ -58,13 +58,13 @@ POSITIONS = ["rope", "alibi", "t5"]
 
 CONFIG = tj.Config(
     data=tj.DataConfig(
-        source=tj.GrammarDocuments(documents=60_000, held_out=200, least=2, most=40),
+        source=tj.GrammarDocuments(documents=30_000, held_out=200, least=2, most=40),
         blocks=(tj.Blocks(tokens=512),),
         source_language="en",
         target_language="de",
     ),
-    tokenizer=tj.TokenizerConfig(kind="unigram", vocab_size=1200),
-    batch=tj.BatchConfig(tokens=4096, max_length=512, num_buckets=4),
+    tokenizer=tj.TokenizerConfig(kind="bpe", vocab_size=900),
+    batch=tj.BatchConfig(tokens=2048, max_length=512, num_buckets=4),
     model=tj.ModelConfig(
         d_model=128,
         d_ff=512,

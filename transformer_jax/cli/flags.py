@@ -142,8 +142,15 @@ class Parser(argparse.ArgumentParser):
         args, rest = self.parse_known_args(words)
         if rest:
             flag, known = rest[0].partition("=")[0], list(self._option_string_actions)
-            inside = [option for option in known if option.endswith(f".{flag[2:]}")]
-            meant = hint(inside[0], inside) if inside else hint(flag, known)
+            place, _, name = flag.rpartition(".")
+            inside = [
+                option
+                for option in known
+                if option.endswith(f".{flag[2:]}")
+                or (place and option.startswith(f"{place}.") and option.endswith(f".{name}"))
+            ]
+            both = f" (did you mean {' or '.join(inside[:2])}?)"
+            meant = both if inside else hint(flag, known)
             self.error(f"unknown argument {rest[0]}{meant}")
         return args
 

@@ -8,6 +8,7 @@ trained further.
 """
 
 import argparse
+import sys
 
 from transformer_jax.cli.flags import Parser
 
@@ -25,6 +26,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Imports and prints the run folder."""
     from transformer_jax.interop.import_model import import_model
+    from transformer_jax.models.api import num_params
 
     imported = import_model(
         args.folder,
@@ -32,5 +34,11 @@ def run(args: argparse.Namespace) -> int:
         source_language=args.source_language,
         target_language=args.target_language,
     )
+    model, data = imported.config.model, imported.config.data
+    languages = f"{data.source_language or '?'} -> {data.target_language or '?'}"
     print(imported.path)
+    print(
+        f"{num_params(model):,} parameters, up to {model.max_length} pieces, {languages}",
+        file=sys.stderr,
+    )
     return 0

@@ -70,6 +70,10 @@ def open_run(workdir: str | os.PathLike[str]) -> "Run":
         raise UserError(f"{path}: not UTF-8 (byte {error.start}), so not a config") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    if '"model_type"' in text:  # Transformers' word
+        raise UserError(
+            f"{folder}: a published model; make a run of it: transformer-jax import --from={folder}"
+        )
     return Run(folder, from_json(text, str(path)))
 
 
