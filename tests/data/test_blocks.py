@@ -403,3 +403,14 @@ def test_blocks_that_cannot_be_are_refused_at_the_start(blocks: Blocks, message:
     config = replace(config, data=replace(config.data, blocks=(*config.data.blocks, blocks)))
     with pytest.raises(UserError, match=message):
         begin_new(config)
+
+
+def test_a_run_to_begin_with_must_have_the_separator(documents, tmp_path) -> None:
+    train_tokenizers(TOKENIZER, list(chain(*documents))).save(tmp_path)
+    given = {
+        "data.blocks": "blocks(sentences=[2])",
+        "train.init_from": str(tmp_path),
+        "tokenizer.source_model": str(tmp_path / "joint.model"),
+    }
+    with pytest.raises(UserError, match=r"lacks what .* need: <sep>; begin with a run that has it"):
+        begin_new(override(Config(), given))

@@ -11,6 +11,7 @@ from tests.interop.runtimes import InTransformers
 from tests.oracles import need
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
@@ -94,6 +95,16 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     assert theirs.model.config.model_type == family
     print(name, suite.check_log_probs(model, theirs))
     suite.check_greedy(model, theirs)
+    check_tokenizers(model, theirs)
+
+
+@pytest.mark.parametrize("name", ["marian", "t5"])
+def test_a_vocabulary_with_a_separator(name, tokenizers, tmp_path):
+    """Of a model that was trained on blocks."""
+    tokenizer = with_tags(tokenizers.source, Tags(separator=True))
+    options = MODELS[name][1]
+    model = suite.random_model(suite.small(**options), Tokenizers(tokenizer, tokenizer))
+    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
     check_tokenizers(model, theirs)
 
 

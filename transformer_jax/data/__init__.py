@@ -9,6 +9,7 @@
   to ids. A tokenizer, one with another map of ids, those of both languages, their tags, and how
   they are learned.
 - `sampling`: other segmentations of a text at each visit.
+- `blocks`: which sentences of a document are one example.
 - `ids`: the text as ids, cached on disk.
 - `batch_shapes`, `batches`: which pairs form the batch at a position, and its arrays (`padding`).
 - `pipeline`: batches ahead of the training step, by TensorFlow (`tensorflow`) or a thread.
