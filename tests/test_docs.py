@@ -1,5 +1,6 @@
 """What the pages show works: commands parse, files and names exist, the site builds."""
 
+import functools
 import json
 import os
 import re
@@ -134,6 +135,8 @@ def test_the_notebook_runs(code_cells: Any, tmp_path: Path, monkeypatch: Any) ->
     assert sum(SIZES in source for source in sources) == 1
     small = "STEPS, LAYERS, D_MODEL, SHAPES = 4, 1, 16, 1"
     monkeypatch.setattr(sentences, "SPLIT_SIZES", {"train": 3000, "validation": 20, "test": 20})
+    # Its cache is of this test alone.
+    monkeypatch.setattr(sentences, "_corpus", functools.cache(sentences._corpus.__wrapped__))
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     all_outputs = list(
