@@ -14,7 +14,8 @@ Rows = Iterator[tuple[str, str]]
 def as_text(plan: Plan) -> str:
     """The plan as lines of text: a table, and advice if something does not fit."""
     mesh = " x ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
-    lines = [f"plan for {plan.target.description}; mesh {mesh}"]
+    verdict = "it fits" if plan.fits else "it does not fit"
+    lines = [f"plan for {plan.target.description}; mesh {mesh}: {verdict}"]
     for name, text in (*_memory_rows(plan), *_time_rows(plan)):
         lines.append(f"{name:<24}{text}".rstrip())
     if not plan.fits:
@@ -28,6 +29,11 @@ def _memory_rows(plan: Plan) -> Rows:
         "parameters",
         f"{plan.num_params:,}; on a device {_size(plan.param_bytes)} in decoding, in training "
         f"{_size(plan.state_bytes)} with optimizer state",
+    )
+    model = plan.config.model
+    yield (
+        "dtypes",
+        f"{model.param_dtype} parameters, {model.dtype} activations, {model.matmul_dtype} products",
     )
     step = f"pairs of {length} + {length} pieces, {plan.tokens:,} tokens; {plan.flops:.3e} FLOPs"
     yield "training step", f"{plan.train.rows:,} {step}"
@@ -52,7 +58,7 @@ def _time_rows(plan: Plan) -> Rows:
         yield from _step_rows(time)
         yield "  utilisation", f"{100 * (plan.utilisation or 0):.1f} % of the peak (model FLOPs)"
         yield "  speed", f"{plan.tokens / time.seconds:,.0f} tokens a second"
-        yield "the recipe", f"{recipe}, {time.seconds * steps / 3600:.2f} hours"
+        yield "the recipe", f"{recipe}, {_duration(time.seconds * steps)}"
         yield "computing", "".join(f"{kind:>16}" for kind in (*KINDS, "share"))
         for part, kinds in time.parts.items():
             share = 100 * sum(kinds.values()) / time.computing
@@ -65,6 +71,14 @@ def _time_rows(plan: Plan) -> Rows:
         tokens = plan.largest_rows * plan.length
         pairs = f"{plan.largest_rows:,} pairs, {2 * tokens:,} tokens: batch.tokens={tokens}"
         yield "largest batch", pairs if tokens else "none fits"
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that suits it."""
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _step_rows(time: StepTime) -> Rows:

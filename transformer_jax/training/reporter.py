@@ -69,13 +69,14 @@ class Reporter:
         self._shapes: set[tuple[int, ...]] = set()
         # A new run with `train.minutes` was told when its steps were settled.
         self._estimate = _Estimate(is_told=train.minutes is not None and start == 0)
+        often = 1.0 if sys.stderr.isatty() else 60.0  # a line a minute where nobody watches
         self._bar = tqdm(
             total=train.steps,
             initial=start,
             disable=not progress,
             file=sys.stderr,
             dynamic_ncols=True,
-            mininterval=1.0,
+            mininterval=often,
             bar_format="{percentage:3.0f}%|{bar}| step {n_fmt}/{total_fmt}{postfix}",
         )
 

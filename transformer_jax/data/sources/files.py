@@ -106,7 +106,8 @@ class Files(Source):
         for side, paths in (("source", sources), ("target", targets)):
             for path in paths:
                 if not os.path.exists(path):
-                    raise UserError(f"{path}: no such file ({key}_{side})")
+                    hint = "; copy it to this machine" if "://" in path else ""
+                    raise UserError(f"{path}: no such file ({key}_{side}){hint}")
         return bool(sources)
 
     def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
@@ -210,7 +211,8 @@ def decode_lines(lines: Iterable[bytes], name: str | Path) -> Iterator[str]:
 
 
 def _unreadable(path: str | Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})")
+    hint = "; texts are files on this machine: copy it first" if "://" in str(path) else ""
+    return UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}){hint}")
 
 
 def _suffix(path: str | Path) -> str:
