@@ -39,20 +39,8 @@ SHORT = {
     "reformer": "reformer(chunk=8)",
     "mlp_mixer": "mlp_mixer(hidden=64)",
 }
-BOTH = [
-    "window",
-    "longformer",
-    "bigbird",
-    "strided",
-    "linear",
-    "ssd",
-    "mamba",
-    "rwkv",
-    "s4d",
-    "performer",
-    "reformer",
-    "h3",
-]
+BOTH = ["window", "bigbird", "strided", "linear", "ssd", "mamba", "rwkv", "s4d", "performer"]
+BOTH = [*BOTH, "reformer", "h3"]
 THREE_SEEDS = ("full", "encoder ssd", "decoder ssd", "encoder linear", "decoder linear")
 
 

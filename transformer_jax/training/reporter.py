@@ -132,7 +132,7 @@ class Reporter:
         elif timed:
             left = in_words((self._train.steps - step) * seconds / len(timed))
             progress = f"{left} left, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
-            self._bar.set_postfix_str(progress)
+            self._bar.set_postfix_str(progress, refresh=sys.stderr.isatty())
 
     def _read(self) -> list[dict[str, Any]]:
         """The pending values on the host; raises if too many bad steps are in a row."""
