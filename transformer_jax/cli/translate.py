@@ -12,8 +12,8 @@ error tells how many blocks had to be translated again in parts.
 With --n_best=N, each input line gives up to N output lines, best first, of the form
 `line number <TAB> score <TAB> log-probability <TAB> translation`.
 
-Standard error names the words that the model has never seen in training, of the first lines that
-have such words.
+Standard error names words with pieces that never occurred in training, of the first lines that
+have some.
 """
 
 import argparse

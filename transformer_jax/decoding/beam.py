@@ -80,7 +80,7 @@ class Beam(Method):
     `beam_size` 1 is greedy decoding: its one hypothesis ends where EOS is the best extension.
     """
 
-    beam_size: PositiveInt = 4  #: Z, hypotheses kept for each sentence
+    beam_size: PositiveInt = 4  #: hypotheses kept for each sentence (Z)
     length_penalty: FiniteFloat = Method.length_penalty
     #: alpha; larger favours longer translations
     length_penalty_form: LengthPenaltyForm = "gnmt"

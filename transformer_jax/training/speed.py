@@ -30,6 +30,8 @@ _MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 _RESERVE = 0.15
 #: Fewer steps teach a model nothing.
 _LEAST_STEPS = 30
+#: Of the recipe's steps; with fewer a warning says what to expect.
+_FEW = 0.1
 
 
 class Speed(NamedTuple):
@@ -175,5 +177,11 @@ def settle_length(
         speed = measure_speed(trainer, examples, evaluate)
         settled = fit_minutes(speed)
         _LOGGER.info(describe_steps(train, settled, speed))
+        if settled.steps < train.steps * _FEW:
+            _LOGGER.warning(
+                f"{(time.perf_counter() - began) / 60:.1f} of the {train.minutes:g} minutes went "
+                f"into preparation, and {settled.steps:,} steps of {train.steps:,} are few: expect "
+                "a poor model, or give more minutes"
+            )
         trainer = trainer.with_length(settled)
     return trainer
