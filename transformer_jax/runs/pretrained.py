@@ -12,7 +12,6 @@ from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
-from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.runs.checkpoints import has_trained
@@ -55,15 +54,12 @@ def starting_from(config: Config, init_from: str, workdir: epath.Path | None = N
         batch=dataclasses.replace(
             config.batch, max_length=min(config.batch.max_length, taken.model.max_length)
         ),
-        model=_computed_as(config.model, run.model),
+        model=dataclasses.replace(
+            run.model, dtype=config.model.dtype, matmul_dtype=config.model.matmul_dtype
+        ),
         train=dataclasses.replace(config.train, init_from=place),
         decode=taken.decode,
     )
-
-
-def _computed_as(example: ModelConfig, model: ModelConfig) -> ModelConfig:
-    """The model with the dtypes of another one."""
-    return dataclasses.replace(model, dtype=example.dtype, matmul_dtype=example.matmul_dtype)
 
 
 def open_init_from(init_from: str) -> Run:
@@ -100,7 +96,12 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
             f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
             "keys of the tokenizer as they are there"
         )
-    model = _computed_as(run.model, dataclasses.replace(config.model, adapter=NoAdapter()))
+    model = dataclasses.replace(
+        config.model,
+        adapter=NoAdapter(),
+        dtype=run.model.dtype,
+        matmul_dtype=run.model.matmul_dtype,
+    )
     changed = differences(run.model, model)
     theirs, ours = (
         {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}

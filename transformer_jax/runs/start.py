@@ -141,6 +141,7 @@ def begin_new(
             )
     data_devices = batch_devices(make_mesh(config.mesh, devices))
     fast = fast_matmul_dtype(devices[0])
+    longest = [blocks.tokens or config.batch.max_length for blocks in config.data.blocks]
     values: dict[str, Any] = {
         "model.source_vocab_size": tokens.source,
         "model.target_vocab_size": tokens.target,
@@ -149,7 +150,7 @@ def begin_new(
         "model.dropout_rate": FEW_EPOCHS_DROPOUT,
         "batch.tokens": TOKENS_PER_DEVICE * data_devices,
         "batch.row_multiple": data_devices * config.train.accumulate,
-        "decode.block_tokens": _block_tokens(config),
+        "decode.block_tokens": max(longest, default=None),
         "tokenizer.vocab_size": tokens.trained,
     }
     if config.train.minutes is not None:  # which may lower warmup_steps: the peak stays
@@ -159,12 +160,6 @@ def begin_new(
     by_epochs = _is_open(config, "model.dropout_rate")
     values = {key: value for key, value in values.items() if _is_open(config, key)}
     return Start(override(config, values), True, has_folder, by_epochs)
-
-
-def _block_tokens(config: Config) -> int | None:
-    """The pieces of the longest blocks of the training; None without blocks."""
-    numbers = [each.tokens or config.batch.max_length for each in config.data.blocks]
-    return max(numbers, default=None)
 
 
 def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:
