@@ -3,9 +3,9 @@
     python benchmarks/finetune_plans.py --topologies=v5e:1x1,v5e:2x4     # where libtpu is installed
     python benchmarks/finetune_plans.py --topologies=a100:1,h100:1       # or XLA's CUDA compiler
 
-For each model, what is trained (all parameters, or LoRA of rank 16) and each device, it compiles
-the training step of the recipe `finetune` with sentences of 64 pieces on both sides, and looks for
-the largest batch, by factors of four. A row is one line of
+For each model and device, it compiles the training step of the recipe `finetune` with sentences of
+64 pieces on both sides, and looks for the largest batch, by factors of four. All parameters are
+trained; where that does not fit, with remat, then adapters of rank 16. A row is one line of
 `benchmarks/results/finetune_plans.jsonl`; what is there is not compiled again, and `--table`
 prints all. No weights are needed: a model is what the importer makes of the keys of its published
 `config.json`.
@@ -35,7 +35,6 @@ from transformer_jax.plan.topologies import described
 RESULTS = Path(__file__).parent / "results" / "finetune_plans.jsonl"
 LENGTH = 64  # pieces of a sentence, on each side
 ROWS = [8, 32, 128, 512]  # pairs for each device
-ENOUGH = 128 * LENGTH  # tokens a device, with which remat is not tried
 CARD = 24 * 10**9  # bytes of the card that cannot be described
 
 
@@ -139,14 +138,15 @@ def main() -> None:
         for topology in args.topologies.split(","):
             for place, target in targets(topology):
                 for trained in TRAINED:
-                    without = done.get((name, trained.removesuffix(", remat"), place), 0)
-                    if (name, trained, place) in done or without >= ENOUGH * len(target.devices):
-                        continue
-                    found = row(name, trained, place, target)
-                    done[name, trained, place] = found["tokens"]
-                    print(json.dumps(found), flush=True)
-                    with RESULTS.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(found) + "\n")
+                    key = name, trained, place
+                    if key not in done:
+                        found = row(*key, target)
+                        done[key] = found["tokens"]
+                        print(json.dumps(found), flush=True)
+                        with RESULTS.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(found) + "\n")
+                    if done[key]:
+                        break
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
