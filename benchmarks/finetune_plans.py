@@ -19,7 +19,6 @@ import argparse
 import bisect
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +110,12 @@ def row(name: str, trained: str, place: str, target: Target) -> dict[str, Any]:
     }
 
 
-def targets(topology: str) -> Iterator[tuple[str, Target]]:
-    """The devices of a topology, and with an A100 those of a card of 24 GB."""
+def target_of(topology: str) -> tuple[str, Target]:
+    """The name and the devices of a topology; an A100 stands for a card of 24 GB."""
     target = described(topology)
     if topology == "a100:1":
-        yield "24 GB", dataclasses.replace(target, memory=int(0.75 * CARD))
-    else:
-        yield topology, target
+        return "24 GB", dataclasses.replace(target, memory=int(0.75 * CARD))
+    return topology, target
 
 
 def main() -> None:
@@ -136,17 +134,17 @@ def main() -> None:
     done = {(each["model"], each["trained"], each["topology"]): each["tokens"] for each in rows}
     for name in args.models.split(","):
         for topology in args.topologies.split(","):
-            for place, target in targets(topology):
-                for trained in TRAINED:
-                    key = name, trained, place
-                    if key not in done:
-                        found = row(*key, target)
-                        done[key] = found["tokens"]
-                        print(json.dumps(found), flush=True)
-                        with RESULTS.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps(found) + "\n")
-                    if done[key]:
-                        break
+            place, target = target_of(topology)
+            for trained in TRAINED:
+                key = name, trained, place
+                if key not in done:
+                    found = row(*key, target)
+                    done[key] = found["tokens"]
+                    print(json.dumps(found), flush=True)
+                    with RESULTS.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(found) + "\n")
+                if done[key]:
+                    break
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:

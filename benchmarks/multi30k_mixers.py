@@ -12,33 +12,24 @@ is chosen so that all have as many parameters, within 5 %. A row is one line of
 
 import dataclasses
 import os
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
 import jax
+import mixers_quality
 from rows import Key, main
 
-import transformer_jax as tj
+from transformer_jax.comparison.results import run_row
 from transformer_jax.comparison.rows import Row, make_rows
 from transformer_jax.config import override
+from transformer_jax.paths import as_path
 from transformer_jax.recipes import open_recipe
 from transformer_jax.runs.start import apply_by_pairs
 
 TEXT = Path(os.environ.get("MULTI30K", "../shared/data/multi30k"))
 RUNS = Path("runs/multi30k_mixers")
 STEPS = 6000
-#: Options for sentences of ten to twenty pieces. With the defaults, which are for long texts, these
-#: mixers would attend to every token of such a sentence, as full attention does.
-SHORT = {
-    "window": "window(window=4)",
-    "longformer": "longformer(window=4)",
-    "bigbird": "bigbird(block_size=2, global_blocks=1, random_blocks=1)",
-    "linformer": "linformer(rank=16)",
-    "reformer": "reformer(chunk=8)",
-    "mlp_mixer": "mlp_mixer(hidden=64)",
-}
+SHORT = mixers_quality.SHORT | {"mlp_mixer": "mlp_mixer(hidden=64)"}
 BOTH = ["window", "bigbird", "strided", "linear", "ssd", "mamba", "rwkv", "s4d", "performer"]
 BOTH = [*BOTH, "reformer", "h3"]
 THREE_SEEDS = ("full", "encoder ssd", "decoder ssd", "encoder linear", "decoder linear")
@@ -71,23 +62,11 @@ def rows() -> dict[str, Row]:
 def make(name: str, seed: int) -> dict[str, Any]:
     """Trains and scores a row with one seed."""
     row = rows()[name]
-    config = dataclasses.replace(row.config, train=dataclasses.replace(row.config.train, seed=seed))
-    began = time.perf_counter()
-    run = tj.train(config, RUNS / row.folder / f"seed_{seed}")
-    trained = time.perf_counter() - began
-    report = tj.evaluate(run)
-    assert report is not None
-    speeds = [each["steps_per_second"] for each in run.metrics() if "steps_per_second" in each]
-    return {
-        "parameters": row.parameters,
-        "d_ff": row.config.model.d_ff,
-        "steps": STEPS,
-        "train_seconds": round(trained),
-        "steps_per_second": round(statistics.median(speeds), 3),
-        "scores": {key: round(score.score, 2) for key, score in report.scores.items()},
-        "signature": report.scores["bleu"].signature,
-        "sentences_per_second": report.sentences_per_second,
-    }
+    folder = as_path(RUNS / row.folder / f"seed_{seed}")
+    result = run_row(row, seed, folder, should_stop=lambda: False, progress=False)
+    assert result is not None, "nothing stops it"
+    sizes = {"parameters": row.parameters, "d_ff": row.config.model.d_ff}
+    return sizes | dataclasses.asdict(result)
 
 
 def keys() -> list[Key]:

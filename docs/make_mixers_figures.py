@@ -33,7 +33,7 @@ COSTS = (
     ("cross", "training, cross", "training on"),
     ("decoder", "a decoding step after so many tokens", "a decoding step after"),
 )
-#: Where a name may stand beside its point, in printer's points, the best place first.
+#: Places of a name beside its point, in points of 1/72 inch; the first that is free is taken.
 PLACES = [
     (across, up)
     for far in (1, 2, 3)

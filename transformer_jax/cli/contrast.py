@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from transformer_jax.cli.flags import Parser
+from transformer_jax.cli.lines import bar_interval
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
 
@@ -39,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
     items = _items(args)
     run, overrides = chosen_run(args)
     translator = run.translator(args.checkpoint, **overrides)
-    often = 0.5 if sys.stderr.isatty() else 60.0
-    with tqdm(total=len(items), unit=" items", mininterval=often) as bar:
+    with tqdm(total=len(items), unit=" items", mininterval=bar_interval()) as bar:
         result = contrast(scorer(translator), items, progress=bar.update)
     print(json.dumps(result.to_json()) if args.json else result)
     if result.num_cut:

@@ -149,8 +149,9 @@ class Parser(argparse.ArgumentParser):
                 if option.endswith(f".{flag[2:]}")
                 or (place and option.startswith(f"{place}.") and option.endswith(f".{name}"))
             ]
-            both = f" (did you mean {' or '.join(inside[:2])}?)"
-            meant = both if inside else hint(flag, known)
+            meant = hint(flag, known)
+            if inside:
+                meant = f" (did you mean {' or '.join(inside[:2])}?)"
             self.error(f"unknown argument {rest[0]}{meant}")
         return args
 

@@ -64,6 +64,11 @@ class Output:
         self.cut += cut
 
 
+def bar_interval() -> float:
+    """Seconds after which a progress bar is drawn again: a line a minute where nobody watches."""
+    return 0.5 if sys.stderr.isatty() else 60.0
+
+
 def answer(
     output: Output,
     items: Iterator[T],
@@ -83,9 +88,7 @@ def answer(
     """
     from tqdm import tqdm
 
-    # A line a minute where nobody watches.
-    often = 0.5 if sys.stderr.isatty() else 60.0
-    shown: Any = {"unit": " lines", "mininterval": often, "disable": total is None}
+    shown: Any = {"unit": " lines", "mininterval": bar_interval(), "disable": total is None}
     with tqdm(total=total, initial=output.done, **shown) as bar:
         while chunk := list(islice(items, chunk_size)):
             lines, cut = reply(chunk, output.done)

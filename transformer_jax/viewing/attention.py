@@ -152,7 +152,7 @@ def draw_attention(
     *,
     effective: bool = False,
 ) -> Path:
-    """Draws the maps of a sentence pair: a row for every layer, a panel for every head.
+    """Draws the attention maps of a sentence pair. A row is a layer, and a panel is a head.
 
         translator = tj.open_run("runs/quickstart").translator()
         tj.draw_attention(translator, "My picture costs forty-five euros.", path="heat.png")
