@@ -53,6 +53,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.mixers.s4 import S4
     from transformer_jax.mixers.s4d import S4D
     from transformer_jax.mixers.ssd import SSD
+    from transformer_jax.mixers.ssru import SSRU
     from transformer_jax.mixers.strided import Strided
     from transformer_jax.mixers.window import Window
     from transformer_jax.models.api import apply, decode_step, encode, init, loss

@@ -1,4 +1,4 @@
-"""Mamba, Mamba-2, RWKV-6, S4, S4D and H3 against the same mixers token by token.
+"""Mamba, Mamba-2, RWKV-6, S4, S4D, H3 and SSRU against the same mixers token by token.
 
 Outputs and gradients, at an odd length, with padding, in both roles, and the state after
 the last decoding step. That a step's output is that of the whole sequence is the contract
@@ -31,6 +31,7 @@ SMALL = {
     "s4": {"state_size": 4},
     "s4d": {"state_size": 4},
     "ssd": {"state_size": 3, "groups": 2, "conv_width": 3, "chunk": 2},
+    "ssru": {},
 }
 
 
@@ -91,6 +92,8 @@ def as_the_loop_keeps_it(name, state, p):
     """A decoding state as (the last tokens, the sums), both in the loop's layout."""
     if name in ("mamba", "ssd", "rwkv"):
         return state.recent, state.hidden
+    if name == "ssru":
+        return None, state
     if name == "s4":  # the loop keeps both states of a conjugate pair
         half = state.real + 1j * state.imag
         return None, jnp.concatenate([half, half.conj()], axis=-1)

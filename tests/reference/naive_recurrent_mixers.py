@@ -1,4 +1,4 @@
-"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D and H3, one token at a time.
+"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3 and SSRU, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -188,4 +188,22 @@ def h3(p, x, options, context):
     return over_tokens(token, start, x)
 
 
-MIXERS = {"h3": h3, "mamba": mamba, "rwkv": rwkv, "s4": s4, "s4d": s4d, "ssd": ssd}
+def ssru(p, x, options, context):
+    def token(cell, x):
+        keep = 1 / (1 + jnp.exp(-linear(p["forget"], x)))
+        cell = keep * cell + (1 - keep) * linear(p["into"], x)
+        return cell, jnp.maximum(cell, 0)
+
+    outputs, cell = over_tokens(token, jnp.zeros(x.shape[-1]), x)
+    return outputs, (None, cell)
+
+
+MIXERS = {
+    "h3": h3,
+    "mamba": mamba,
+    "rwkv": rwkv,
+    "s4": s4,
+    "s4d": s4d,
+    "ssd": ssd,
+    "ssru": ssru,
+}

@@ -18,6 +18,7 @@ from transformer_jax.mixers.rwkv import RWKV
 from transformer_jax.mixers.s4 import S4
 from transformer_jax.mixers.s4d import S4D
 from transformer_jax.mixers.ssd import SSD
+from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.mixers.strided import Strided
 from transformer_jax.mixers.window import Window
 
@@ -38,6 +39,7 @@ MIXERS: dict[str, type[MixerConfig]] = {
     "s4": S4,
     "s4d": S4D,
     "ssd": SSD,
+    "ssru": SSRU,
 }
 
 CROSS_MIXERS: dict[str, type[CrossMixerConfig]] = {
