@@ -144,6 +144,7 @@ def test_two_vocabularies(tokenizers, tmp_path):
         (both(mixers=(Window(window=2), Window(window=3)), position=Rope()), "one table of biases"),
         (both(mixers=(Window(window=2), Full()), position=Alibi()), "one table of biases"),
         (both(mixers=(Window(window=2),)), "position=sinusoidal does; train with position=rope"),
+        ({"start_id": None}, "start_id=none: CTranslate2 starts from the embedding of a piece"),
     ],
 )
 def test_what_it_cannot_express_is_refused_by_name(options, words):

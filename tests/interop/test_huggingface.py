@@ -171,6 +171,7 @@ def test_marian_has_its_own_ids(tokenizers, tmp_path):
         (MARIAN | {"feed_forward": Mlp(activation="sigmoid")}, ["model.feed_forward=mlp"]),
         (MARIAN | {"encoder": {"mixers": (Full(), Full(num_kv_heads=2))}}, ["num_kv_heads=2"]),
         (MARIAN | {"head_dim": 6}, ["model.head_dim=6"]),
+        (MARIAN | {"start_id": None}, ["model.start_id=None"]),
         (FAIRSEQ | {"output_bias": True}, ["model.output_bias=True", "m2m_100"]),
         (UNBIASED | {"feed_forward": Mlp()}, ["model.feed_forward=mlp:", "family is t5"]),
     ],

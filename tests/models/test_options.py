@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 
 from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.layers.norms import normalize
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig, check_model_config
 from transformer_jax.models.transformer import UNUSED
+from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model_calls import (
+    Pairs,
+    Sources,
+    decode_batch,
+    hold_params,
+    score_batch,
+)
 
 BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 
@@ -99,6 +110,56 @@ def test_start_id_takes_the_place_of_bos():
     table = params["target_embedding"]["table"]
     plain["target_embedding"]["table"] = table.at[1].set(table[9])
     close(logits(config, params), logits(replace(config, start_id=1), plain))
+
+
+@pytest.mark.parametrize("tied", ["none", "all"])
+def test_a_start_of_zeros(tied):
+    """As a row of zeros, which can be read where another matrix projects to logits."""
+    zeros, row = (replace(SMALLER, start_id=start, tie_embeddings=tied) for start in (None, 1))
+    params = random_params(zeros)
+    plain = jax.tree.map(jnp.copy, params)
+    plain["target_embedding"]["table"] = params["target_embedding"]["table"].at[1].set(0.0)
+    got, want = logits(zeros, params), logits(row, plain)
+    others = [i for i in range(20) if i != 1 or tied == "none"]
+    close(got[..., others], want[..., others])
+    if tied == "all":  # the row still says how likely BOS is
+        assert np.abs(got[..., 1] - want[..., 1]).max() > 0.1
+
+
+def test_a_start_of_zeros_is_not_trained():
+    config = replace(SMALLER, start_id=None, tie_embeddings="none")
+    params = random_params(config)
+    grads = jax.grad(lambda params: api.loss(config, params, BATCH)[0])(params)
+    grad_VD = np.asarray(grads["target_embedding"]["table"])
+    assert np.abs(grad_VD[1]).max() == 0.0 < np.abs(grad_VD[4:]).max()
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(beam_size=3), Sample()])
+@pytest.mark.parametrize("weights", ["float", "int8"])
+def test_every_search_and_the_scores_start_with_zeros(method, weights):
+    zeros, row = (replace(SMALLER, start_id=n, tie_embeddings="none") for n in (None, 1))
+    params = random_params(zeros)
+    table_VD = params["target_embedding"]["table"]
+    plain = params | {"target_embedding": {"table": table_VD.at[1].set(0.0)}}
+
+    def outputs(config, params):
+        model = SingleModel(config)
+        held = hold_params(model, params, weights, None)
+        limits_B, numbers_B = np.full(3, 7, np.int32), np.arange(3, dtype=np.int32)
+        found = decode_batch(
+            held,
+            Sources(SOURCE, SOURCE_MASK, limits_B, numbers_B),
+            model=model,
+            method=method,
+            max_length=7,
+        )
+        pairs = Pairs(SOURCE, SOURCE_MASK, TARGET, TARGET_MASK)
+        return found.tokens, found.log_probs, score_batch(held, pairs, model=model)
+
+    got = outputs(zeros, params)
+    for ours, want in zip(got, outputs(row, plain), strict=True):
+        np.testing.assert_allclose(ours, want, rtol=1e-5)
+    assert not np.allclose(got[2], outputs(row, params)[2], rtol=1e-3)
 
 
 def test_tied_inputs_share_one_table():

@@ -12,6 +12,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.positions.t5 import T5
@@ -53,6 +54,14 @@ VARIANTS = {
         output_bias=True,
         start_id=0,
         unused_ids=(0, 1),
+    ),
+    "student": replace(
+        SMALLER,
+        norm_placement="post",
+        output_bias=True,
+        start_id=None,
+        unused_ids=(0, 1, 3),
+        decoder=StackConfig(num_layers=2, mixers=(SSRU(),)),
     ),
     "mbart": replace(
         SMALLER,

@@ -86,7 +86,8 @@ class ModelConfig:
     embedding_norm: bool = False  #: a norm before the first layer of each stack
     logit_scale: Positive = 1.0  #: of the features that are projected to logits
     output_bias: bool = False  #: a learned number for each target piece, added to its logit
-    start_id: NonNegativeInt = BOS_ID  #: the target piece whose embedding the decoder reads for BOS
+    start_id: NonNegativeInt | None = BOS_ID
+    #: the target piece whose embedding the decoder reads for BOS; None = zeros, as Marian does
     unused_ids: tuple[NonNegativeInt, ...] = ()  #: target ids that are never predicted
     adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
     dropout_rate: Literal["auto"] | DropoutRate = 0.1
@@ -141,7 +142,7 @@ def _check(config: ModelConfig) -> None:
             )
     if config.dropout_rate == "auto":
         raise UserError("model.dropout_rate=auto is resolved by train.py alone; give a number")
-    for key, ids in (("start_id", (config.start_id,)), ("unused_ids", config.unused_ids)):
+    for key, ids in (("start_id", (config.start_id or 0,)), ("unused_ids", config.unused_ids)):
         if config.target_vocab_size and max(ids, default=0) >= config.target_vocab_size:
             raise UserError(
                 f"model.{key}: {max(ids)} is not the id of a target piece, of which there are "

@@ -153,8 +153,11 @@ class Transformer(nn.Module):
         return self.config.tie_embeddings in ("inputs", "none")
 
     def _target_words(self, ids: jax.Array) -> jax.Array:
-        if self.config.start_id != BOS_ID:
-            ids = jnp.where(ids == BOS_ID, self.config.start_id, ids)
+        start = self.config.start_id
+        if start is None:
+            return jnp.where((ids == BOS_ID)[..., None], 0.0, self.target_embedding(ids))
+        if start != BOS_ID:
+            ids = jnp.where(ids == BOS_ID, start, ids)
         return self.target_embedding(ids)
 
     def _vocabulary_kernel(self) -> Matrix:

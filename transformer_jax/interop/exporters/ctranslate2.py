@@ -125,12 +125,18 @@ class CTranslate2(Exporter):
                 "pip install ctranslate2"
             ) from error
         check_expressed(config.model, EXPRESSED, "CTranslate2")
+        if config.model.start_id is None:
+            raise UserError(
+                "model.start_id=none: CTranslate2 starts from the embedding of a piece, not from "
+                "zeros; the format safetensors takes every model"
+            )
         for causal in (False, True):
             _Stack(config.model, causal).check()
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model = without_adapter(model)
         config = model.config.model
+        assert config.start_id is not None  # as `check` found
         spec = _filled_spec(config, model.params)
         source, target = (
             tokenizer.pieces(range(tokenizer.vocab_size))

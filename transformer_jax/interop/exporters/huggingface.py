@@ -63,6 +63,7 @@ class HuggingFace(Exporter):
         model = without_adapter(model)
         config = model.config.model
         family, theirs = self._fitting(config)
+        assert config.start_id is not None  # no family has another
         layout = LAYOUTS[family]
         source, target = _vocabularies(family, config, model.tokenizers)
         table = layout.table(theirs, source.arrangement, target.arrangement)
@@ -121,7 +122,7 @@ def _in_family(config: ModelConfig, family: str) -> ModelConfig:
         Settings("config.json", layout.keys(config)),
         source_vocab_size=config.source_vocab_size,
         target_vocab_size=config.target_vocab_size,
-        start_id=config.start_id,
+        start_id=BOS_ID if config.start_id is None else config.start_id,
         unused_ids=config.unused_ids,
         tie_embeddings=tie if tie in layout.ties else layout.ties[0],
     )
