@@ -46,7 +46,7 @@ THREE_SEEDS = ("full", "encoder linear", "decoder linear", "encoder ssd", "decod
 THREE_SEEDS += ("encoder window", "decoder window", "both ssd,full")
 
 WINDOW = "window(window=64)"
-DECODERS = [WINDOW, "linear", "ssd", "mamba", "rwkv", "s4d", "performer", "reformer", "h3"]
+DECODERS = [WINDOW, "linear", "ssd", "mamba", "rwkv", "s4d", "ssru", "performer", "reformer", "h3"]
 ENCODERS = [*DECODERS, "linformer", "mlp_mixer(hidden=64)"]
 DECODERS = [*DECODERS, "mlp_mixer"]
 CROSS = ["linear", "performer", "linformer"]
@@ -58,12 +58,13 @@ POSITIONS = ["rope", "alibi", "t5"]
 
 CONFIG = tj.Config(
     data=tj.DataConfig(
-        source=tj.GrammarDocuments(documents=30_000, held_out=200, least=2, most=40),
+        source=tj.GrammarDocuments(documents=100_000, held_out=200, least=2, most=80),
         blocks=(tj.Blocks(tokens=512),),
         source_language="en",
         target_language="de",
     ),
-    tokenizer=tj.TokenizerConfig(kind="bpe", vocab_size=900),
+    # Every word is one piece, so what a distance of so many pieces means is the same everywhere.
+    tokenizer=tj.TokenizerConfig(kind="bpe", vocab_size=2000),
     batch=tj.BatchConfig(tokens=2048, max_length=512, num_buckets=4),
     model=tj.ModelConfig(
         d_model=128,
@@ -78,7 +79,7 @@ CONFIG = tj.Config(
     train=tj.TrainConfig(
         steps=STEPS,
         label_smoothing=0.0,
-        schedule=tj.CosineSchedule(learning_rate=3e-3, warmup_steps=300),
+        schedule=tj.CosineSchedule(learning_rate=4e-3, warmup_steps=300),
         evaluate_every=STEPS,
         evaluate_sentences=100,
         checkpoint_every=500,
@@ -196,6 +197,9 @@ def make(name: str, seed: int) -> dict[str, Any]:
         "d_ff": row.config.model.d_ff,
         "steps": STEPS,
         "loss": losses[-1]["loss"],
+        "bleu": next(
+            each["validation.bleu"] for each in run.metrics() if "validation.bleu" in each
+        ),
         "train_seconds": round(trained),
         "steps_per_second": round(statistics.median(speeds), 3),
         "accuracy": test(run),

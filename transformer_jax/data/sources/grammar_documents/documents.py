@@ -1,9 +1,11 @@
 """Documents of a few to a thousand sentences from the grammar of the embedded corpus.
 
 Each has marked words of one kind (`kinds.py`), which only a sentence before them decides. The
-sentences between come from the grammar, and each has one translation wherever it stands. How many
-there are is drawn so that short and long distances are as frequent: each doubling of the distance
-is as likely as the next.
+sentences between are short ones of the grammar, and each has one translation wherever it stands.
+They are short so that much of a text is what depends on other sentences. How many there are is
+drawn so that each doubling of the distance is as likely as the next. Of each doubling of the length
+of a document there are half as many documents, so as many sentences: the short ones teach how to
+translate, and what a mark is, before the long ones can be learned from.
 
 A document is a function of (seed, split, number), so documents are made when they are read.
 """
@@ -21,12 +23,12 @@ from transformer_jax.config_types import COMMAS
 from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair, Source, Split
 from transformer_jax.data.sources.grammar import sentences as grammar
 from transformer_jax.data.sources.grammar.draw import Draw
-from transformer_jax.data.sources.grammar.patterns import PATTERNS, SHORT_PATTERNS
+from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS, Episode
 from transformer_jax.errors import UserError
 
 #: Raise it when any document changes: the id caches depend on it.
-VERSION = 1
+VERSION = 2
 
 KindName = Literal["agreement", "recall", "consistency", "order"]
 
@@ -43,8 +45,7 @@ class Line(NamedTuple):
 class GrammarDocuments(Source):
     """Documents with words that only something far before them decides; see `kinds.py`.
 
-    The number of sentences is drawn so that each doubling is as likely. "validation" and "test"
-    share neither documents nor marked sentences with "train".
+    Each doubling of the number of sentences has as many sentences. "validation" and "test" share neither documents nor marked sentences with "train".
     """
 
     kinds: Annotated[tuple[KindName, ...], COMMAS] = get_args(KindName)
@@ -87,7 +88,7 @@ class GrammarDocuments(Source):
     def lines(self, split: Split, number: int) -> list[Line]:
         """One document."""
         draw, fillers = streams(self.seed, split, number)
-        length = _log_uniform(draw, self.least, self.most)
+        length = _log_uniform(draw, self.least, self.most, as_many=False)
         name = draw.one(self.kinds)
         facts = min(KINDS[name].usual, length - 1)
         if name == "recall":
@@ -113,7 +114,7 @@ def streams(*key: object) -> tuple[Draw, Iterator[Pair]]:
         int.from_bytes(hashlib.sha256(f"{key} {what}".encode()).digest()[:8])
         for what in ("facts", "sentences")
     )
-    return Draw(next(seeds)), grammar.sentences(next(seeds), (*PATTERNS, *SHORT_PATTERNS))
+    return Draw(next(seeds)), grammar.sentences(next(seeds), SHORT_PATTERNS)
 
 
 def _document(
@@ -136,8 +137,12 @@ def _document(
     return [*lines, *map(Line, islice(fillers, length - len(lines)))]
 
 
-def _log_uniform(draw: Draw, least: int, most: int) -> int:
-    """A number between the two, in whole numbers alone, which are the same on every machine."""
-    bits = draw.one(range(least.bit_length(), most.bit_length() + 1))
+def _log_uniform(draw: Draw, least: int, most: int, *, as_many: bool = True) -> int:
+    """A number between the two, in whole numbers alone, which are the same on every machine.
+
+    Each doubling is as likely; without `as_many` half as likely as the one before.
+    """
+    doublings = range(least.bit_length(), most.bit_length() + 1)
+    bits = draw.one([b for b in doublings for _ in range(1 if as_many else 1 << doublings[-1] - b)])
     low, high = max(least, 1 << bits - 1), min(most, (1 << bits) - 1)
     return low + draw.one(range(high - low + 1))
