@@ -270,3 +270,15 @@ def test_ready_means_that_nothing_is_compiled_any_more(url, engines, sentences):
         assert httpx.post(f"{url}/page/{path}", json=place).status_code == 200
     assert (decode_batch._cache_size(), _teacher_forced._cache_size()) == before
     assert json.loads(httpx.get(f"{url}/health").text) == {"status": "ok"}
+
+
+def test_the_page_gets_alignments_where_it_asks(url, translators, sentences):
+    form = {"q": "\n".join(sentences[:2]), "source": "en", "target": "de"}
+    plain = httpx.post(f"{url}/page/translate", json=form).json()
+    answer = httpx.post(f"{url}/page/translate", json=form | {"alignments": True}).json()
+    links = [sentence.pop("alignment") for sentence in answer["sentences"]]
+    assert answer == plain
+    translator = translators["en", "de"]
+    best = [[*each["translations"][0]["tokens"], 2] for each in plain["sentences"]]
+    expected = translator.align(sentences[:2], best)
+    assert links == [[list(link) for link in each] for each in expected]

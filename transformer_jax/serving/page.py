@@ -15,8 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from transformer_jax.serving.engine import Explains, Sentence
+from transformer_jax.data.alignments import Links
+from transformer_jax.serving.engine import Aligns, Explains, Sentence
 from transformer_jax.serving.http import Context, Form, fields, while_connected
+from transformer_jax.serving.service import Translated
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
@@ -46,35 +48,69 @@ class Translate(Form):
     q: str
     source: str
     target: str
+    alignments: bool = False
     api_key: str = ""
 
 
-class Place(Translate):
+class Place(Form):
     """Of POST /page/explain and /page/choices: one sentence, and target ids without EOS."""
 
+    q: str
+    source: str
+    target: str
     tokens: Ids
+    api_key: str = ""
 
 
 async def translate(context: Context, request: Request) -> dict[str, Any]:
-    """The sentences of a text with all their translations, and the white space between them."""
+    """The sentences of a text with all their translations, and the white space between them.
+
+    With `alignments`, also [source word, target word] of each link between a sentence and its best
+    translation. Words are what stands between spaces, counted from 0.
+    """
     form = await fields(request, Translate, context.limits)
     key = context.keys.check(form.api_key)
     source = None if form.source == "auto" else form.source
     (done,) = await context.translate(request, key, [form.q], source=source, target=form.target)
     engine = done.engine
+    sentences: list[dict[str, Any]] = [
+        {
+            "text": sentence,
+            "unseen": engine.unseen_words(sentence) if isinstance(engine, Explains) else [],
+            "translations": [_shown(each) for each in translations],
+        }
+        for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
+    ]
+    if form.alignments:
+        for shown, links in zip(sentences, await alignments(context, request, done), strict=True):
+            shown["alignment"] = links
     return {
         "source": engine.source,
         "gaps": done.text.gaps,
         "explains": isinstance(engine, Explains),
-        "sentences": [
-            {
-                "text": sentence,
-                "unseen": engine.unseen_words(sentence) if isinstance(engine, Explains) else [],
-                "translations": [_shown(each) for each in translations],
-            }
-            for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
-        ],
+        "sentences": sentences,
     }
+
+
+async def alignments(context: Context, request: Request, done: Translated) -> list[Links]:
+    """Of each sentence and its best translation.
+
+    Raises:
+        HTTPException: the engine knows none.
+        UserError: its model knows none.
+    """
+    engine = done.engine
+    if not isinstance(engine, Aligns):
+        raise HTTPException(400, "This engine gives no alignments")
+    engine.check_alignment()
+
+    def align() -> list[Links]:
+        return [
+            engine.align(engine.encode(sentence), best.tokens)
+            for sentence, (best, *_) in zip(done.text.sentences, done.translations, strict=True)
+        ]
+
+    return await while_connected(request, context.service.batcher.run(align))
 
 
 async def examples(context: Context, request: Request) -> dict[str, list[str]]:
