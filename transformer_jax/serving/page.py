@@ -15,10 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from transformer_jax.data.alignments import Links
-from transformer_jax.serving.engine import Aligns, Explains, Sentence
+from transformer_jax.serving.engine import Explains, Sentence
 from transformer_jax.serving.http import Context, Form, fields, while_connected
-from transformer_jax.serving.service import Translated
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
@@ -82,7 +80,8 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
         for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
     ]
     if form.alignments:
-        for shown, links in zip(sentences, await alignments(context, request, done), strict=True):
+        (found,) = await context.align(request, [done])
+        for shown, links in zip(sentences, found, strict=True):
             shown["alignment"] = links
     return {
         "source": engine.source,
@@ -90,27 +89,6 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
         "explains": isinstance(engine, Explains),
         "sentences": sentences,
     }
-
-
-async def alignments(context: Context, request: Request, done: Translated) -> list[Links]:
-    """Of each sentence and its best translation.
-
-    Raises:
-        HTTPException: the engine knows none.
-        UserError: its model knows none.
-    """
-    engine = done.engine
-    if not isinstance(engine, Aligns):
-        raise HTTPException(400, "This engine gives no alignments")
-    engine.check_alignment()
-
-    def align() -> list[Links]:
-        return [
-            engine.align(engine.encode(sentence), best.tokens)
-            for sentence, (best, *_) in zip(done.text.sentences, done.translations, strict=True)
-        ]
-
-    return await while_connected(request, context.service.batcher.run(align))
 
 
 async def examples(context: Context, request: Request) -> dict[str, list[str]]:
