@@ -82,8 +82,10 @@ class Aligns(Engine, Protocol):
     def check_alignment(self) -> None:
         """Raises UserError where its model does not know it."""
 
-    def align(self, pieces: Sequence[Any], target: Sequence[int]) -> Links:
-        """See `Translator.align`, of one sentence and its `Translation.tokens`."""
+    def align(
+        self, sentences: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]]
+    ) -> list[Links]:
+        """See `Translator.align`, of pieces of sentences and their `Translation.tokens`."""
 
 
 def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:

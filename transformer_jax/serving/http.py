@@ -145,12 +145,10 @@ class Context:
 
         def align() -> list[list[Links]]:
             return [
-                [
-                    engine.align(engine.encode(sentence), best.tokens)
-                    for sentence, (best, *_) in zip(
-                        each.text.sentences, each.translations, strict=True
-                    )
-                ]
+                engine.align(
+                    [engine.encode(sentence) for sentence in each.text.sentences],
+                    [best.tokens for best, *_ in each.translations],
+                )
                 for engine, each in zip(engines, done, strict=True)
             ]
 
