@@ -47,16 +47,21 @@ USUAL = (
     "data.source",
     "data.source.train_source",
     "data.source.train_target",
+    "data.source.validation_source",
+    "data.source.validation_target",
     "data.source.test_source",
     "data.source.test_target",
+    "tokenizer.vocab_size",
     "model.encoder.mixers",
     "model.decoder.mixers",
     "model.dropout_rate",
+    "model.remat",
     "batch.tokens",
     "train.steps",
     "train.minutes",
     "train.schedule.learning_rate",
     "train.init_from",
+    "mesh.fsdp",
 )
 
 
