@@ -7,7 +7,7 @@ Time:      not yet run
 Score:     not yet run
 
 The text is the teacher's unless flags name another (docs/students.md). The vocabulary is its own
-and small, as the table of embeddings is a good part of a small model. It has 853,584 parameters, and
+and small, as the table of embeddings is much of a small model. It has 853,584 parameters, and
 820,560 with --config.model.decoder.mixers=ssru, which decodes faster.
 
 The model is one that Marian's runtimes compute too: norms after the residual connections, Marian's
@@ -29,6 +29,7 @@ config = tj.Config(
         norm_placement="post",
         output_bias=True,
         start_id=None,
+        unused_ids=(0, 1, 3),  # no runtime writes padding, BOS or an unknown piece
         dropout_rate=0.1,
         dtype="auto",
         matmul_dtype="auto",

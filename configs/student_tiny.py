@@ -29,6 +29,7 @@ config = tj.Config(
         norm_placement="post",
         output_bias=True,
         start_id=None,
+        unused_ids=(0, 1, 3),  # no runtime writes padding, BOS or an unknown piece
         dropout_rate=0.1,
         dtype="auto",
         matmul_dtype="auto",

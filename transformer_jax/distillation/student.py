@@ -17,18 +17,21 @@ from transformer_jax.runs.pretrained import given_by
 def taught_by(teacher: Run, config: Config) -> Config:
     """The recipe, with what it leaves open from its teacher.
 
-    The text is the teacher's where the recipe names none: its source or corpora, its languages,
-    and what it holds out. The tokenizers are where the recipe says nothing about its own.
+    The text is the teacher's where the recipe names none: its source or corpora, and what it holds
+    out. So are the languages, each by itself. The tokenizers are where the recipe says nothing
+    about its own.
     """
-    data, tokenizer = config.data, config.tokenizer
+    data, tokenizer, theirs = config.data, config.tokenizer, teacher.config.data
+    data = dataclasses.replace(
+        data,
+        source_language=data.source_language or theirs.source_language,
+        target_language=data.target_language or theirs.target_language,
+    )
     if data.source == Files() and not data.corpora:
-        theirs = teacher.config.data
         data = dataclasses.replace(
             data,
             source=theirs.source,
             corpora=theirs.corpora,
-            source_language=data.source_language or theirs.source_language,
-            target_language=data.target_language or theirs.target_language,
             validation_from_train=theirs.validation_from_train or data.validation_from_train,
         )
     alpha = tokenizer.sampling_alpha
