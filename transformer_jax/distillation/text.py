@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from etils import epath
 
@@ -101,7 +102,7 @@ def students_text(data: DataConfig, text: epath.Path, *train: epath.Path) -> Dat
     splits = {"train": train} | {
         split: (text,) for split in ("validation", "test") if Path(names(text, split)[0]).exists()
     }
-    sides = [
+    sides: list[dict[str, Any]] = [
         {
             f"{split}_{side}": tuple(names(each, split)[number] for each in folders)
             for split, folders in splits.items()
