@@ -5,7 +5,8 @@
 
 For each model and device, it compiles the training step of the recipe `finetune` with sentences of
 64 pieces on both sides, and looks for the largest batch, by factors of four. All parameters are
-trained; where that does not fit, with remat, then adapters of rank 16. A row is one line of
+trained; where that does not fit, with remat, then with the parameters split over the devices
+(`mesh.fsdp=-1`) where there are several, then adapters of rank 16. A row is one line of
 `benchmarks/results/finetune_plans.jsonl`; what is there is not compiled again, and `--table`
 prints all. No weights are needed: a model is what the importer makes of the keys of its published
 `config.json`.
@@ -60,6 +61,7 @@ MODELS: dict[str, tuple[Any, int, dict[str, Any]]] = {
 TRAINED: dict[str, dict[str, Any]] = {
     "all": {},
     "all, remat": {"remat": True},
+    "all, remat, fsdp": {"remat": True},
     "lora": {"adapter": tj.Lora(rank=16)},
     "lora, remat": {"adapter": tj.Lora(rank=16), "remat": True},
 }
@@ -81,6 +83,7 @@ def make_config(name: str, trained: str) -> Config:
         recipe,
         tokenizer=tj.TokenizerConfig(vocab_size=vocabulary),
         model=dataclasses.replace(model, **changes),
+        mesh=tj.MeshConfig(**{"data": 1, "fsdp": -1} if trained.endswith("fsdp") else {}),
         train=dataclasses.replace(recipe.train, init_from=None),
     )
 
@@ -110,6 +113,11 @@ def row(name: str, trained: str, place: str, target: Target) -> dict[str, Any]:
     }
 
 
+def ways(target: Target) -> list[str]:
+    """The names in `TRAINED` that differ on so many devices."""
+    return [name for name in TRAINED if len(target.devices) > 1 or not name.endswith("fsdp")]
+
+
 def target_of(topology: str) -> tuple[str, Target]:
     """The name and the devices of a topology; an A100 stands for a card of 24 GB."""
     target = described(topology)
@@ -135,7 +143,7 @@ def main() -> None:
     for name in args.models.split(","):
         for topology in args.topologies.split(","):
             place, target = target_of(topology)
-            for trained in TRAINED:
+            for trained in ways(target):
                 key = name, trained, place
                 if key not in done:
                     found = row(*key, target)
@@ -162,13 +170,13 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             print(f"| {name} | {size:.1f} GiB |", " | ".join(cells), "|")
 
 
-def cell(ways: list[dict[str, Any]]) -> str:
+def cell(tried: list[dict[str, Any]]) -> str:
     """The first way of training that fits, and its largest batch."""
-    for way in ways:
+    for way in tried:
         if way["tokens"]:
-            kind = "" if way["trained"] == "all" else f" ({way['trained']})"
+            kind = "" if way["trained"] == "all" else f" ({way['trained'].removeprefix('all, ')})"
             return f"{way['tokens']:,}{'+' * way['is_most_tried']}{kind}"
-    return "no" if len(ways) == len(TRAINED) else "–"
+    return "no" if tried and tried[-1]["trained"] == [*TRAINED][-1] else "–"
 
 
 if __name__ == "__main__":

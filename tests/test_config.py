@@ -32,6 +32,7 @@ def test_overrides_are_typed_and_leave_the_original_alone():
             "model.encoder.mixers": "full,full",
             "tokenizer.joint": "false",
             "data.source.train_source": "a.txt,b.txt",
+            "model.unused_ids": "0,1",
             "decode.method": "sample(top_k=5)",
             "decode.method.top_p": "0.5",
         },
@@ -42,6 +43,7 @@ def test_overrides_are_typed_and_leave_the_original_alone():
     assert changed.tokenizer.joint is False
     assert changed.decode.method == Sample(top_k=5, top_p=0.5)
     assert changed.data.source.train_source == ("a.txt", "b.txt")
+    assert changed.model.unused_ids == (0, 1)
     assert config == Config()
 
 

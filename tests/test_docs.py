@@ -112,7 +112,7 @@ def test_the_library_page_runs() -> None:
     of_a_run, of_the_model = blocks("docs/library.md", "python")
     compile(of_a_run, "docs/library.md", "exec")
     methods = re.findall(r"\btranslator\.(\w+)\(", of_a_run)
-    assert methods == ["translate", "n_best", "score"]
+    assert methods == ["translate", "n_best", "score", "align"]
     for method in methods:
         assert callable(getattr(tj.Translator, method))
     names: dict[str, Any] = {}

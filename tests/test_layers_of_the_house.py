@@ -45,6 +45,7 @@ FLOORS = {
     "plan": 12,
     "checks": 13,
     "comparison": 13,
+    "distillation": 13,
     "serving": 13,
     "cli": 14,
 }

@@ -501,3 +501,31 @@ def test_bad_input_of_contrast_gets_one_line(run_folder, command, flags, message
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_alignments_are_those_of_the_library(run_folder, command):
+    folder, _ = run_folder
+    translator, lines = open_run(folder).translator(), [*sentences(3, 5), ""]
+    text = "".join(line + "\n" for line in lines).encode()
+    best = [found[0] for found in translator.n_best(lines, 1)]
+    links = translator.align(lines, [each.tokens for each in best])
+    shown = [" ".join(f"{i}-{j}" for i, j in each) for each in links]
+    status, out, _ = command("translate", f"--workdir={folder}", "--alignments", stdin=text)
+    assert status == 0
+    expected = [f"{each.text} ||| {one}" for each, one in zip(best, shown, strict=True)]
+    assert out.split("\n")[:-1] == expected
+    rows = "".join(f"{line}\t{line}\n" for line in lines).encode()
+    status, out, _ = command("score", f"--workdir={folder}", "--alignments", stdin=rows)
+    assert status == 0
+    given = translator.align(lines, lines)
+    assert out.split("\n")[:-1] == [" ".join(f"{i}-{j}" for i, j in each) for each in given]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("translate", "n_best=2"), ("translate", "documents"), ("score", "per_token")],
+)
+def test_alignments_do_not_go_with_other_forms(run_folder, command, name, other):
+    status, out, err = command(name, f"--workdir={run_folder[0]}", "--alignments", f"--{other}")
+    assert (status, out) == (2, "")
+    assert f"--alignments and --{other.partition('=')[0]}" in err

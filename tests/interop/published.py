@@ -418,8 +418,10 @@ CASES = {
     "marian, many targets": case(
         "marian", tags=(">>deu<<", ">>fra<<"), tag=">>fra<< ", activation="relu"
     ),
-    "marian, npz": Case("marian", marian_npz),
-    "marian, npz, two vocabularies": Case("marian", lambda path: marian_npz(path, separate=True)),
+    "marian, npz": Case("marian_own", marian_npz),
+    "marian, npz, two vocabularies": Case(
+        "marian_own", lambda path: marian_npz(path, separate=True)
+    ),
     "m2m100": case("m2m_100", languages=Languages("en", "de"), forced=first_token("de")),
     "nllb": Case(
         "m2m_100", nllb, Languages("eng_Latn", "deu_Latn"), forced=first_token("deu_Latn")

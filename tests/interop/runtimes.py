@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.interop.exporter_suite import MAX_LENGTH, Ids, Load, Ours
+from tests.reference.naive_bergamot import NaiveBergamot
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.models.transformer import UNUSED
@@ -109,12 +110,32 @@ class InTransformers:
         return [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in rows]
 
 
+class NaiveInNumPy:
+    """What Bergamot's engine computes of the folder, for tokenizers of our own ids."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        self._model = NaiveBergamot(folder / "model.bin")
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
+        found = []
+        for source, target in zip(sources, targets, strict=True):
+            logits = self._model.logits(self._model.memory([*source, EOS_ID]), target)
+            logits = logits - logits.max(1, keepdims=True)
+            log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+            found.append(log_probs[range(len(logits)), [*target, EOS_ID]])
+        return found
+
+    def greedy(self, sources: Sequence[Ids]) -> list[Ids]:
+        return [self._model.greedy([*ids, EOS_ID], EOS_ID, MAX_LENGTH) for ids in sources]
+
+
 def in_this_package(folder: Path, model: TrainedModel) -> Ours:
     return Ours(safetensors.read(as_path(folder)))
 
 
 #: Format -> the package that it needs, if it is optional, and what loads it.
 RUNTIMES: dict[str, tuple[str | None, Load]] = {
+    "bergamot": (None, NaiveInNumPy),
     "ctranslate2": ("ctranslate2", InCTranslate2),
     "huggingface": ("transformers", InTransformers),
     "safetensors": (None, in_this_package),

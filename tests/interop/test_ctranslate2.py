@@ -52,6 +52,7 @@ MODELS = {
         "start_id": 0,
     }
     | both(position=Sinusoidal(form="halves")),
+    "starts_with_zeros": {"start_id": None, "unused_ids": (0, 1), "tie_embeddings": "decoder"},
     "t5_1_1": both(mixers=(Full(use_bias=False, score_scale=1.0),), position=T5())
     | {
         "cross": FullCross(use_bias=False, score_scale=0.7),

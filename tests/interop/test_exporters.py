@@ -20,6 +20,7 @@ from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
 from transformer_jax.models.lora import ADAPTERS
 from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.sinusoidal import Sinusoidal
 
 
 def variants():
@@ -44,7 +45,12 @@ def variants():
 VARIANTS = dict(variants())
 
 #: What a model needs, beside the variant, for a format that takes few models.
-NEEDS = {"huggingface": {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)}}
+T2T = {"position": Sinusoidal(form="tensor2tensor")}
+NEEDS = {
+    "bergamot": {"norm_placement": "post", "start_id": None, "unused_ids": (0, 1)}
+    | {"encoder": T2T, "decoder": T2T},
+    "huggingface": {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)},
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,10 @@ def test_exported_or_refused(format, variant, tokenizers, tmp_path):
     package, load = RUNTIMES[format]
     if package:
         need(package)
-    options = NEEDS.get(format, {}) | VARIANTS[variant]
+    needs, tried = NEEDS.get(format, {}), VARIANTS[variant]
+    options = needs | tried
+    for side in {"encoder", "decoder"} & needs.keys() & tried.keys():
+        options[side] = needs[side] | tried[side]
     model = suite.random_model(one_layer(suite.small(**options)), tokenizers)
     check_model_config(model.config.model)
     exporter = EXPORTERS[format]()

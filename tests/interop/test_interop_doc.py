@@ -25,11 +25,11 @@ def place(tmp_path_factory):
         chosen = override(recipe, args.flags).model
         # What the flags of the page choose, in a small model.
         runs[Path(args.workdir).name] = {
-            key: getattr(chosen, key)
-            for key in vars(chosen)
-            if getattr(chosen, key) != getattr(recipe.model, key)
+            key: vars(value) if key in ("encoder", "decoder") else value
+            for key, value in vars(chosen).items()
+            if value != getattr(recipe.model, key)
         }
-    assert set(runs) == {"mine", "quickstart", "marian"} and runs["marian"]
+    assert set(runs) == {"mine", "quickstart", "marian", "student"} and runs["marian"]
     for name, options in runs.items():
         model = suite.random_model(suite.small(**options), suite.tokenizers())
         write_run(place / "runs" / name, model)
@@ -53,6 +53,13 @@ def test_export_and_translate(package, command, program, place, monkeypatch, cap
     exec(compile(code, PAGE, "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2 and all(printed)
+
+
+def test_export_for_bergamot_and_import(place, monkeypatch):
+    monkeypatch.chdir(place)
+    (arguments,) = [c for c in commands(PAGE) if c[0] == "export" and "--format=bergamot" in c]
+    assert main(arguments) == 0
+    assert main(["import", "--from=student", "--workdir=runs/again"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import contextlib
 import json
 import re
 import time
+from functools import partial
+from html import escape
 
 import pytest
 
@@ -85,7 +87,8 @@ GOOD = {"q": "the dog", "source": "en", "target": "de"}
         ({"q": None}, "missing q parameter"),
         ({"source": "xx"}, "xx is not supported"),
         ({"target": "en"}, "en to en is not supported"),
-        ({"format": "html"}, "format"),
+        ({"format": "markdown"}, "format"),
+        ({"format": "html", "alternatives": 1}, "alternatives need format=text"),
         ({"alternatives": 3}, "alternatives must be at most 2"),
         ({"alternatives": -1}, "alternatives"),
         ({"colour": "red"}, 'unknown parameter "colour"'),
@@ -138,7 +141,7 @@ def test_deepl_splits_sentences_on_request(deepl, best, sentences):
     "option",
     [
         {"formality": "more"},
-        {"tag_handling": "html"},
+        {"tag_handling": "xml", "ignore_tags": ["x"]},
         {"context": "a story"},
         {"glossary": "0000"},
         {"model_type": "latency_optimized"},
@@ -270,3 +273,50 @@ def test_ready_means_that_nothing_is_compiled_any_more(url, engines, sentences):
         assert httpx.post(f"{url}/page/{path}", json=place).status_code == 200
     assert (decode_batch._cache_size(), _teacher_forced._cache_size()) == before
     assert json.loads(httpx.get(f"{url}/health").text) == {"status": "ok"}
+
+
+def test_the_page_gets_alignments_where_it_asks(url, translators, sentences):
+    form = {"q": "\n".join(sentences[:2]), "source": "en", "target": "de"}
+    plain = httpx.post(f"{url}/page/translate", json=form).json()
+    answer = httpx.post(f"{url}/page/translate", json=form | {"alignments": True}).json()
+    links = [sentence.pop("alignment") for sentence in answer["sentences"]]
+    assert answer == plain
+    translator = translators["en", "de"]
+    best = [[*each["translations"][0]["tokens"], 2] for each in plain["sentences"]]
+    expected = translator.align(sentences[:2], best)
+    assert links == [[list(link) for link in each] for each in expected]
+
+
+def test_both_forms_translate_markup(url, best, sentences):
+    """As plain text is translated, with the tags around the words that come from theirs."""
+    first, second = sentences[:2]
+    words = first.split(" ")
+    words[1] = f"<b>{words[1]}</b>"
+    marked = f"<p>{' '.join(words)}</p>\n<p>{second}</p>"
+
+    def by_libretranslate(text):
+        form = {"q": text, "source": "auto", "target": "de", "format": "html"}
+        answer = httpx.post(f"{url}/translate", json=form).json()
+        assert answer["detectedLanguage"]["language"] == "en"
+        return answer["translatedText"]
+
+    def by_deepl(text, kind):
+        form = {"text": [text], "target_lang": "DE", "tag_handling": kind}
+        answer = httpx.post(f"{url}/v2/translate", json=form | {"source_lang": "EN"}).json()
+        return answer["translations"][0]["text"]
+
+    plain = [escape(best(each)[0], quote=False) for each in (first, second)]
+    of_deepl = [partial(by_deepl, kind=kind) for kind in ("html", "xml")]
+    for translate in (by_libretranslate, *of_deepl):
+        made = translate(marked)
+        assert made.count("<b>") == made.count("</b>") == 1
+        assert re.sub("</?b>", "", made) == f"<p>{plain[0]}</p>\n<p>{plain[1]}</p>"
+        assert translate("") == "" and translate("<p> </p>") == "<p> </p>"
+        assert translate(escape(first, quote=False)) == plain[0]
+
+
+def test_damaged_xml_is_a_bad_request(url):
+    form = {"text": ["<a>"], "target_lang": "DE", "tag_handling": "xml"}
+    answer = httpx.post(f"{url}/v2/translate", json=form)
+    assert answer.status_code == 400
+    assert "not well formed" in answer.json()["message"]

@@ -119,14 +119,15 @@ class Parser(argparse.ArgumentParser):
             return
         cls, prefix, usual = self._shown
         names = [word.partition("=")[2] for word in self._words if word.startswith("--config=")]
-        for action in self._actions:
-            if isinstance(action, _Key):
-                action.help = argparse.SUPPRESS
+        keys = [action for action in self._actions if isinstance(action, _Key)]
+        of_recipe = [key for key in keys if key.option_strings[0].startswith(f"--{prefix}")]
+        for action in of_recipe:
+            action.help = argparse.SUPPRESS
         self._describe(
             open_recipe(names[-1]).config if names else cls(), prefix, with_defaults=True
         )
-        for action in self._actions:
-            if isinstance(action, _Key) and not everything and action.dest not in usual:
+        for action in of_recipe:
+            if not everything and action.dest not in usual:
                 action.help = argparse.SUPPRESS
         if not everything:
             recipe = "--config=RECIPE --help=all" if not names else "--help=all"

@@ -18,7 +18,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--from", required=True, dest="folder", metavar="FOLDER", help="the downloaded model")
     add("--workdir", required=True, metavar="DIR", help="the run folder to write")
-    spelled = "as the model spells it; some families need it"
+    spelled = "as the model spells it (NLLB: eng_Latn); some families need it"
     add("--source_language", metavar="CODE", help=f"language to translate from, {spelled}")
     add("--target_language", metavar="CODE", help=f"language to translate into, {spelled}")
 

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
     from transformer_jax.runs.folder import Run
 
 
-def add_run_arguments(parser: Parser, *, decode: bool = True, only: Sequence[str] = ()) -> None:
-    """Adds --workdir, --checkpoint, and the keys of `DecodeConfig` or `only` some of them.
+def add_run_arguments(
+    parser: Parser, *, flag: str = "--workdir", decode: bool = True, only: Sequence[str] = ()
+) -> None:
+    """Adds a flag for the run, --checkpoint, and keys of `DecodeConfig`: all, or `only` some.
 
-    With `decode`, --workdir may be repeated.
+    With `decode`, the flag may be repeated.
     """
     add = parser.add_argument
     if decode:
         several = "the run folder; given several times, their models translate together"
-        add("--workdir", required=True, action="append", metavar="DIR", help=several)
+        add(flag, required=True, action="append", metavar="DIR", help=several)
         mean = "what several models average (default: log_probs)"
         add("--ensemble_mean", choices=get_args(Mean), default="log_probs", help=mean)
     else:
-        add("--workdir", required=True, metavar="DIR", help="the run folder")
+        add(flag, required=True, metavar="DIR", help="the run folder")
     which = "best, latest, a step, or average:N, the mean of the last N (default: best)"
     add("--checkpoint", default="best", metavar="WHICH", help=which)
     if decode:

@@ -47,16 +47,21 @@ USUAL = (
     "data.source",
     "data.source.train_source",
     "data.source.train_target",
+    "data.source.validation_source",
+    "data.source.validation_target",
     "data.source.test_source",
     "data.source.test_target",
+    "tokenizer.vocab_size",
     "model.encoder.mixers",
     "model.decoder.mixers",
     "model.dropout_rate",
+    "model.remat",
     "batch.tokens",
     "train.steps",
     "train.minutes",
     "train.schedule.learning_rate",
     "train.init_from",
+    "mesh.fsdp",
 )
 
 
@@ -82,7 +87,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Loads the recipe, applies the flags, and trains."""
-    config, by_pairs = _recipe(args)
+    config, by_pairs = recipe_of(args)
     for flag in ("plan_topology", "plan_length", "plan_no_search"):
         if getattr(args, flag):
             raise UserError(f"--{flag} needs --plan: give both, or neither")
@@ -110,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _recipe(args: argparse.Namespace) -> Recipe:
+def recipe_of(args: argparse.Namespace) -> Recipe:
     """The recipe with the flags, which also replace what depends on the size of the text.
 
     With `train.init_from` the flags change the model of that run.
@@ -134,7 +139,7 @@ def plan(args: argparse.Namespace) -> int:
 
     if args.plan_length is not None and args.plan_length < 1:
         raise UserError(f"--plan_length={args.plan_length}: must be at least 1")
-    config, by_pairs = _recipe(args)
+    config, by_pairs = recipe_of(args)
     target = described(args.plan_topology) if args.plan_topology else this_machine()
     made = make_plan(
         config,

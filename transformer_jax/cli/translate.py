@@ -12,6 +12,10 @@ error tells how many blocks had to be translated again in parts.
 With --n_best=N, each input line gives up to N output lines, best first, of the form
 `line number <TAB> score <TAB> log-probability <TAB> translation`.
 
+With --alignments, each line ends with the source word of each target word, as Marian prints
+it: `Der Hund schläft. ||| 0-0 1-1 2-2`. Words are what stands between spaces, counted from 0.
+`score --alignments` prints the alignments of given translations alone, as fast_align does.
+
 Standard error names words with pieces that never occurred in training, of the first lines that
 have some.
 """
@@ -49,6 +53,7 @@ def add_arguments(parser: Parser) -> None:
     add("--input", metavar="FILE", help="translate this text (.gz too) instead; needs --output")
     add("--output", metavar="FILE", help="write here instead; must not exist; needs --input")
     add("--documents", action="store_true", help="the text has documents, empty lines between")
+    add("--alignments", action="store_true", help="end lines with ` ||| 0-0 1-2`, as Marian does")
     add("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
 
 
@@ -56,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Translates standard input to standard output, or a file to a file."""
     from transformer_jax.cli.output_file import output_file
     from transformer_jax.config import to_dict
+    from transformer_jax.data.alignments import pharaoh
     from transformer_jax.data.sources.files import file_digest, read_lines
     from transformer_jax.translation.documents import Tally
 
@@ -63,12 +69,19 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--n_best={args.n_best}: must be at least 1")
     if args.n_best and args.documents:
         raise UserError("--n_best and --documents: sentences of documents have one translation")
+    if args.alignments and (args.n_best or args.documents):
+        other = "--n_best" if args.n_best else "--documents"
+        raise UserError(
+            f"--alignments and {other}: alignments are of one sentence's best translation"
+        )
     run, overrides = chosen_run(args)
     if (args.input is None) != (args.output is None):
         raise UserError("--input and --output belong together: give both or neither")
     translator = run.translator(args.checkpoint, **overrides)
     count = max(1, args.n_best)
     translator.decode_config.method.with_hypotheses(count)  # an error before the input is read
+    if args.alignments:
+        translator.model.check_alignment()
     alone = args.input is None and sys.stdin.isatty()  # answer each line before the next is typed
     batch_size = 1 if alone else translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
@@ -96,8 +109,13 @@ def run(args: argparse.Namespace) -> int:
         name_unseen(lines, done)
         options = {"num_best": count, "first_id": done, "batch_size": batch_size}
         decoded = translator.decode(lines, **options)
+        best = [best for best, *_ in decoded.translations]
+        if args.alignments:
+            links = translator.align(lines, [each.tokens for each in best])
+            both = zip(best, map(pharaoh, links), strict=True)
+            return [f"{each.text} ||| {shown}" for each, shown in both], decoded.num_cut
         if not args.n_best:
-            return [best.text for best, *_ in decoded.translations], decoded.num_cut
+            return [each.text for each in best], decoded.num_cut
         rows = [
             f"{number}\t{each.score:.6f}\t{each.log_prob:.6f}\t" + each.text.replace("\t", " ")
             for number, translations in enumerate(decoded.translations, start=done + 1)
@@ -120,6 +138,7 @@ def run(args: argparse.Namespace) -> int:
             "decode": to_dict(translator.decode_config),
             "mean": args.ensemble_mean,
             "n_best": args.n_best,
+            "alignments": args.alignments,
             "documents": args.documents,
             "input": file_digest(args.input),
         }

@@ -12,7 +12,7 @@ from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.families.base import Languages, ModelFolder, Published, search
 from transformer_jax.interop.families.registry import FAMILIES
-from transformer_jax.interop.marian_npz import find_npz, open_npz
+from transformer_jax.interop.marian_files import find_marian, open_marian
 from transformer_jax.interop.run_folder import check_no_run, write_run
 from transformer_jax.interop.settings import Settings, read_json
 from transformer_jax.interop.weight_files import read_weights
@@ -81,8 +81,8 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
         if re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):  # a name on Hugging Face's hub
             download = f"; download it first: hf download {folder} --local-dir {path.name}"
         raise UserError(f"{folder}: no such folder{download}")
-    if npz := find_npz(path):
-        return open_npz(npz)
+    if model := find_marian(path):
+        return open_marian(model)
     files = [path / "config.json", path / "generation_config.json"]
     if not files[1].is_file():
         files[1] = files[0]

@@ -1,9 +1,11 @@
-"""The JSON of a model folder, key by key, with refusals that name the key."""
+"""The JSON or YAML of a model folder, key by key, with refusals that name the key."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from transformer_jax.errors import UserError, first_line
 
@@ -30,8 +32,29 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def parse_yaml(origin: str, text: bytes, *, all_is_text: bool = False) -> dict[str, Any]:
+    """The mapping in a text of YAML; nothing in it is executed.
+
+    Args:
+        origin: where it came from, for messages.
+        text: of YAML.
+        all_is_text: values such as `on` and `1.50` stay text.
+
+    Raises:
+        UserError: it is not YAML, or not a mapping.
+    """
+    loader = "BaseLoader" if all_is_text else "SafeLoader"
+    try:
+        values = yaml.load(text, getattr(yaml, f"C{loader}", getattr(yaml, loader)))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{origin}: not valid YAML ({first_line(error)})") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{origin}: not a mapping in YAML")
+    return values
+
+
 class Settings:
-    """The values of one JSON file.
+    """The values of one file.
 
     Args:
         origin: the file, for messages.

@@ -7,6 +7,7 @@ import numpy as np
 
 from transformer_jax.data.mapped_tokenizer import Vocabulary
 from transformer_jax.errors import UserError
+from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 #: How the name of a row without a piece begins.
 UNUSED = "<unused:"
@@ -17,7 +18,7 @@ class Arrangement:
     """Which of their ids each of ours is.
 
     Attributes:
-        order: int [V]; their id, or -1 for a BOS that they do not have.
+        order: int [V]; their id, or -1 for a PAD or BOS that they do not have.
     """
 
     order: np.ndarray
@@ -33,24 +34,25 @@ class Arrangement:
 
 
 def arrange(
-    size: int, *, pad: int, eos: int, unk: int, bos: int | None, origin: str
+    size: int, *, pad: int | None, eos: int, unk: int, bos: int | None, origin: str
 ) -> Arrangement:
     """The arrangement of `size` ids with the given special ones.
 
-    BOS is a row of its own where they have none. Which embedding a decoder starts with is a
-    matter of `ModelConfig.start_id`, so BOS need not be it.
+    PAD and BOS are rows of their own where they have none. Which embedding a decoder starts with
+    is a matter of `ModelConfig.start_id`, so BOS need not be it.
 
     Raises:
         UserError: the special ids are not different ones below `size`.
     """
-    special = [pad, eos, unk] + ([bos] if bos is not None else [])
+    special = [i for i in (pad, bos, eos, unk) if i is not None]
     if len(set(special)) < len(special) or not all(0 <= i < size for i in special):
         raise UserError(
             f"{origin}: the special ids pad={pad}, bos={bos}, eos={eos}, unk={unk} must be "
             f"different ones of {size}"
         )
     rest = [i for i in range(size) if i not in special]
-    return Arrangement(np.array([pad, -1 if bos is None else bos, eos, unk, *rest]))
+    first = [-1 if i is None else i for i in (pad, bos, eos, unk)]
+    return Arrangement(np.array([*first, *rest]))
 
 
 def vocabulary(
@@ -71,8 +73,9 @@ def vocabulary(
     """
     names = {i: piece for piece, i in ids.items()}
     pieces = [names.get(i, f"{UNUSED}{i}>") for i in arrangement.order.tolist()]
-    if arrangement.order[1] < 0:
-        pieces[1] = "<s>" if "<s>" not in ids else "<start>"
+    for ours, usual, other in ((PAD_ID, "<pad>", "<padding>"), (BOS_ID, "<s>", "<start>")):
+        if arrangement.order[ours] < 0:
+            pieces[ours] = usual if usual not in ids else other
     place = {piece: i for i, piece in enumerate(pieces)}
     return Vocabulary(
         tuple(pieces),

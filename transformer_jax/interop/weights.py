@@ -37,20 +37,29 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, which is not taken by that.
+
+        Raises:
+            UserError: there is none with this name.
+        """
+        if name not in self:
+            raise UserError(f"{self.origin}: the tensor {name} is missing")
+        return self._tensors[name].shape
+
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """The tensor in float32, or float64 if that is how it is stored.
 
         Raises:
             UserError: there is none with this name, or its shape is another one.
         """
-        if name not in self:
-            raise UserError(f"{self.origin}: the tensor {name} is missing")
-        stored = self._tensors[name]
-        if shape is not None and stored.shape != shape:
+        found = self.shape_of(name)
+        if shape is not None and found != shape:
             raise UserError(
-                f"{self.origin}: the tensor {name} has the shape {list(stored.shape)}, but "
-                f"{list(shape)} follows from config.json"
+                f"{self.origin}: the tensor {name} has the shape {list(found)}, but "
+                f"{list(shape)} follows from the model's options"
             )
+        stored = self._tensors[name]
         self._taken.add(name)
         values = stored.read()
         return values if values.dtype == np.float64 else values.astype(np.float32)

@@ -12,14 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.traverse_util import flatten_dict
 from jax.sharding import PartitionSpec
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.parameters import MatrixBox, TableBox
+from transformer_jax.mixers.full_attention import FullCross
+from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes, quantize
+from transformer_jax.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
 
 Array = jax.Array | np.ndarray
@@ -172,6 +176,55 @@ def apply(
     """
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
     return _apply(config, params, *arrays, rng=rng)
+
+
+def mixer_paths(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Name of every mixer, such as "encoder.0" or "cross.1" -> the path of its module."""
+    kinds = {"encoder": ("encoder", "mixer"), "decoder": ("decoder", "mixer")}
+    kinds["cross"] = ("decoder", "cross")
+    return {
+        f"{kind}.{i}": (stack, f"blocks_{i}", role)
+        for kind, (stack, role) in kinds.items()
+        for i in range(getattr(config, stack).num_layers)
+    }
+
+
+def attention(
+    config: ModelConfig, params: Params, *arrays: Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """As `apply`, and by `mixer_paths` the attention weights of the layers that have some.
+
+    Returns:
+        Logits [B, T, V], and {"encoder.0": [B, H, S, S], "cross.0": [B, H, T, S], ...}. What is
+        not used is not computed, within one jitted function.
+    """
+    logits_BTV, collected = _apply(config, params, *arrays, mutable=["intermediates"])
+    sown = flatten_dict(collected.get("intermediates", {}))
+    places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}
+    return logits_BTV, {name: sown[at][0] for name, at in places.items() if at in sown}
+
+
+def check_alignment(config: ModelConfig) -> None:
+    """Raises UserError where `alignment` has nothing to read."""
+    if not isinstance(config.cross, FullCross):
+        raise UserError(
+            f"alignments are read from the weights of cross-attention, and model.cross="
+            f"{kind_of(config.cross, CROSS_MIXERS)} has none; a model with model.cross=full has"
+        )
+
+
+def alignment(config: ModelConfig, params: Params, *arrays: Array) -> jax.Array:
+    """How much each target piece uses each source piece, [B, T, S] float32; rows sum to 1.
+
+    It is the mean over the heads of the last layer's cross-attention. The arrays are those of
+    `apply`; row t belongs to the piece that is predicted there.
+
+    Raises:
+        UserError: the cross-attention has no weights.
+    """
+    check_alignment(config)
+    _, weights = attention(config, params, *arrays)
+    return weights[f"cross.{config.decoder.num_layers - 1}"].astype(jnp.float32).mean(axis=1)
 
 
 def loss(

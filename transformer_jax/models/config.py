@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from transformer_jax.config_keys import adapter
-from transformer_jax.config_types import Positive
+from transformer_jax.config_types import COMMAS, Positive
 from transformer_jax.errors import UserError, sentence
 from transformer_jax.layers.dropout import DropoutRate
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Mlp
@@ -88,7 +88,8 @@ class ModelConfig:
     output_bias: bool = False  #: a learned number for each target piece, added to its logit
     start_id: NonNegativeInt | None = BOS_ID
     #: the target piece whose embedding the decoder reads for BOS; None = zeros, as Marian does
-    unused_ids: tuple[NonNegativeInt, ...] = ()  #: target ids that are never predicted
+    unused_ids: Annotated[tuple[NonNegativeInt, ...], COMMAS] = ()
+    #: target ids that are never predicted
     adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
     dropout_rate: Literal["auto"] | DropoutRate = 0.1
     #: after each sublayer and on the embeddings; auto = by the epochs of the training, 0.1 to 0.3

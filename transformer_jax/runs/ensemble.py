@@ -43,6 +43,11 @@ def join(runs: Sequence[Run], *, mean: Mean) -> Run:
     return EnsembleRun(first.path, first.config, tuple(runs), mean)
 
 
+def members(run: Run) -> tuple[Run, ...]:
+    """The runs of an ensemble; of a single run, the run itself."""
+    return run.runs if isinstance(run, EnsembleRun) else (run,)
+
+
 @dataclass(frozen=True)
 class EnsembleSelection(Selection):
     """A checkpoint of each run; `steps` are those of the first."""

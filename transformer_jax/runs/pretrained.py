@@ -42,7 +42,7 @@ def starting_from(config: Config, init_from: str, workdir: epath.Path | None = N
         own = open_run(workdir)
         own = own if own.config.train.init_from == place else None
     run = own or open_init_from(place)
-    taken, tokenizer = run.config, run.config.tokenizer if own else _given(run)
+    taken, tokenizer = run.config, run.config.tokenizer if own else given_by(run)
     return dataclasses.replace(
         config,
         data=dataclasses.replace(
@@ -75,7 +75,7 @@ def open_init_from(init_from: str) -> Run:
         raise UserError(f"train.init_from={init_from}: {reason}") from error
 
 
-def _given(run: Run) -> TokenizerConfig:
+def given_by(run: Run) -> TokenizerConfig:
     """The run's tokenizers as given models."""
     names = list(run.tokenizers().files())
     source, target = (os.fspath(run.path / "tokenizer" / name) for name in (names[0], names[-1]))

@@ -26,6 +26,7 @@ class Translate(Form):
     preserve_formatting: bool = False  # nothing is ever corrected
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     model_type: Literal["prefer_quality_optimized"] | None = None
+    tag_handling: Literal["html", "xml"] | None = None
     show_billed_characters: bool = False
 
 
@@ -42,19 +43,20 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     texts = [form.text] if isinstance(form.text, str) else form.text
     service = context.service
     split = None if form.split_sentences is None else form.split_sentences == "1"
-    done = await context.translate(
-        request,
-        key,
-        texts,
-        source=_code(service, form.source_lang) if form.source_lang else None,
-        target=_code(service, form.target_lang),
-        split_sentences=split,
-        num_best=1,
-    )
+    options: dict[str, Any] = {
+        "source": _code(service, form.source_lang) if form.source_lang else None,
+        "target": _code(service, form.target_lang),
+        "split_sentences": split,
+    }
+    if form.tag_handling:
+        found = await context.translate_markup(request, key, texts, form.tag_handling, **options)
+    else:
+        done = await context.translate(request, key, texts, num_best=1, **options)
+        found = [(each, each.version(0)) for each in done]
     answers = [
-        {"detected_source_language": each.engine.source.upper(), "text": each.version(0)}
+        {"detected_source_language": each.engine.source.upper(), "text": translation}
         | ({"billed_characters": len(text)} if form.show_billed_characters else {})
-        for text, each in zip(texts, done, strict=True)
+        for text, (each, translation) in zip(texts, found, strict=True)
     ]
     return {"translations": answers}
 

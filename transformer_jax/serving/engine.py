@@ -7,6 +7,7 @@ of the device, of which there are `threads`.
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from transformer_jax.data.alignments import Links
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
@@ -72,6 +73,19 @@ class Explains(Engine, Protocol):
         self, pieces: Sequence[Any], prefix: Sequence[int], count: int
     ) -> list[tuple[int, float]]:
         """See `viewing.explanation.next_pieces`."""
+
+
+@runtime_checkable
+class Aligns(Engine, Protocol):
+    """An engine that knows which words of a sentence and its translation belong together."""
+
+    def check_alignment(self) -> None:
+        """Raises UserError where its model does not know it."""
+
+    def align(
+        self, sentences: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]]
+    ) -> list[Links]:
+        """See `Translator.align`, of pieces of sentences and their `Translation.tokens`."""
 
 
 def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:

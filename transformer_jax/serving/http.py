@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -16,8 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError, first_error
+from transformer_jax.serving import markup
 from transformer_jax.serving.batcher import QueueFull
+from transformer_jax.serving.engine import Aligns
 from transformer_jax.serving.service import Service, Translated
 
 _LOGGER = logging.getLogger(__name__)
@@ -125,6 +129,54 @@ class Context:
         self.metrics.characters.inc(number)
         return done
 
+    async def align(self, request: Request, done: Sequence[Translated]) -> list[list[Links]]:
+        """The alignments of each sentence and its best translation.
+
+        Raises:
+            HTTPException: an engine knows none.
+            UserError: its model knows none.
+        """
+        engines = []
+        for each in done:
+            if not isinstance(each.engine, Aligns):
+                raise HTTPException(400, "This engine gives no alignments")
+            each.engine.check_alignment()
+            engines.append(each.engine)
+
+        def align() -> list[list[Links]]:
+            return [
+                engine.align(
+                    [engine.encode(sentence) for sentence in each.text.sentences],
+                    [best.tokens for best, *_ in each.translations],
+                )
+                for engine, each in zip(engines, done, strict=True)
+            ]
+
+        return await while_connected(request, self.service.batcher.run(align))
+
+    async def translate_markup(
+        self, request: Request, key: str, texts: Sequence[str], form: markup.Form, **options: Any
+    ) -> list[tuple[Translated, str]]:
+        """As `translate`, of texts with tags: their plain text, and it with the tags put back.
+
+        Raises:
+            HTTPException, UserError: as `align`, where a line has tags; or it cannot be read.
+        """
+        self.limits.check(texts)
+        parsed = [markup.parse(text, form) for text in texts]
+        plain = [each.text for each in parsed]
+        done = await self.translate(request, key, plain, num_best=1, **options)
+        tagged = [i for i, each in enumerate(parsed) if any(each.tags)]
+        links: list[list[Links]] = [[Links() for _ in each.text.sentences] for each in done]
+        if tagged:
+            found = await self.align(request, [done[i] for i in tagged])
+            for i, of_text in zip(tagged, found, strict=True):
+                links[i] = of_text
+        return [
+            (each, _with_tags(one, each, of_text))
+            for one, each, of_text in zip(parsed, done, links, strict=True)
+        ]
+
     def endpoint(
         self, handler: Callable[["Context", Request], Awaitable[Any]]
     ) -> Callable[[Request], Awaitable[Response]]:
@@ -154,6 +206,28 @@ class Context:
         except Exception:
             _LOGGER.exception("%s %s", request.method, request.scope["path"])
             return 500, failure(request, "Internal error")
+
+
+def _with_tags(parsed: markup.Markup, done: Translated, links: Sequence[Links]) -> str:
+    """The translation of a text with its tags."""
+    lines, words, at = [""], [list[markup.Word]()], 0
+    sentences = zip(done.text.sentences, done.translations, links, strict=True)
+    for gap in done.text.gaps:
+        first, *others = gap.split("\n")
+        lines[-1] += first
+        lines += others
+        words += [[] for _ in others]
+        at += len(gap)
+        for sentence, (best, *_), of_sentence in islice(sentences, 1):
+            place = len(lines[-1])
+            words[-1] += markup.words(sentence, at, best.text, place, of_sentence)
+            lines[-1] += best.text
+            at += len(sentence)
+    made = parsed.between[0]
+    rest = zip(parsed.tags, parsed.between[1:], strict=True)  # no line: nothing to translate
+    for (tags, after), line, of_line in zip(rest, lines, words, strict=False):
+        made += markup.put_back(line, of_line, tags, parsed.text) + after
+    return made
 
 
 def failure(request: Request, message: str) -> dict[str, str]:

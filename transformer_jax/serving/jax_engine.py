@@ -1,9 +1,11 @@
 """A run of ours as an engine."""
 
+import contextlib
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
+from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.serving.engine import Documents, Sentence, languages_of
@@ -59,7 +61,20 @@ class JaxEngine:
         lengths = self._one_of_each_length()
         forced = [[Sentence(pieces, (_PIECE,))] for pieces in lengths]
         free = [[Sentence(pieces)] * rows for pieces in lengths for rows in self.rows]
-        return [partial(self.translate, batch) for batch in (*forced, *free)]
+        batches = (*forced, *free)
+        calls: list[Callable[[], Any]] = [partial(self.translate, batch) for batch in batches]
+        with contextlib.suppress(UserError):
+            self.check_alignment()
+            calls += [partial(self.align, [pieces], [pieces]) for pieces in lengths]
+        return calls
+
+    def check_alignment(self) -> None:
+        self._translator.model.check_alignment()
+
+    def align(
+        self, sentences: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[Links]:
+        return self._translator.align(sentences, targets)
 
     def _one_of_each_length(self) -> list[list[int]]:
         return [[_PIECE] * (length - 1) for length in padded_lengths(self.max_pieces + 1)]

@@ -16,7 +16,7 @@ class Translate(Form):
     q: str | list[str]
     source: str
     target: str
-    format: Literal["text"] = "text"
+    format: Literal["text", "html"] = "text"
     alternatives: NonNegativeInt = 0
     api_key: str = ""
 
@@ -36,20 +36,26 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     most = context.service.num_hypotheses - 1
     if form.alternatives > most:
         raise HTTPException(400, f"Invalid request: alternatives must be at most {most}")
+    if form.alternatives and form.format == "html":
+        raise HTTPException(400, "Invalid request: alternatives need format=text")
     source = None if form.source == "auto" else form.source
     # Different hypotheses can have the same text, so alternatives are chosen among all of them.
     num_best = None if form.alternatives else 1
-    done = await context.translate(
-        request, key, texts, source=source, target=form.target, num_best=num_best
-    )
+    options: dict[str, Any] = {"source": source, "target": form.target}
+    if form.format == "html":
+        found = await context.translate_markup(request, key, texts, "html", **options)
+        done, best = [each for each, _ in found], [translation for _, translation in found]
+    else:
+        done = await context.translate(request, key, texts, num_best=num_best, **options)
+        best = [each.version(0) for each in done]
 
     def shaped(values: list[Any]) -> Any:
         return values[0] if isinstance(form.q, str) else values
 
-    answer = {"translatedText": shaped([each.version(0) for each in done])}
+    answer = {"translatedText": shaped(best)}
     if source is None:
-        found = [_language(each.engine.source, each.confidence or 0.0) for each in done]
-        answer["detectedLanguage"] = shaped(found)
+        detected = [_language(each.engine.source, each.confidence or 0.0) for each in done]
+        answer["detectedLanguage"] = shaped(detected)
     if form.alternatives:
         answer["alternatives"] = shaped([each.alternatives(form.alternatives) for each in done])
     return answer

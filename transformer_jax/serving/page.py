@@ -46,34 +46,48 @@ class Translate(Form):
     q: str
     source: str
     target: str
+    alignments: bool = False
     api_key: str = ""
 
 
-class Place(Translate):
+class Place(Form):
     """Of POST /page/explain and /page/choices: one sentence, and target ids without EOS."""
 
+    q: str
+    source: str
+    target: str
     tokens: Ids
+    api_key: str = ""
 
 
 async def translate(context: Context, request: Request) -> dict[str, Any]:
-    """The sentences of a text with all their translations, and the white space between them."""
+    """The sentences of a text with all their translations, and the white space between them.
+
+    With `alignments`, also [source word, target word] of each link between a sentence and its best
+    translation. Words are what stands between spaces, counted from 0.
+    """
     form = await fields(request, Translate, context.limits)
     key = context.keys.check(form.api_key)
     source = None if form.source == "auto" else form.source
     (done,) = await context.translate(request, key, [form.q], source=source, target=form.target)
     engine = done.engine
+    sentences: list[dict[str, Any]] = [
+        {
+            "text": sentence,
+            "unseen": engine.unseen_words(sentence) if isinstance(engine, Explains) else [],
+            "translations": [_shown(each) for each in translations],
+        }
+        for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
+    ]
+    if form.alignments:
+        (found,) = await context.align(request, [done])
+        for shown, links in zip(sentences, found, strict=True):
+            shown["alignment"] = links
     return {
         "source": engine.source,
         "gaps": done.text.gaps,
         "explains": isinstance(engine, Explains),
-        "sentences": [
-            {
-                "text": sentence,
-                "unseen": engine.unseen_words(sentence) if isinstance(engine, Explains) else [],
-                "translations": [_shown(each) for each in translations],
-            }
-            for sentence, translations in zip(done.text.sentences, done.translations, strict=True)
-        ],
+        "sentences": sentences,
     }
 
 

@@ -56,6 +56,12 @@ class Model(Protocol):
         The arrays are source_BS, source_mask_BS, target_in_BT and target_mask_BT.
         """
 
+    def check_alignment(self) -> None:
+        """Raises UserError where `alignment` has nothing to read."""
+
+    def alignment(self, params: Any, *arrays: Array) -> jax.Array:
+        """How much each target piece uses each source piece, [B, T, S]; the arrays of `apply`."""
+
     def encode(
         self, params: Any, *arrays: Array, max_length: int, beam_size: int
     ) -> tuple[State, State]:
@@ -98,6 +104,12 @@ class SingleModel:
     def apply(self, params: Any, *arrays: Array) -> jax.Array:
         return api.apply(self.config, params, *arrays)
 
+    def check_alignment(self) -> None:
+        api.check_alignment(self.config)
+
+    def alignment(self, params: Any, *arrays: Array) -> jax.Array:
+        return api.alignment(self.config, params, *arrays)
+
     def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
         return api.encode(self.config, params, *arrays, max_length=max_length, beam_size=beam_size)
 
@@ -138,6 +150,14 @@ class Ensemble:
 
     def apply(self, params: Any, *arrays: Array) -> jax.Array:
         return self._mean(self._map(lambda m, p: api.apply(m, p, *arrays), params))
+
+    def check_alignment(self) -> None:
+        for member in self.members:
+            api.check_alignment(member)
+
+    def alignment(self, params: Any, *arrays: Array) -> jax.Array:
+        looks = self._map(lambda m, p: api.alignment(m, p, *arrays), params)
+        return functools.reduce(jnp.add, looks) / len(looks)
 
     def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
         encode = functools.partial(api.encode, max_length=max_length, beam_size=beam_size)

@@ -1,4 +1,4 @@
-"""The two functions of a translator that are compiled for each shape: decoding and scoring.
+"""The functions of a translator that are compiled for each shape: decoding, scoring, aligning.
 
 On a mesh, sentences are split over its data devices, together with the decoder states of
 their hypotheses. The result for a sentence does not depend on the device it is on.
@@ -124,3 +124,12 @@ def score_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = 
     if num_forced_B is not None:
         scored_BT &= jnp.arange(target_BT.shape[1]) >= num_forced_B[:, None]
     return -jnp.where(scored_BT, nll_BT, 0.0).sum(axis=1)
+
+
+@functools.partial(jax.jit, static_argnames=("model", "mesh"))
+def align_batch(params: Any, pairs: Pairs, *, model: Model, mesh: Mesh | None = None) -> jax.Array:
+    """How much each target piece of each row uses each source piece, float32 [B, T, S]."""
+    *source, target_BT, target_mask_BT, _ = pairs
+    with _on(mesh):
+        looks_BTS = model.alignment(params, *source, shift_right(target_BT), target_mask_BT)
+        return constrain(looks_BTS, "batch")

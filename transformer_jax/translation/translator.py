@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from transformer_jax.config import override
+from transformer_jax.data.alignments import Links, links_of, words
 from transformer_jax.data.language_tags import towards
 from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
@@ -35,6 +36,7 @@ from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
     Pairs,
     Sources,
+    align_batch,
     decode_batch,
     hold_params,
     score_batch,
@@ -330,23 +332,80 @@ class Translator:
         log_probs = np.zeros(len(sources), np.float32)
         num_tokens = np.zeros(len(sources), np.int32)
 
-        def num_rows(length: int) -> int:
-            return self._num_rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
-
         def start(batch: list[Row]) -> jax.Array:
-            shape = num_rows(batch[0].length), batch[0].length
-            source = pad([row.source for row in batch], *shape)
-            target = pad([row.target for row in batch], *shape)
-            num_forced_B = _filled([row.num_forced for row in batch], shape[0]) if forced else None
-            return self._call(score_batch, Pairs(*source, *target, num_forced_B))
+            pairs = self._padded(batch)
+            given = [row.num_forced for row in batch]
+            num_forced_B = _filled(given, len(pairs.source_BS)) if forced else None
+            return self._call(score_batch, pairs._replace(num_forced_B=num_forced_B))
 
         def finish(batch: list[Row], log_probs_B: jax.Array) -> None:
             indices = [row.number for row in batch]
             log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
             num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
 
-        self._run(batches(rows, num_rows), start, finish, ("score", forced))
+        self._run(batches(rows, self._scored_rows), start, finish, ("score", forced))
         return Scored(log_probs, num_tokens, num_cut)
+
+    def align(
+        self, sources: Sequence[str | Sequence[int]], targets: Sequence[str | Sequence[int]]
+    ) -> list[Links]:
+        """Which source word each target word of given translations comes from.
+
+        Words are what stands between spaces, counted from 0. Each target word has one source word:
+        the one that its pieces use most in the last layer's cross-attention, of which the heads
+        are averaged. Words that did not fit the model have none.
+
+        Args:
+          sources: one sentence each, as a text or as ids without EOS.
+          targets: their translations, as texts or as `Translation.tokens`.
+
+        Returns:
+          For each pair (source word, target word), in the order of the target words.
+
+        Raises:
+          UserError: not as many targets as sources; or the cross-attention has no weights.
+        """
+        self.model.check_alignment()
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
+            )
+        limit, encode = self._limit(self.decode_config), self.source_encoder()
+        tokenizers = self._tokenizers_for(self.decode_config)
+        rows, links = [], [Links() for _ in sources]
+        for number, (text, given) in enumerate(zip(sources, targets, strict=True)):
+            source_ids = encode(text) if isinstance(text, str) else list(text)
+            if not isinstance(given, str) and given and given[-1] == EOS_ID:
+                given = given[:-1]
+            target_ids = self._target_ids(tokenizers, given)
+            if source_ids and target_ids:
+                source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
+                length = padded_length(max(len(source), len(target)), limit)
+                rows.append(Row(number, source, target, length))
+
+        def start(batch: list[Row]) -> jax.Array:
+            return self._call(align_batch, self._padded(batch))
+
+        def finish(batch: list[Row], looks_BTS: jax.Array) -> None:
+            for row, looks_TS in zip(batch, np.asarray(looks_BTS), strict=False):
+                source, target = row.source[:-1], row.target[:-1]
+                links[row.number] = links_of(
+                    looks_TS[: len(target), : len(source)],
+                    words(tokenizers.source, source),
+                    words(tokenizers.target, target),
+                )
+
+        self._run(batches(rows, self._scored_rows), start, finish, "align")
+        return links
+
+    def _scored_rows(self, length: int) -> int:
+        """The number of rows of a batch of given translations."""
+        return self._num_rows(min(self.decode_config.batch_size, _SCORING_SLOTS // length))
+
+    def _padded(self, batch: list[Row]) -> Pairs:
+        shape = self._scored_rows(batch[0].length), batch[0].length
+        source = pad([row.source for row in batch], *shape)
+        return Pairs(*source, *pad([row.target for row in batch], *shape))
 
     def _num_rows(self, wanted: int) -> int:
         """The number of rows of a batch, which is a multiple of the number of devices."""

@@ -32,13 +32,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.traverse_util import flatten_dict
 
 from transformer_jax.data.padding import pad
 from transformer_jax.errors import UserError
-from transformer_jax.models.api import apply, shift_right
+from transformer_jax.models.api import apply, attention, mixer_paths, shift_right
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.transformer import Transformer
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.text_batches import padded_length
 from transformer_jax.translation.translator import Translator
@@ -88,14 +86,8 @@ def _teacher_forced(
     config: ModelConfig, params: Any, *pair: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     *source, target_1T, target_mask_1T = pair
-    inputs = *source, shift_right(target_1T), target_mask_1T
-    logits_1TV, collected = Transformer(config).apply(
-        {"params": params}, *inputs, mutable=["intermediates"]
-    )
-    sown = flatten_dict(collected.get("intermediates", {}))
-    places = {name: (*path, "attention_weights") for name, path in _layers(config).items()}
-    weights = {name: sown[place][0][0] for name, place in places.items() if place in sown}
-    return jax.nn.log_softmax(logits_1TV[0]), weights
+    logits_1TV, weights = attention(config, params, *source, shift_right(target_1T), target_mask_1T)
+    return jax.nn.log_softmax(logits_1TV[0]), {name: each[0] for name, each in weights.items()}
 
 
 def effective_attention(
@@ -123,7 +115,7 @@ def effective_attention(
     # The mixers' calls are intercepted, which needs each layer by itself.
     config = replace(config, remat=False, scan_layers=False)
     config = replace(config, dtype="float32", matmul_dtype="float32")
-    paths, pair = _layers(config), (jnp.asarray([source]), jnp.asarray([target]))
+    paths, pair = mixer_paths(config), (jnp.asarray([source]), jnp.asarray([target]))
     found = {}
     for name in paths if layers is None else layers:
         norms_TM = np.asarray(_influences(config, paths[name], params, *pair))
@@ -138,10 +130,10 @@ def attention_maps(config: ModelConfig, params: Any, source: list[int], target: 
         As `attention_weights`, for every layer; effective attention is [1, ...].
     """
     maps = attention_weights(config, params, source, target)
-    missing = [name for name in _layers(config) if name not in maps]
+    missing = [name for name in mixer_paths(config) if name not in maps]
     effective = effective_attention(config, params, source, target, missing)
     maps |= {name: effective_TM[None] for name, effective_TM in effective.items()}
-    return {name: maps[name] for name in _layers(config)}
+    return {name: maps[name] for name in mixer_paths(config)}
 
 
 def draw_attention(
@@ -204,17 +196,6 @@ def pair_of(
                 f"{config.max_length} (model.max_length): shorten it"
             )
     return config, translator.params, *pair
-
-
-def _layers(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Name of every mixer -> the path of its module in the model."""
-    kinds = {"encoder": ("encoder", "mixer"), "decoder": ("decoder", "mixer")}
-    kinds["cross"] = ("decoder", "cross")
-    return {
-        f"{kind}.{i}": (stack, f"blocks_{i}", role)
-        for kind, (stack, role) in kinds.items()
-        for i in range(getattr(config, stack).num_layers)
-    }
 
 
 @partial(jax.jit, static_argnums=(0, 1))

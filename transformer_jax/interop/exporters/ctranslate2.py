@@ -58,7 +58,7 @@ from transformer_jax.positions.scalar import Scalar
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.positions.t5 import T5
 from transformer_jax.variants import kind_of, to_text
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, UNK_ID
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 _ATTENTION = frozenset({"num_kv_heads", "use_bias", "score_scale"})
 
@@ -125,10 +125,11 @@ class CTranslate2(Exporter):
                 "pip install ctranslate2"
             ) from error
         check_expressed(config.model, EXPRESSED, "CTranslate2")
-        if config.model.start_id is None:
+        if config.model.start_id is None and PAD_ID not in config.model.unused_ids:
             raise UserError(
-                "model.start_id=none: CTranslate2 starts from the embedding of a piece, not from "
-                "zeros; the format safetensors takes every model"
+                "model.start_id=none: CTranslate2 starts from the embedding of a piece, which can "
+                f"be the zeros of padding only if {PAD_ID} is in model.unused_ids; the format "
+                "safetensors takes every model"
             )
         for causal in (False, True):
             _Stack(config.model, causal).check()
@@ -136,7 +137,6 @@ class CTranslate2(Exporter):
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model = without_adapter(model)
         config = model.config.model
-        assert config.start_id is not None  # as `check` found
         spec = _filled_spec(config, model.params)
         source, target = (
             tokenizer.pieces(range(tokenizer.vocab_size))
@@ -145,7 +145,7 @@ class CTranslate2(Exporter):
         spec.register_source_vocabulary(source)
         spec.register_target_vocabulary(target)
         spec.config.bos_token = target[BOS_ID]
-        spec.config.decoder_start_token = target[config.start_id]
+        spec.config.decoder_start_token = target[_start_id(config)]
         spec.config.eos_token, spec.config.unk_token = target[EOS_ID], target[UNK_ID]
         spec.config.add_source_eos = True
         spec.config.layer_norm_epsilon = config.norm.epsilon
@@ -160,6 +160,11 @@ class CTranslate2(Exporter):
         models = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
         for name, content in models.items():
             (folder / name).write_bytes(content)
+
+
+def _start_id(config: ModelConfig) -> int:
+    """The piece that the decoder starts with; padding, whose embedding is zeros, for none."""
+    return PAD_ID if config.start_id is None else config.start_id
 
 
 #: Parameters by path, float32. What is written is taken out, so that nothing can be forgotten.
@@ -258,6 +263,8 @@ def _filled_spec(config: ModelConfig, params: Params) -> Any:
     )
     flat = {path: np.asarray(leaf, np.float32) for path, leaf in by_path(params).items()}
     target_VE = flat.pop("target_embedding/table")
+    if config.start_id is None:
+        target_VE = np.where(np.arange(len(target_VE))[:, None] == _start_id(config), 0, target_VE)
     source_VE = flat.pop("source_embedding/table", target_VE)
     projection_VE = flat.pop("projection/kernel", target_VE.T).T
     spec.encoder.embeddings[0].weight = _widened(source_VE, config.d_model)

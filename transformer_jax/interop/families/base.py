@@ -1,7 +1,7 @@
 """What a family of published models gives: a config, a table of its tensors, tokenizers."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,14 +35,10 @@ class ModelFolder:
     config: Settings  #: `config.json`
     generation: Settings  #: `generation_config.json`; in older folders `config.json` has its keys
     weights: Weights
-    made: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    #: JSON files that other files of the folder stand for
 
     def json(self, name: str) -> dict[str, Any]:
         """One of its JSON files; {} if it is not there."""
-        if name in self.made or not (self.path / name).is_file():
-            return self.made.get(name, {})
-        return read_json(self.path / name)
+        return read_json(self.path / name) if (self.path / name).is_file() else {}
 
     def settings(self, name: str) -> Settings:
         """The keys of one of its JSON files; none if it is not there."""

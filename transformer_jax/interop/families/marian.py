@@ -6,8 +6,6 @@ zero and which is never predicted. A multilingual model reads the target languag
 the start of the source, `>>deu<<`, which is an ordinary piece of its vocabulary.
 """
 
-from dataclasses import replace
-
 from transformer_jax.interop.families.bart_layout import BartLayout
 from transformer_jax.interop.families.base import (
     Languages,
@@ -34,11 +32,6 @@ LAYOUT = BartLayout(
     norm_placement="post",
     output_bias=True,
 )
-#: Marian itself computes other positions than Transformers, with another epsilon.
-_COMPUTED = {
-    "transformers": LAYOUT,
-    "marian": replace(LAYOUT, position=Sinusoidal(form="tensor2tensor"), epsilon=1e-6),
-}
 
 
 def marian(folder: ModelFolder, languages: Languages) -> Published:
@@ -56,8 +49,7 @@ def marian(folder: ModelFolder, languages: Languages) -> Published:
         folder.arrange(ids, size, pad=ids.get("<pad>"))
         for ids, size in ((source_ids, source_size), (target_ids, target_size))
     )
-    layout = config.choose("computes_as", _COMPUTED, "transformers")
-    model, table = layout.read(folder, source, target, target_ids, start=pad)
+    model, table = LAYOUT.read(folder, source, target, target_ids, start=pad)
     return Published(
         model,
         table,

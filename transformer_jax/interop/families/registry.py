@@ -8,12 +8,14 @@ from transformer_jax.interop.families.m2m100 import LAYOUT as M2M100
 from transformer_jax.interop.families.m2m100 import m2m100
 from transformer_jax.interop.families.marian import LAYOUT as MARIAN
 from transformer_jax.interop.families.marian import marian
+from transformer_jax.interop.families.marian_own import marian_own
 from transformer_jax.interop.families.mbart import mbart
 from transformer_jax.interop.families.t5 import LAYOUT as T5
 from transformer_jax.interop.families.t5 import t5
 
 FAMILIES: dict[str, Family] = {
     "marian": marian,
+    "marian_own": marian_own,  # the files of Marian itself
     "m2m_100": m2m100,  # and NLLB
     "mbart": mbart,
     "mt5": t5,

@@ -1,0 +1,47 @@
+r"""A student of 3 + 1 layers for texts of some 10,000 to 200,000 pairs.
+
+Command:   transformer-jax distil --teacher=runs/teacher --config=configs/student_small_text.py \
+               --workdir=runs/student
+Hardware:  2 CPU cores
+Time:      not yet run
+Score:     not yet run
+
+The text is the teacher's unless flags name another (docs/students.md). The vocabulary is its own
+and small, as the table of embeddings is much of a small model. It has 853,584 parameters, and
+820,560 with --config.model.decoder.mixers=ssru, which decodes faster.
+
+The model is one that Marian's runtimes compute too: norms after the residual connections, Marian's
+sinusoids, a decoder that starts from zeros, a bias for each target piece, and widths that are
+multiples of 64.
+"""
+
+import transformer_jax as tj
+
+config = tj.Config(
+    tokenizer=tj.TokenizerConfig(vocab_size=2000),
+    batch=tj.BatchConfig(tokens=2048, max_length=96, num_buckets=8),
+    model=tj.ModelConfig(
+        d_model=128,
+        d_ff=256,
+        num_heads=4,
+        encoder=tj.StackConfig(num_layers=3, position=tj.Sinusoidal(form="tensor2tensor")),
+        decoder=tj.StackConfig(num_layers=1, position=tj.Sinusoidal(form="tensor2tensor")),
+        norm_placement="post",
+        output_bias=True,
+        start_id=None,
+        unused_ids=(0, 1, 3),  # no runtime writes padding, BOS or an unknown piece
+        dropout_rate=0.1,
+        dtype="auto",
+        matmul_dtype="auto",
+        max_length=128,
+    ),
+    train=tj.TrainConfig(
+        steps=16_000,
+        schedule=tj.CosineSchedule(learning_rate=2e-3, warmup_steps=1000),
+        label_smoothing=0.0,  # a teacher's translations differ less from each other than people's
+        ema_decay=0.999,
+        evaluate_every=1000,
+        checkpoint_every=1000,
+    ),
+    decode=tj.DecodeConfig(method=tj.Greedy(), max_source_length=128),
+)

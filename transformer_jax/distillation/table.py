@@ -1,0 +1,125 @@
+"""Teacher and student side by side: scores, sizes and speeds."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from transformer_jax.config import override, to_dict
+from transformer_jax.data.sources.base import Pair
+from transformer_jax.decoding.base import Method
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models import api
+from transformer_jax.paths import write_whole
+from transformer_jax.runs.ensemble import members
+from transformer_jax.runs.folder import Run
+from transformer_jax.translation.scores import corpus_scores
+
+
+class Contestant(NamedTuple):
+    """A model that translates in one way."""
+
+    name: str
+    run: Run  #: or an ensemble
+    checkpoint: str  #: as `which` of `Run.select`
+    overrides: Mapping[str, Any]  #: fields of `DecodeConfig` in place of the run's own
+
+    @property
+    def decode(self) -> DecodeConfig:
+        """How it translates."""
+        return override(self.run.config.decode, self.overrides, prefix="decode.")
+
+    def also_with(self, *methods: Method) -> "list[Contestant]":
+        """It, and the same with each method that is of another kind than those before."""
+        found = {type(self.decode.method): self}
+        for method in methods:
+            other = self._replace(overrides=dict(self.overrides) | {"method": method, "mbr": None})
+            found.setdefault(type(method), other)
+        return list(found.values())
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of a contestant."""
+
+    model: str
+    method: str
+    parameters: int
+    megabytes: float  #: of the parameters in its checkpoint, 10^6 bytes
+    sentences_per_second: float  #: of the last set, without compilation
+    scores: dict[str, dict[str, float]]  #: set -> metric -> score
+    signature: str  #: of BLEU
+
+
+def measured(
+    contestant: Contestant,
+    sets: Mapping[str, Sequence[Pair]],
+    target_language: str,
+    folder: epath.Path,
+) -> Row:
+    """Translates the sets on this process's devices, or reads the row of an earlier call.
+
+    Args:
+        contestant: who translates.
+        sets: (source, reference) sentences, by name.
+        target_language: of the references.
+        folder: where rows are kept; one of another checkpoint, decoding or text is replaced.
+    """
+    name, run, checkpoint, overrides = contestant
+    selection, decode = run.select(checkpoint), to_dict(contestant.decode)
+    method = decode["method"]["kind"]
+    made_of = [str(run.path), selection.name, decode, target_language, sets]
+    digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+    path = folder / f"{name}-{method}.json"
+    if path.exists():
+        stored = json.loads(path.read_text())
+        if stored.pop("made_of") == digest:
+            return Row(**stored)
+    translator = run.translator(selection, **overrides)
+    scores, speed, signature = {}, 0.0, ""
+    for each, pairs in sets.items():
+        sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+        made = translator.decode(sources, num_best=1)
+        speed = len(sources) / max(made.seconds - made.compile_seconds, 1e-9)
+        texts = [best[0].text for best in made.translations]
+        found = corpus_scores(texts, references, target_language=target_language)
+        scores[each] = {key: score.score for key, score in found.items()}
+        signature = found["bleu"].signature
+    row = Row(
+        model=name,
+        method=method,
+        parameters=sum(api.num_params(each.model) for each in members(run)),
+        megabytes=sum(each.num_bytes(checkpoint) for each in members(run)) / 1e6,
+        sentences_per_second=speed,
+        scores=scores,
+        signature=signature,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dataclasses.asdict(row) | {"made_of": digest}, indent=1) + "\n"
+    write_whole(path, text.encode())
+    return row
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown, with what the numbers mean below; the first one is the teacher's."""
+    sets = list(rows[0].scores)
+    columns = ["model", "decoding"]
+    columns += [f"{name} {metric}" for name in sets for metric in ("BLEU", "chrF++")]
+    columns += ["of the teacher's", "parameters", "MB", "sentences/s"]
+    lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)]]
+    best = rows[0].scores[sets[-1]]["bleu"]
+    for row in rows:
+        scores = [f"{row.scores[name][key]:.2f}" for name in sets for key in ("bleu", "chrf")]
+        share = f"{row.scores[sets[-1]]['bleu'] / best:.1%}" if best else ""
+        sizes = [f"{row.parameters:,}", f"{row.megabytes:.1f}", f"{row.sentences_per_second:.1f}"]
+        lines.append([row.model, row.method, *scores, share, *sizes])
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return (
+        f"{text}\nBLEU: {rows[0].signature}. The share of the teacher's BLEU and the speeds are of "
+        f"the {sets[-1]} set; speeds are on this machine, without compilation. MB are those of the "
+        "parameters in the checkpoint.\n"
+    )

@@ -1,0 +1,167 @@
+"""Marian's binary models, `model.bin`, which Bergamot's engine and Firefox read.
+
+Little-endian, from `src/common/binary.cpp` of browsermt/marian-dev:
+
+    u64 version = 1 | u64 n | n times: u64 length of the name, type, rank, length of the data
+    | n names, each ended by a NUL | n shapes, i32 | u64 gap | gap zeros | n times the data
+
+The gap puts the first data at a multiple of 256 bytes from the start of the file, and every data is
+filled up to one with zeros. Nothing in a file is executed, and no size in it is trusted.
+"""
+
+import math
+import struct
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.errors import UserError
+from transformer_jax.interop.weights import Stored
+
+#: Numbers of the types: float32, int8 (text), and the int8 of intgemm.
+_FLOAT32, _INT8, _INTGEMM8 = 0x404, 0x101, 0x4101
+_DTYPES: dict[int, np.dtype] = {
+    _FLOAT32: np.dtype("<f4"),
+    _INT8: np.dtype(np.int8),
+    _INTGEMM8: np.dtype(np.int8),
+}
+_ALIGNED = 256
+#: More axes than any parameter of Marian has.
+_MOST_AXES = 8
+
+
+class Int8(NamedTuple):
+    """A matrix of int8, which stands for `values / multiplier`."""
+
+    values: np.ndarray  #: int8 [in, out], from -127 to 127
+    multiplier: float  #: float32
+
+
+def is_table(name: str) -> bool:
+    """Whether an int8 matrix is a table of embeddings: those are not transposed in a file."""
+    return "Wemb" in name
+
+
+def to_bytes(items: Mapping[str, np.ndarray | Int8]) -> bytes:
+    """The content of a file; equal items in another order give equal bytes.
+
+    Args:
+        items: float32, int8 for text, or `Int8`, by name.
+    """
+    heads, names, shapes, data = [], [], [], []
+    for name, item in sorted(items.items()):
+        kind, shape, content = _content(name, item)
+        content += b"\0" * (-len(content) % _ALIGNED)
+        names.append(name.encode() + b"\0")
+        heads.append(struct.pack("<4Q", len(names[-1]), kind, len(shape), len(content)))
+        shapes.append(struct.pack(f"<{len(shape)}i", *shape))
+        data.append(content)
+    head = b"".join([struct.pack("<2Q", 1, len(items)), *heads, *names, *shapes])
+    gap = -(len(head) + 8) % _ALIGNED
+    return b"".join([head, struct.pack("<Q", gap), b"\0" * gap, *data])
+
+
+def _content(name: str, item: np.ndarray | Int8) -> tuple[int, tuple[int, ...], bytes]:
+    if isinstance(item, Int8):
+        values = item.values if is_table(name) else item.values.T
+        content = np.ascontiguousarray(values).tobytes() + struct.pack("<f", item.multiplier)
+        return _INTGEMM8, item.values.shape, content
+    kind = _FLOAT32 if item.dtype == np.float32 else _INT8
+    return kind, item.shape, np.ascontiguousarray(item, _DTYPES[kind]).tobytes()
+
+
+def read_bin(path: Path) -> dict[str, Stored]:
+    """The items of a file, by name; matrices of int8 become the floats that they stand for.
+
+    Raises:
+        UserError: it cannot be read, is of another format or version, or is damaged.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return _Reader(path, content).items()
+
+
+class _Reader:
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path, self._content, self._place = path, content, 0
+
+    def items(self) -> dict[str, Stored]:
+        if len(self._content) < 16 or self._numbers("Q", 1) != (1,):
+            raise self._error("it does not begin with the version 1")
+        (count,) = self._numbers("Q", 1)
+        heads = [self._numbers("Q", 4) for _ in range(self._few(count, 32))]
+        names = [self._name(length) for length, *_ in heads]
+        shapes = [self._numbers("i", self._rank(rank)) for _, _, rank, _ in heads]
+        self._bytes(*self._numbers("Q", 1))
+        if len(set(names)) < len(names):
+            raise self._error("two of its items have the same name")
+        return {
+            name: self._item(name, kind, shape, self._bytes(length))
+            for name, shape, (_, kind, _, length) in zip(names, shapes, heads, strict=True)
+        }
+
+    def _item(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Stored:
+        if kind not in _DTYPES:
+            raise self._error(
+                f"{name} is of the type {kind:#x}; known are float32 ({_FLOAT32:#x}), int8 "
+                f"({_INT8:#x}) and Bergamot's intgemm8 ({_INTGEMM8:#x})"
+            )
+        size = math.prod(shape) * _DTYPES[kind].itemsize + 4 * (kind == _INTGEMM8)
+        if min(shape, default=1) < 1 or size > len(data):
+            raise self._error(
+                f"{name} has the shape {list(shape)} and {len(data)} bytes, which do not fit"
+            )
+        if kind == _INTGEMM8:
+            if len(shape) != 2:
+                raise self._error(f"{name} is of intgemm8 and not a matrix: {list(shape)}")
+            return Stored(shape, partial(_floats, name, shape, data))
+        return Stored(shape, partial(_array, data, _DTYPES[kind], shape))
+
+    def _numbers(self, kind: str, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}{kind}", self._bytes(struct.calcsize(f"<{count}{kind}")))
+
+    def _few(self, count: int, size: int) -> int:
+        """A number of things of `size` bytes, of which the rest of the file has room for all."""
+        if count * size > len(self._content) - self._place:
+            raise self._error(f"it names {count} items, more than it has room for")
+        return count
+
+    def _rank(self, rank: int) -> int:
+        if rank > _MOST_AXES:
+            raise self._error(f"an item has {rank} axes")
+        return rank
+
+    def _name(self, length: int) -> str:
+        name = self._bytes(length)
+        try:
+            if name[-1:] != b"\0":
+                raise ValueError
+            return name[:-1].decode()
+        except ValueError as error:
+            raise self._error("a name is not text that ends with NUL") from error
+
+    def _bytes(self, count: int) -> bytes:
+        found = self._content[self._place : self._place + count]
+        if len(found) < count:
+            raise self._error(f"it ends after {len(self._content)} bytes, within its parts")
+        self._place += count
+        return found
+
+    def _error(self, what: str) -> UserError:
+        return UserError(f"{self._path}: not a binary model of Marian, or damaged ({what})")
+
+
+def _array(data: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    return np.frombuffer(data, dtype, math.prod(shape)).reshape(shape)
+
+
+def _floats(name: str, shape: tuple[int, ...], data: bytes) -> np.ndarray:
+    size = math.prod(shape)
+    values = np.frombuffer(data, np.int8, size).astype(np.float32)
+    values = values.reshape(shape) if is_table(name) else values.reshape(shape[::-1]).T
+    return values / np.frombuffer(data, "<f4", 1, size)
