@@ -283,7 +283,7 @@ def test_other_sentences_do_not_touch_what_is_marked() -> None:
 
 def test_things_of_other_genders_are_between() -> None:
     articles: Counter[bool] = Counter()
-    for item in contrast_items("agreement", 100, 50):
+    for item in contrast_items("agreement", 200, 50):
         between = " ".join(item.right.split(" <sep> ")[1:-1])
         genders = {
             gender
@@ -294,13 +294,17 @@ def test_things_of_other_genders_are_between() -> None:
     assert articles[True] >= 30
 
 
-def test_lengths_are_spread_over_all_doublings() -> None:
-    source = GrammarDocuments(documents=1, least=2, most=1000)
-    lengths = [len(source.lines("train", number)) for number in range(400)]
-    assert min(lengths) == 2 and 500 < max(lengths) <= 1000
-    doublings = Counter(length.bit_length() for length in lengths)
-    assert doublings.keys() == set(range(2, 11))
-    assert min(doublings.values()) > 400 / 9 / 2
+def test_each_doubling_of_the_length_has_as_many_sentences() -> None:
+    source = GrammarDocuments(documents=1, least=2, most=63)
+    lengths = [len(source.lines("train", number)) for number in range(1500)]
+    sentences: Counter[int] = Counter()
+    for length in lengths:
+        sentences[length.bit_length()] += length
+    assert sentences.keys() == set(range(2, 7))
+    assert max(sentences.values()) < 1.5 * min(sentences.values())
+    longest = GrammarDocuments(documents=1, least=500, most=1000)
+    lengths = [len(longest.lines("train", number)) for number in range(40)]
+    assert 500 <= min(lengths) and 900 < max(lengths) <= 1000
 
 
 @pytest.mark.parametrize("kind", KIND_NAMES)
