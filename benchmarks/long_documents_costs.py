@@ -42,6 +42,7 @@ def costs(config: Config, length: int) -> dict[str, float]:
     """Milliseconds and MiB of a training step, and pieces a second of a search."""
     config = dataclasses.replace(
         config,
+        data=dataclasses.replace(config.data, blocks=()),
         model=dataclasses.replace(
             config.model, source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY
         ),
