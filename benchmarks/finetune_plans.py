@@ -129,9 +129,11 @@ def target_of(topology: str) -> tuple[str, Target]:
 def main() -> None:
     """Compiles what is missing, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--topologies", default="v5e:1x1,v5e:2x4")
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--table", action="store_true")
+    add = parser.add_argument
+    topologies = "such as h100:1; a100:1 stands for a card of 24 GB (default: %(default)s)"
+    add("--topologies", default="v5e:1x1,v5e:2x4", metavar="A,B", help=topologies)
+    add("--models", default=",".join(MODELS), metavar="A,B", help="some of %(default)s")
+    add("--table", action="store_true", help="print what is there, and compile nothing")
     args = parser.parse_args()
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     rows = [json.loads(line) for line in lines]

@@ -113,7 +113,7 @@ def test_a_plan_counts_the_language_tags_in_the_vocabulary(tmp_path):
 def test_the_text_for_an_unknown_device(made):
     text = as_text(made)
     assert f"{made.num_params:,}" in text
-    assert "16 pairs of 16 + 16 pieces, 512 tokens" in text
+    assert "16 pairs of 16 + 16 pieces, 512 on both sides" in text
     assert "none: unknown device" in text
     assert "DOES NOT FIT" not in text and "what would help" not in text
 

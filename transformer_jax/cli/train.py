@@ -61,6 +61,7 @@ USUAL = (
     "train.minutes",
     "train.schedule.learning_rate",
     "train.init_from",
+    "mesh.data",
     "mesh.fsdp",
 )
 

@@ -35,8 +35,8 @@ def _memory_rows(plan: Plan) -> Rows:
         "dtypes",
         f"{model.param_dtype} parameters, {model.dtype} activations, {model.matmul_dtype} products",
     )
-    step = f"pairs of {length} + {length} pieces, {plan.tokens:,} tokens; {plan.flops:.3e} FLOPs"
-    yield "training step", f"{plan.train.rows:,} {step}"
+    pairs = f"{plan.train.rows:,} pairs of {length} + {length} pieces"
+    yield "training step", f"{pairs}, {plan.tokens:,} on both sides; {plan.flops:.3e} FLOPs"
     yield "  memory", _of_program(plan.train)
     yield "decoding", f"{plan.decode.rows:,} sentences of {length} pieces"
     yield "  memory", _of_program(plan.decode)

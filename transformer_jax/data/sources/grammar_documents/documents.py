@@ -45,7 +45,8 @@ class Line(NamedTuple):
 class GrammarDocuments(Source):
     """Documents with words that only something far before them decides; see `kinds.py`.
 
-    Each doubling of the number of sentences has as many sentences. "validation" and "test" share neither documents nor marked sentences with "train".
+    Each doubling of the number of sentences has as many sentences. "validation" and "test" share
+    neither documents nor marked sentences with "train".
     """
 
     kinds: Annotated[tuple[KindName, ...], COMMAS] = get_args(KindName)
