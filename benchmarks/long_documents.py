@@ -174,10 +174,7 @@ def _answers(forward: Any, params: Any, tokenizers: Any, items: list[Item]) -> l
         target = pad([each[0] for each in chunk], batch, size)
         log_probs = np.asarray(forward(params, source, target))
         for row, (right, *wrong) in enumerate(chunk):
-            places = [
-                next(i for i, (a, b) in enumerate(zip(right, w, strict=False)) if a != b)
-                for w in wrong
-            ]
+            places = [_first_difference(right, each) for each in wrong]
             rights.append(
                 all(
                     log_probs[row, i, right[i]] > log_probs[row, i, w[i]]
