@@ -9,6 +9,7 @@ import pytest
 
 from transformer_jax.config import Config, differences, override
 from transformer_jax.errors import UserError
+from transformer_jax.interop.exporters.bergamot import Bergamot
 from transformer_jax.models.api import num_params
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.recipes import ByPairs, describe, load_recipe, open_recipe, recipe_files
@@ -174,3 +175,13 @@ def test_parameters_are_the_papers_within_four_percent(name):
     count = num_params(model_of(load_recipe(str(path))))
     assert count == pytest.approx(PAPER[name], rel=0.04)
     assert f"{count:,}" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("mixer", ["full", "ssru"])
+@pytest.mark.parametrize("name", [path.stem for path in RECIPES if path.stem.startswith("student")])
+def test_a_student_can_be_exported_to_the_engine_it_is_for(name, mixer):
+    sizes = {"model.source_vocab_size": "2000", "model.target_vocab_size": "2000"}
+    config = override(load_recipe(name), sizes | {"model.decoder.mixers": mixer})
+    Bergamot().check(config)
+    with pytest.raises(UserError, match="norm_placement"):
+        Bergamot().check(override(config, {"model.norm_placement": "pre"}))
