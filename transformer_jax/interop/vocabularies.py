@@ -38,8 +38,8 @@ def arrange(
 ) -> Arrangement:
     """The arrangement of `size` ids with the given special ones.
 
-    PAD and BOS are rows of their own where they have none. Which embedding a decoder starts with
-    is a matter of `ModelConfig.start_id`, so BOS need not be it.
+    PAD and BOS are rows of their own where they have none. BOS need not be what a decoder starts
+    with: `ModelConfig.start_id` says that.
 
     Raises:
         UserError: the special ids are not different ones below `size`.
