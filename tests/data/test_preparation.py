@@ -287,17 +287,14 @@ def test_a_config_that_does_not_go_with_it_is_refused(files: Files, tmp_path: Pa
     prepared_by(Path(folder), data_of(files))
     config = Config(data=DataConfig(prepared=folder))
     with_prepared(replace(config, tokenizer=SMALL), None)
+    with_prepared(replace(config, data=replace(data_of(files), prepared=folder)), None)
+    data = config.data
     for changes, message in (
-        (
-            {"data": replace(config.data, source=files)},
-            r"data.source.train_source is given beside data.prepared",
-        ),
-        ({"data": replace(config.data, filters=(Duplicates(),))}, "data.filters is given beside"),
-        ({"data": replace(config.data, source_language="fr")}, "source_language=fr: .* with en"),
-        (
-            {"data": replace(config.data, blocks=(Blocks(tokens=9),))},
-            "prepared without data.blocks",
-        ),
+        ({"data": replace(data, filters=(Duplicates(),))}, r"filters \[.*length_ratio"),
+        ({"data": replace(data, source_language="fr")}, r"languages \['en', 'de'\], .* \['fr'"),
+        ({"data": replace(data, blocks=(Blocks(tokens=9),))}, "blocks False, and the config has T"),
+        ({"data": replace(data_of(files), prepared=data.prepared, temperature=2.0)}, "temperature"),
+        ({"data": replace(data, corpora=(Corpus(files, ("fr", "de")),))}, r"corpora \[\['en', 'd"),
         ({"tokenizer": TokenizerConfig(vocab_size=9)}, "vocab_size=9: .* was prepared with 300"),
         ({"tokenizer": TokenizerConfig(sampling_alpha=0.1)}, "sampling_alpha=0.1: .* with None"),
     ):

@@ -121,12 +121,20 @@ def _settings(preparation: Preparation) -> dict[str, Any]:
         "format": FORMAT,
         "part_pairs": preparation.part_pairs,
         "text": fingerprint(dataclasses.replace(data, **_NOT_TEXT), "train"),
+        "validation_from_train": data.validation_from_train,
+        **corpora_settings(data),
+        "tokenizer": adapter(TokenizerConfig).dump_python(trained, mode="json"),
+    }
+
+
+def corpora_settings(data: DataConfig) -> dict[str, Any]:
+    """What of the settings a config tells without its text: what is trained on and how."""
+    return {
         "corpora": [[*each.direction, each.tag, each.weight] for each in data.parts],
         "languages": list(data.languages),
+        "temperature": data.temperature,
         "filters": adapter(DataConfig).dump_python(data, mode="json")["filters"],
         "blocks": bool(data.blocks),
-        "validation_from_train": data.validation_from_train,
-        "tokenizer": adapter(TokenizerConfig).dump_python(trained, mode="json"),
     }
 
 
@@ -233,8 +241,6 @@ def merge(preparation: Preparation) -> DataConfig:
         corpora.append(
             {
                 "languages": corpus.direction,
-                "weight": corpus.weight,
-                "tag": corpus.tag,
                 "has_documents": corpus.source.has_documents,
                 "sizes": [record["pairs"] for record in records],
                 "digests": digests,
@@ -242,11 +248,8 @@ def merge(preparation: Preparation) -> DataConfig:
         )
     merged = {
         "format": FORMAT,
-        "languages": data.languages,
         "is_one": not data.corpora,
-        "temperature": data.temperature,
-        "blocks": bool(data.blocks),
-        "tokenizer": _settings(preparation)["tokenizer"],
+        "settings": _settings(preparation),
         "corpora": corpora,
     }
     path = epath.Path(folder / "merged.json")
@@ -274,13 +277,15 @@ def prepared_data(folder: Path) -> DataConfig:
         texts: dict[str, Any] = {"source": sources[0]}
     else:
         texts = {
-            "temperature": merged["temperature"],
+            "temperature": merged["settings"]["temperature"],
             "corpora": tuple(
-                Corpus(source, tuple(each["languages"]), weight=each["weight"], tag=each["tag"])
-                for source, each in zip(sources, merged["corpora"], strict=True)
+                Corpus(source, (one, other), tag=tag, weight=weight)
+                for source, (one, other, tag, weight) in zip(
+                    sources, merged["settings"]["corpora"], strict=True
+                )
             ),
         }
-    source, target = merged["languages"]
+    source, target = merged["settings"]["languages"]
     return DataConfig(
         **texts, source_language=source, target_language=target, cache_dir=str(folder / "ids")
     )

@@ -2,17 +2,16 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
-from transformer_jax.config import Config, differences, from_dict
-from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.preparation import prepared_data
+from transformer_jax.config import Config, differences, from_dict, override
+from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.preparation import corpora_settings, prepared_data
 from transformer_jax.data.sources.base import absolute_name
+from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.prepared import read_merged
 from transformer_jax.errors import UserError
 from transformer_jax.recipes import ByPairs
-
-#: What of `data` may be given beside `data.prepared`; what is held out was settled before.
-_FREE = ("prepared", "blocks", "source_language", "target_language", "validation_from_train")
 
 
 def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByPairs | None]:
@@ -29,20 +28,9 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
         return config, by_pairs
     folder = absolute_name(config.data.prepared)
     merged, data = read_merged(folder), prepared_data(Path(folder))
-    rest = dataclasses.replace(
-        config.data, **{key: getattr(DataConfig(), key) for key in (*_FREE, "cache_dir")}
-    )
-    if changed := differences(DataConfig(), rest):
-        key = changed[0].partition(":")[0]
-        raise UserError(f"data.{key} is given beside data.prepared, which settles it: leave it out")
-    for key in ("source_language", "target_language"):
-        given, known = getattr(config.data, key), getattr(data, key)
-        if given not in (None, known):
-            raise UserError(f"data.{key}={given}: {folder} was prepared with {known}")
-    if bool(config.data.blocks) != merged["blocks"]:
-        was = "for" if merged["blocks"] else "without"
-        raise UserError(f"data.prepared={folder}: it was prepared {was} data.blocks: do the same")
-    tokenizer = from_dict(TokenizerConfig, merged["tokenizer"])
+    settings = merged["settings"]
+    _check(config.data, settings, folder)
+    tokenizer = from_dict(TokenizerConfig, settings["tokenizer"])
     for change in differences(tokenizer, config.tokenizer):
         key, _, values = change.partition(": ")
         had, _, wanted = values.partition(" -> ")
@@ -62,3 +50,26 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     data = dataclasses.replace(data, blocks=config.data.blocks)
     without = by_pairs and by_pairs.without({"tokenizer", "data"})
     return dataclasses.replace(config, data=data, tokenizer=given_models), without
+
+
+def _check(given: DataConfig, settings: dict[str, Any], folder: str) -> None:
+    """Checks that the text that a config names, or none, is used as the prepared one."""
+    if given.source == Files() and not given.corpora:  # it names none
+        one, other = settings["languages"]
+        corpora = tuple(Corpus(Files(), (a, b), False, w, t) for a, b, t, w in settings["corpora"])
+        filled = {"source_language": one, "target_language": other, "corpora": corpora}
+        filled |= {"temperature": settings["temperature"]}
+        given = override(given, {k: v for k, v in filled.items() if _is_default(given, k)})
+    found = corpora_settings(given)
+    if given.filters == ():
+        found["filters"] = settings["filters"]  # they have been applied
+    for key, value in found.items():
+        if value != settings[key]:
+            raise UserError(
+                f"data.prepared={folder}: it was prepared with {key} {settings[key]}, and the "
+                f"config has {value}: give the same, or prepare the text again"
+            )
+
+
+def _is_default(data: DataConfig, key: str) -> bool:
+    return bool(getattr(data, key) == getattr(DataConfig(), key))
