@@ -113,10 +113,8 @@ def begin(preparation: Preparation) -> None:
 def _settings(preparation: Preparation) -> dict[str, Any]:
     """What the parts depend on, as JSON. Files count by their content, not by their names."""
     data = preparation.data
-    trained = dataclasses.replace(
-        preparation.tokenizer,
-        **{f"{side}_model": None for side in SIDES},  # the tokenizer itself is in the folder
-    )
+    # Given models are in the folder.
+    trained = dataclasses.replace(preparation.tokenizer, source_model=None, target_model=None)
     return {
         "format": FORMAT,
         "part_pairs": preparation.part_pairs,
