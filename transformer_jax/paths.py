@@ -153,7 +153,7 @@ def _check_bucket(url: str) -> None:
     if not _has("google.cloud.storage") or not (_has("tensorflow") or _has("gcsfs")):
         raise UserError(
             f"{url}: a bucket needs packages that are not installed here: "
-            "pip install google-cloud-storage gcsfs"
+            "./run setup gcs, or pip install 'transformer-jax[gcs]'"
         )
     import fsspec
 
