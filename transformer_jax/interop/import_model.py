@@ -10,13 +10,12 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
-from transformer_jax.interop.families.base import Languages, ModelFolder, Published, search
+from transformer_jax.interop.families.base import Languages, Published, search
 from transformer_jax.interop.families.registry import FAMILIES
 from transformer_jax.interop.marian_files import find_marian, open_marian
 from transformer_jax.interop.run_folder import check_no_run, write_run
-from transformer_jax.interop.settings import Settings, read_json
-from transformer_jax.interop.weight_files import read_weights
 from transformer_jax.models.config import check_model_config
+from transformer_jax.published.layout import ModelFolder, read_folder
 from transformer_jax.runs.folder import Run
 
 
@@ -83,11 +82,7 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
         raise UserError(f"{folder}: no such folder{download}")
     if model := find_marian(path):
         return open_marian(model)
-    files = [path / "config.json", path / "generation_config.json"]
-    if not files[1].is_file():
-        files[1] = files[0]
-    config, generation = (Settings(str(file), read_json(file)) for file in files)
-    return ModelFolder(path, config, generation, read_weights(path))
+    return read_folder(path)
 
 
 def read_model(folder: ModelFolder, languages: Languages) -> Published:

@@ -34,10 +34,10 @@ from transformer_jax.interop.exporters.folding import converted, listed, unlike
 from transformer_jax.interop.exporters.safetensors import WEIGHTS
 from transformer_jax.interop.families.language_tokens import is_language
 from transformer_jax.interop.families.registry import LAYOUTS
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.vocabularies import UNUSED, Arrangement, arrange, piece_ids
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
+from transformer_jax.published.arrangement import UNUSED, Arrangement, arrange, piece_ids
+from transformer_jax.published.settings import Settings
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 

@@ -8,17 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import (
-    Languages,
-    Layout,
-    ModelFolder,
-    Published,
-    make_tokenizers,
-)
-from transformer_jax.interop.settings import REQUIRED
+from transformer_jax.interop.families.base import Languages, Published, make_tokenizers
 from transformer_jax.interop.vocabularies import vocabulary
+from transformer_jax.published.layout import Layout, ModelFolder
+from transformer_jax.published.settings import REQUIRED
+from transformer_jax.sentencepiece_model import load_processor
 
 #: Names of the SentencePiece model.
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentence.bpe.model", "sentencepiece.model")

@@ -5,13 +5,14 @@ languages. The two differ in what numbers the pieces: `vocab.json`, or SentenceP
 """
 
 from transformer_jax.interop.families.bart_layout import BartLayout
-from transformer_jax.interop.families.base import Languages, ModelFolder, Published
+from transformer_jax.interop.families.base import Languages, Published
 from transformer_jax.interop.families.language_tokens import (
     fairseq_ids,
     is_language,
     read_with_language_tokens,
 )
 from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.published.layout import ModelFolder
 
 #: The languages of M2M100 in the order of their tokens, which no published file lists with ids.
 _LANGUAGES = {
