@@ -31,11 +31,6 @@ FORMS = {
 }
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return metricx_folder(tmp_path_factory.mktemp("metricx"))
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_scores_are_those_of_the_published_formula(name: str, folder: Path) -> None:
     torch, transformers = need("torch"), need("transformers")
@@ -67,7 +62,7 @@ def test_a_score_does_not_depend_on_the_others(folder: Path) -> None:
     judge = MetricX(str(folder)).open()
     together = judge(SOURCES, TRANSLATIONS, REFERENCES)
     alone = [judge([s], [t], [r])[0] for s, t, r in TRIPLES]
-    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(together, alone, atol=1e-4)
     assert judge([], [], []).shape == (0,)
 
 

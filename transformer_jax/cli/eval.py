@@ -3,6 +3,7 @@
     transformer-jax eval --workdir=runs/quickstart
     transformer-jax eval --workdir=DIR --split=validation --direction=en-fr
     transformer-jax eval --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5
+    transformer-jax eval --workdir=DIR --metric=metricx --metric_model=metricx-24-hybrid-large
 
 Writes `translations/<set>.<checkpoint>.txt` into the run folder, and the scores of exactly
 those translations into `scores.json`, under the key `<set>.<checkpoint>`. A model of several
@@ -27,10 +28,11 @@ from transformer_jax.cli.run_flags import (
     chosen_run,
     start_processes,
 )
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from transformer_jax.data.sources.base import Languages, Split
+    from transformer_jax.metrics.base import Metric
     from transformer_jax.runs.folder import Run
 
 
@@ -47,6 +49,8 @@ def add_arguments(parser: Parser) -> None:
     more: Any = {"action": "append_const", "dest": "metrics", "default": []}
     add("--ter", const="ter", help="also report TER", **more)
     add("--lowercase", const="bleu_lc", help="also report BLEU in lower case", **more)
+    add("--metric", metavar="NAME", help="also report a learned metric: metricx, metricx_qe, ...")
+    add("--metric_model", metavar="FOLDER", help="its downloaded model")
     add("--json", action="store_true", help="print one JSON object on standard output, alone")
     add_process_arguments(parser)
 
@@ -60,11 +64,15 @@ def run(args: argparse.Namespace) -> int:
         from transformer_jax.runs.evaluation import evaluate
 
         run, overrides = chosen_run(args)
+        metrics = [*args.metrics, *_learned(args.metric, args.metric_model)]
         pairs: Any = args.split or "test"
         if from_files := args.source is not None or args.reference is not None:
             if args.split is not None:
                 raise UserError("give either --split or --source and --reference, not both")
-            pairs = file_pairs(source=args.source, reference=args.reference)
+            if args.reference is None and metrics != args.metrics:
+                pairs = [(line, None) for line in read_lines(args.source)]
+            else:
+                pairs = file_pairs(source=args.source, reference=args.reference)
         baseline = None if args.baseline is None else list(read_lines(args.baseline))
         reports = [
             evaluate(
@@ -74,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
                 name=Path(args.source).name if from_files else None,
                 checkpoint=args.checkpoint,
                 baseline=baseline,
-                metrics=args.metrics,
+                metrics=metrics,
                 documents=args.documents,
                 **overrides,
             )
@@ -84,6 +92,27 @@ def run(args: argparse.Namespace) -> int:
     for report in filter(None, reports):
         print(json.dumps(report.to_json()) if args.json else report, flush=True)
     return 0
+
+
+def _learned(name: str | None, model: str | None) -> "list[Metric]":
+    """The metric that the flags choose.
+
+    Raises:
+        UserError: there is no such metric, or one of the flags is missing.
+    """
+    from transformer_jax.metrics.registry import METRICS
+    from transformer_jax.variants import OneOf
+
+    if name is None and model is None:
+        return []
+    if name is None:
+        raise UserError(f"--metric_model={model}: say with --metric which metric it is of")
+    options = {"kind": name} | ({} if model is None else {"model": model})
+    try:
+        return [OneOf(METRICS).parse(options)]
+    except ValueError as error:
+        advice = "; name it with --metric_model=FOLDER" if model is None else ""
+        raise UserError(f"--metric={name}: {first_line(error)}{advice}") from error
 
 
 def _directions(flag: str | None, run: "Run", split: "Split | None") -> "list[Languages | None]":

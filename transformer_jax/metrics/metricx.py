@@ -51,10 +51,11 @@ class MetricX(Metric):
 
     needs_reference: ClassVar[bool] = True
     worst: ClassVar[float] = 25.0
+    best: ClassVar[float] = 0.0
     title: ClassVar[str] = "MetricX-24"
-    #: what the model reads
+    # What the model reads.
     form: ClassVar[str] = "source: {source} candidate: {translation} reference: {reference}"
-    max_length: ClassVar[int] = 1536  #: pieces it was trained on, EOS included
+    max_length: ClassVar[int] = 1536  # pieces it was trained on, EOS included
 
     def open(self) -> Judge:
         return _Judge(self)
