@@ -3,12 +3,14 @@
     transformer-jax eval --workdir=runs/quickstart
     transformer-jax eval --workdir=DIR --split=validation --direction=en-fr
     transformer-jax eval --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5
+    transformer-jax eval --workdir=DIR --split=validation --baseline=DIR_BEFORE
     transformer-jax eval --workdir=DIR --metric=metricx --metric_model=metricx-24-hybrid-large
 
 Writes `translations/<set>.<checkpoint>.txt` into the run folder, and the scores of exactly
 those translations into `scores.json`, under the key `<set>.<checkpoint>`. A model of several
 directions is scored in all of them that have the set, or in one, which need not be among those
-that were trained.
+that were trained. A baseline that is a run folder translates the same sets, and of several
+directions a table says what changed.
 """
 
 import argparse
@@ -33,6 +35,7 @@ from transformer_jax.errors import UserError, first_line
 if TYPE_CHECKING:
     from transformer_jax.data.sources.base import Languages, Split
     from transformer_jax.metrics.base import Metric
+    from transformer_jax.runs.evaluation import Report
     from transformer_jax.runs.folder import Run
 
 
@@ -44,7 +47,8 @@ def add_arguments(parser: Parser) -> None:
     add("--direction", metavar="A-B", help="from A into B (default: all that are trained)")
     add("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
-    add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
+    other = "other translations, or a run that makes them, compared by paired bootstrap"
+    add("--baseline", metavar="FILE|DIR", help=other)
     add("--documents", action="store_true", help="translate and score documents: blocks as input")
     more: Any = {"action": "append_const", "dest": "metrics", "default": []}
     add("--ter", const="ter", help="also report TER", **more)
@@ -60,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     with _all_output_on_standard_error():
         start_processes(args)
         from transformer_jax.data.sources.files import read_lines
+        from transformer_jax.data.splits import read_pairs
         from transformer_jax.parallel.processes import gather
         from transformer_jax.runs.evaluation import evaluate
 
@@ -73,25 +78,58 @@ def run(args: argparse.Namespace) -> int:
                 pairs = [(line, None) for line in read_lines(args.source)]
             else:
                 pairs = file_pairs(source=args.source, reference=args.reference)
-        baseline = None if args.baseline is None else list(read_lines(args.baseline))
-        reports = [
-            evaluate(
-                run,
-                pairs,
-                direction=direction,
-                name=Path(args.source).name if from_files else None,
-                checkpoint=args.checkpoint,
-                baseline=baseline,
-                metrics=metrics,
-                documents=args.documents,
-                **overrides,
-            )
-            for direction in _directions(args.direction, run, None if from_files else pairs)
-        ]
+        name = Path(args.source).name if from_files else pairs
+        other = _run_of(args)
+        reports = []
+        for direction in _directions(args.direction, run, None if from_files else pairs):
+            options = {"direction": direction, "name": name, "documents": args.documents}
+            baseline = None
+            if other is not None:
+                asked = pairs if from_files else list(read_pairs(run.config.data, pairs, direction))
+                before = evaluate(other, asked, **options, **overrides)
+                baseline = None if before is None else list(read_lines(before.translations))
+            elif args.baseline is not None:
+                baseline = list(read_lines(args.baseline))
+            options |= {"checkpoint": args.checkpoint, "metrics": metrics, "baseline": baseline}
+            reports.append(evaluate(run, pairs, **options, **overrides))
         gather([])  # all processes end together
     for report in filter(None, reports):
         print(json.dumps(report.to_json()) if args.json else report, flush=True)
+    made = list(filter(None, reports))
+    if other is not None and len(made) > 1 and not args.json:
+        print(_table(made), flush=True)
     return 0
+
+
+def _run_of(args: argparse.Namespace) -> "Run | None":
+    """The run that the baseline names; None: it is a file, or there is none.
+
+    Raises:
+        UserError: a folder that holds no run.
+    """
+    from transformer_jax.paths import as_path
+    from transformer_jax.runs.folder import open_run
+
+    if args.baseline is None or not as_path(args.baseline).is_dir():
+        return None
+    if args.documents:
+        raise UserError(f"--baseline={args.baseline}: with --documents give a file of translations")
+    return open_run(args.baseline)
+
+
+def _table(reports: "list[Report]") -> str:
+    """BLEU of each direction before and after."""
+    width = max(9, *(len(report.direction) for report in reports))
+    lines = [f"{'direction':<{width}}  {'before':>6}  {'after':>6}  {'change':>6}  p-value"]
+    for report in reports:
+        assert report.baseline is not None
+        bleu = report.baseline["bleu"]
+        change = bleu.score - bleu.baseline_score
+        lines.append(
+            f"{report.direction:<{width}}  {bleu.baseline_score:6.2f}  {bleu.score:6.2f}  "
+            f"{change:+6.2f}  {bleu.p_value:.4f}"
+        )
+    return "\n".join(lines)
 
 
 def _learned(name: str | None, model: str | None) -> "list[Metric]":

@@ -11,7 +11,7 @@ import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
-from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair
+from transformer_jax.data.sources.base import BOUNDARY, Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.base import Metric
@@ -221,7 +221,7 @@ def _check_without_references(learned: Sequence[Metric], other: Any) -> None:
 
 def _read_set(
     run: Run, pairs: Pairs, direction: Languages | None, name: str | None, documents: bool
-) -> tuple[list[Pair], list[int], str]:
+) -> tuple[list[tuple[str, Any]], list[int], str]:
     """(pairs, with `documents` the pairs of each document, the set's name)."""
     data = run.config.data
     if isinstance(pairs, str) and pairs not in ("test", "validation"):
@@ -234,7 +234,7 @@ def _read_set(
     if documents:
         name += ".documents"
         if isinstance(pairs, str):
-            found = list(read_documents(data, pairs, direction))
+            found: list[list[Any]] = list(read_documents(data, pairs, direction))
         else:
             found = [
                 list(rows)
@@ -243,8 +243,10 @@ def _read_set(
             ]
         rows, lengths = list(chain.from_iterable(found)), list(map(len, found))
     else:
-        rows = list(read_pairs(data, pairs, direction) if isinstance(pairs, str) else pairs)
-        lengths = []
+        given: Iterable[Any] = pairs
+        if isinstance(pairs, str):
+            given = read_pairs(data, pairs, direction)
+        rows, lengths = list(given), []
     if not rows:
         raise UserError(f"{name}: there are no sentences")
     return rows, lengths, name
