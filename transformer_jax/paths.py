@@ -50,6 +50,11 @@ def absolute(path: epath.Path) -> epath.Path:
     return path if in_bucket(path) else path.absolute()
 
 
+def absolute_name(path: str) -> str:
+    """The absolute name of a file or folder; a URL stays as it is."""
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
 def write_whole(path: epath.Path, content: bytes) -> None:
     """Writes a whole file; if that fails, the old content stays.
 

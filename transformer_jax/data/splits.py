@@ -22,9 +22,9 @@ from transformer_jax.data.sources.base import (
     Numbered,
     Pair,
     Split,
-    absolute_name,
 )
 from transformer_jax.errors import UserError
+from transformer_jax.paths import absolute_name
 from transformer_jax.variants import kind_of, to_text
 
 
@@ -44,6 +44,7 @@ def resolve(data: DataConfig) -> DataConfig:
         data,
         source=data.source.absolute(),
         corpora=tuple(replace(corpus, source=corpus.source.absolute()) for corpus in corpora),
+        filters=tuple(each.absolute() for each in data.filters),
         source_language=source_language,
         target_language=target_language,
         cache_dir=absolute_name(data.cache_dir) if data.cache_dir else None,

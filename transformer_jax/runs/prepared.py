@@ -7,10 +7,10 @@ from typing import Any
 from transformer_jax.config import Config, differences, from_dict
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.preparation import corpora_settings, prepared_data, use_settings
-from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.prepared import read_merged
 from transformer_jax.errors import UserError
+from transformer_jax.paths import absolute_name
 from transformer_jax.recipes import ByPairs
 
 

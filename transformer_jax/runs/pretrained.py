@@ -8,12 +8,12 @@ from etils import epath
 
 from transformer_jax.config import Config, differences
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
+from transformer_jax.paths import absolute_name
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
 

@@ -21,7 +21,7 @@ import yaml
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.data.tokenizer import Tokenizer, load_processor
+from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.errors import UserError
@@ -30,10 +30,11 @@ from transformer_jax.interop.exporters.folding import converted, listed, unlike
 from transformer_jax.interop.families.marian_own import read_options, tensors, write_options
 from transformer_jax.interop.marian_bin import to_bytes
 from transformer_jax.interop.marian_files import OPTIONS
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.vocabularies import UNUSED, Arrangement
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
+from transformer_jax.published.arrangement import UNUSED, Arrangement
+from transformer_jax.published.settings import Settings
+from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 #: The name that translateLocally expects, whatever the precision.

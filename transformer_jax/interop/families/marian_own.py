@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import (
-    Languages,
-    ModelFolder,
-    Published,
-    make_tokenizers,
-)
-from transformer_jax.interop.settings import Settings, parse_yaml
-from transformer_jax.interop.tables import (
+from transformer_jax.interop.families.base import Languages, Published, make_tokenizers
+from transformer_jax.interop.vocabularies import vocabulary
+from transformer_jax.layers.feed_forward import Activation, Mlp
+from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.mixers.base import MixerConfig
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.mixers.ssru import SSRU
+from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
+from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.published.arrangement import Arrangement, arrange, unused
+from transformer_jax.published.layout import ModelFolder
+from transformer_jax.published.settings import Settings, parse_yaml
+from transformer_jax.published.tables import (
     AS_ROW,
     SAME,
     TRANSPOSED,
@@ -33,14 +37,7 @@ from transformer_jax.interop.tables import (
     chain,
     rows,
 )
-from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
-from transformer_jax.layers.feed_forward import Activation, Mlp
-from transformer_jax.layers.norms import LayerNorm
-from transformer_jax.mixers.base import MixerConfig
-from transformer_jax.mixers.full_attention import Full, FullCross
-from transformer_jax.mixers.ssru import SSRU
-from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
-from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.sentencepiece_model import load_processor
 
 #: Options that must have these values where they are given.
 _NEEDED: dict[str, Any] = {
