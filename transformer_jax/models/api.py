@@ -22,7 +22,7 @@ from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.transformer import Transformer
-from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes, quantize
+from transformer_jax.ops.matrices import Int8Matrix, ShiftedInt8, Table, in_dtypes, quantize
 from transformer_jax.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
 
@@ -106,7 +106,7 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
         )
 
     def converted(box: Any, w: Any) -> Any:
-        if not isinstance(box, MatrixBox):
+        if not isinstance(box, MatrixBox) or isinstance(w, ShiftedInt8):
             return w
         if weights == "int8":
             return quantize(w, box.contracted)
@@ -115,6 +115,16 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
         return w.astype(config.matmul_dtype)
 
     return jax.tree.map(converted, _abstract_boxes(config), params, is_leaf=_is_box)
+
+
+def matrix_paths(config: ModelConfig) -> frozenset[str]:
+    """The paths of the matrices that decoding may hold in another form."""
+    boxes = jax.tree_util.tree_leaves_with_path(_abstract_boxes(config), is_leaf=_is_box)
+    return frozenset(
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, box in boxes
+        if isinstance(box, MatrixBox)
+    )
 
 
 def product_dtypes(config: ModelConfig) -> Any:

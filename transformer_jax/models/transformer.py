@@ -19,7 +19,7 @@ from transformer_jax.models.stack import Stack
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
-from transformer_jax.ops.matrices import Int8Matrix, Matrix
+from transformer_jax.ops.matrices import Int8Matrix, Matrix, ShiftedInt8
 from transformer_jax.vocabulary import BOS_ID
 
 #: Added to the logits of `ModelConfig.unused_ids`. exp(-100) adds nothing to a softmax in float32,
@@ -102,7 +102,7 @@ class Transformer(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
-        if isinstance(kernel, Int8Matrix):
+        if isinstance(kernel, Int8Matrix | ShiftedInt8):
             raise UserError("the loss needs parameters of floats, and these are of int8")
         hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
         return cross_entropy(

@@ -32,8 +32,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
-from transformer_jax.ops.matrices import Int8Matrix, Matrix
+from transformer_jax.ops.matrices import Int8Matrix, Matrix, ShiftedInt8
 from transformer_jax.ops.platform import by_platform
+from transformer_jax.ops.shifted_int8 import shifted_product
 
 #: The name of every product for a policy of `jax.checkpoint`.
 PRODUCT = "product"
@@ -64,6 +65,8 @@ def matmul(
     Returns:
         [..., N...]; products and bias are summed up in float32.
     """
+    if isinstance(w, ShiftedInt8):
+        return shifted_product(x, w, contracted, bias).astype(result)
     if isinstance(w, Int8Matrix):
         return _int8_matmul(x.astype(dtype), w, contracted, bias, result)
     if jnp.dtype(dtype) == jnp.float32:

@@ -13,7 +13,7 @@ from W by at most scale / 2: symmetric rounding to nearest, which is that of Jac
 (arXiv:1712.05877) without a zero point.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -41,8 +41,26 @@ class Int8Matrix:
         return Int8Matrix(self.values.T, self.scale.T)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ShiftedInt8:
+    """A matrix and its products in int8, as Bergamot's engine has them (`ops/shifted_int8.py`)."""
+
+    values: Any  #: int8, of the matrix's shape
+    multiplier: Any  #: float32 scalar: W ~ values / multiplier
+    alpha: Any  #: float32 scalar: the factor with which products round their other operand
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
+    @property
+    def T(self) -> "ShiftedInt8":  # noqa: N802  (as of an array)
+        return replace(self, values=self.values.T)
+
+
 #: A matrix as a layer gets it.
-Matrix = jax.Array | Int8Matrix
+Matrix = jax.Array | Int8Matrix | ShiftedInt8
 
 
 @jax.tree_util.register_dataclass
@@ -63,7 +81,7 @@ def in_dtypes(w: jax.Array | Table, looked_up: DTypeLike, product: DTypeLike) ->
     return Table(w.astype(looked_up), w.T.astype(product))
 
 
-def quantize(w: Matrix, contracted: int) -> Int8Matrix:
+def quantize(w: jax.Array | Int8Matrix, contracted: int) -> Int8Matrix:
     """The nearest int8 values of a float matrix, and their scales.
 
     Args:
@@ -81,6 +99,8 @@ def quantize(w: Matrix, contracted: int) -> Int8Matrix:
 
 def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Matrix:
     """[I, O] -> [*inputs, *outputs], where the products of the sizes are I and O."""
+    if isinstance(w, ShiftedInt8):
+        return replace(w, values=w.values.reshape(*inputs, *outputs))
     if not isinstance(w, Int8Matrix):
         return w.reshape(*inputs, *outputs)
     ones = (1,) * len(inputs)
@@ -89,6 +109,8 @@ def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Ma
 
 def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:
     """[V, D] -> [..., D]: the rows of a table at int32 ids [...]."""
+    if isinstance(table, ShiftedInt8):
+        return jnp.take(table.values, ids, axis=0) / table.multiplier
     if isinstance(table, Int8Matrix):
         return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)
     return jnp.take(table.rows if isinstance(table, Table) else table, ids, axis=0)

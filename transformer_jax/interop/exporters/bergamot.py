@@ -13,38 +13,84 @@ projection to logits allows it, are put into the weights.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import yaml
 from etils import epath
 
 from transformer_jax.config import Config
+from transformer_jax.data.padding import pad
 from transformer_jax.data.tokenizer import Tokenizer, load_processor
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.errors import UserError
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel, without_adapter
 from transformer_jax.interop.exporters.folding import converted, listed, unlike
-from transformer_jax.interop.families.marian_own import read_options, tensors, write_options
-from transformer_jax.interop.marian_bin import to_bytes
-from transformer_jax.interop.marian_files import OPTIONS
+from transformer_jax.interop.families.marian_own import (
+    BIAS,
+    NEVER,
+    read_options,
+    tensors,
+    write_options,
+)
+from transformer_jax.interop.marian_bin import Int8, to_bytes
+from transformer_jax.interop.marian_files import ALPHA, OPTIONS
 from transformer_jax.interop.settings import Settings
+from transformer_jax.interop.tables import Table
 from transformer_jax.interop.vocabularies import UNUSED, Arrangement
+from transformer_jax.models.api import Params, matrix_paths
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
-from transformer_jax.vocabulary import BOS_ID, PAD_ID
+from transformer_jax.models.shifted_int8 import alphas, in_shifted_int8, largest_inputs
+from transformer_jax.ops.shifted_int8 import shifted
+from transformer_jax.paths import as_path
+from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: The name that translateLocally expects, whatever the precision.
 _CONFIG = "config.intgemm8bitalpha.yml"
+
+
+#: Precision -> the usual name of the file, and what the engine calls the precision.
+_MODELS = {
+    "float32": ("model.bin", "float32"),
+    "int8": ("model.intgemm.alphas.bin", "int8shiftAlphaAll"),
+}
+#: Sizes of int8 matrices are multiples of these on every machine: of what is summed up, and of rows
+#: of the table that projects to logits.
+_INT8_SUMS, _INT8_ROWS = 64, 8
+#: Sentences that the factors of int8 are measured on, at most, and so many at a time.
+_MEASURED, _AT_A_TIME = 1000, 32
 
 
 @dataclass(frozen=True)
 class Bergamot(Exporter):
     """A folder for translateLocally, whose files Firefox and a web page read too."""
 
+    precision: Literal["float32", "int8"] = "float32"  #: of matrices and their products
+    sentences: str | None = None
+    #: int8 only: a file of source sentences, on which the sizes of activations are measured
+
     def check(self, config: Config) -> None:
+        if (self.precision == "int8") != (self.sentences is not None):
+            raise UserError(
+                "format=bergamot(precision=int8) needs sentences=FILE, a file of source sentences "
+                "on which activations are measured; float32 takes none"
+            )
+        for name in ("d_model", "d_ff"):
+            size = getattr(config.model, name)
+            if self.precision == "int8" and size % _INT8_SUMS:
+                raise UserError(
+                    f"model.{name}={size}: Bergamot's int8 needs a multiple of {_INT8_SUMS}; "
+                    "export with precision=float32"
+                )
         model = replace(config.model, adapter=NoAdapter())
         theirs = _theirs(model)
         if keys := unlike(model, theirs):
@@ -58,13 +104,24 @@ class Bergamot(Exporter):
         config = model.config.model
         theirs = _theirs(config)
         table = tensors(theirs, *_arrangements(config, model.tokenizers))
-        items = table.to_tensors(converted(config, theirs, model.params))
-        options = yaml.safe_dump(write_options(config), sort_keys=False).encode() + b"\0"
-        items[OPTIONS] = np.frombuffer(options, np.int8)
-        (folder / "model.bin").write_bytes(to_bytes(items))
-        for name, tokenizer in _vocabulary_files(model.tokenizers).items():
-            (folder / name).write_bytes(tokenizer.sentencepiece_model)
-        (folder / _CONFIG).write_text(yaml.safe_dump(_engine(model), sort_keys=False))
+        params = converted(config, theirs, model.params)
+        items: dict[str, np.ndarray | Int8] = {**table.to_tensors(params)}
+        options = write_options(config)
+        if self.sentences is not None:
+            largest = _largest_inputs(model, theirs, params, _read_lines(self.sentences))
+            items = _in_int8(items, theirs, table, alphas(largest))
+            options["dim-vocabs"] = [
+                next(len(items[name][0]) for name in (f"{side}_Wemb", "Wemb") if name in items)
+                for side in ("encoder", "decoder")
+            ]
+        text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
+        items[OPTIONS] = np.frombuffer(text, np.int8)
+        name, precision = _MODELS[self.precision]
+        (folder / name).write_bytes(to_bytes(items))
+        settings = yaml.safe_dump(_engine(model, name, precision), sort_keys=False)
+        (folder / _CONFIG).write_text(settings)
+        for vocabulary, tokenizer in _vocabulary_files(model.tokenizers).items():
+            (folder / vocabulary).write_bytes(tokenizer.sentencepiece_model)
         (folder / "model_info.json").write_text(json.dumps(_about(model.config), indent=2) + "\n")
 
 
@@ -78,6 +135,77 @@ def _theirs(config: ModelConfig) -> ModelConfig:
         unused_ids=config.unused_ids,
         max_length=config.max_length,
     )
+
+
+def simulated(model: TrainedModel, sentences: Sequence[str]) -> tuple[ModelConfig, Params]:
+    """A model that computes what the engine computes of the export to int8, saturation included.
+
+    Args:
+        model: to be exported.
+        sentences: of the source language, on which the sizes of activations are measured.
+    """
+    model = without_adapter(model)
+    theirs = _theirs(model.config.model)
+    params = converted(model.config.model, theirs, model.params)
+    largest = _largest_inputs(model, theirs, params, sentences)
+    return theirs, in_shifted_int8(theirs, params, alphas(largest))
+
+
+def _largest_inputs(
+    model: TrainedModel, theirs: ModelConfig, params: Params, sentences: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """`largest_inputs` of sentences and their translations."""
+    decode = replace(model.config.decode, method=Greedy(), mbr=None, weights="float")
+    translator = Translator(model.config.model, model.params, model.tokenizers, decode)
+    encode = translator.source_encoder()
+    limit = translator.max_source_length - 1
+    sources = [[*encode(text)[:limit], EOS_ID] for text in sentences]
+    targets = [list(best.tokens) for (best,) in translator.n_best(sentences, 1)]
+    widths = [max(map(len, side)) for side in (sources, targets)]
+    measure = jax.jit(partial(largest_inputs, theirs))
+    found: list[dict[str, np.ndarray]] = []
+    for start in range(0, len(sources), _AT_A_TIME):
+        sides = [side[start : start + _AT_A_TIME] for side in (sources, targets)]
+        (source, source_mask), (target, target_mask) = (
+            pad(side, _AT_A_TIME, width) for side, width in zip(sides, widths, strict=True)
+        )
+        names = {"source": source, "source_mask": source_mask}
+        by_path = measure(params, names | {"target": target, "target_mask": target_mask})
+        found.append({path: np.asarray(x)[: len(sides[0])] for path, x in by_path.items()})
+    return {path: np.concatenate([part[path] for part in found]) for path in found[0]}
+
+
+def _in_int8(
+    items: Mapping[str, Any], model: ModelConfig, table: Table, by_matrix: Mapping[str, float]
+) -> dict[str, np.ndarray | Int8]:
+    """The items of a file with matrices of int8, and what their products round the input with."""
+    found = dict(items)
+    matrices = matrix_paths(model)
+    extra = -items[BIAS].size % _INT8_ROWS
+    for path, (name, *_), _ in table.tensors:
+        # More pieces, which are never predicted, make the size of the vocabulary a multiple.
+        if name in ("Wemb", "decoder_Wemb"):
+            found[name] = np.pad(items[name], ((0, extra), (0, 0)))
+        elif path == "projection/kernel" or name == BIAS:
+            fill = NEVER if name == BIAS else 0
+            found[name] = np.pad(items[name], ((0, 0), (0, extra)), constant_values=fill)
+        if path in matrices:
+            matrix = shifted(jnp.asarray(found[name]))
+            found[name] = Int8(np.asarray(matrix.values), float(matrix.multiplier))
+        if path in by_matrix:
+            found[f"{name}{ALPHA}"] = np.array([by_matrix[path]], np.float32)
+    return found
+
+
+def _read_lines(path: str) -> list[str]:
+    """Sentences of a file, `_MEASURED` at most."""
+    try:
+        lines = as_path(path).read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(f"sentences={path}: cannot be read ({first_line(error)})") from error
+    if not (found := [line for line in map(str.strip, lines) if line][:_MEASURED]):
+        raise UserError(f"sentences={path}: holds no sentences")
+    return found
 
 
 def _arrangements(config: ModelConfig, tokenizers: Tokenizers) -> list[Arrangement]:
@@ -121,7 +249,7 @@ def _vocabulary_files(tokenizers: Tokenizers) -> dict[str, Tokenizer]:
     return {"srcvocab.spm": tokenizers.source, "trgvocab.spm": tokenizers.target}
 
 
-def _engine(model: TrainedModel) -> dict[str, Any]:
+def _engine(model: TrainedModel, name: str, precision: str) -> dict[str, Any]:
     """The settings of the engine, with paths from the folder."""
     method = model.config.decode.method
     beams, penalty = 1, 1.0
@@ -131,7 +259,7 @@ def _engine(model: TrainedModel) -> dict[str, Any]:
     files = list(_vocabulary_files(model.tokenizers))
     return {
         "relative-paths": True,
-        "models": ["model.bin"],
+        "models": [name],
         "vocabs": [files[0], files[-1]],
         "beam-size": beams,
         "normalize": penalty,
@@ -144,7 +272,7 @@ def _engine(model: TrainedModel) -> dict[str, Any]:
         "max-length-factor": 3.0,
         "workspace": 128,
         "skip-cost": beams == 1,  # a search of one hypothesis needs no softmax
-        "gemm-precision": "float32",
+        "gemm-precision": precision,
     }
 
 
