@@ -14,7 +14,7 @@ from W by at most scale / 2: symmetric rounding to nearest, which is that of Jac
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -37,30 +37,23 @@ class Int8Matrix:
         return tuple(self.values.shape)
 
     @property
-    def T(self) -> "Int8Matrix":  # noqa: N802  (as of an array)
-        return Int8Matrix(self.values.T, self.scale.T)
+    def T(self) -> Self:  # noqa: N802  (as of an array)
+        return replace(self, values=self.values.T, scale=self.scale.T)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class ShiftedInt8:
-    """A matrix and its products in int8, as Bergamot's engine has them (`ops/shifted_int8.py`)."""
+class Int8Products(Int8Matrix):
+    """An `Int8Matrix` whose products are of int8 on both sides (`ops/int8_products.py`).
 
-    values: Any  #: int8, of the matrix's shape
-    multiplier: Any  #: float32 scalar: W ~ values / multiplier
-    alpha: Any  #: float32 scalar: the factor with which products round their other operand
+    `values` are whole numbers in floats, so that a training can have their gradient.
+    """
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.values.shape)
-
-    @property
-    def T(self) -> "ShiftedInt8":  # noqa: N802  (as of an array)
-        return replace(self, values=self.values.T)
+    alpha: Any  #: float32 scalar that inputs are multiplied by; None: 127 / max |x| of each row
 
 
 #: A matrix as a layer gets it.
-Matrix = jax.Array | Int8Matrix | ShiftedInt8
+Matrix = jax.Array | Int8Matrix
 
 
 @jax.tree_util.register_dataclass
@@ -99,18 +92,18 @@ def quantize(w: jax.Array | Int8Matrix, contracted: int) -> Int8Matrix:
 
 def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Matrix:
     """[I, O] -> [*inputs, *outputs], where the products of the sizes are I and O."""
-    if isinstance(w, ShiftedInt8):
-        return replace(w, values=w.values.reshape(*inputs, *outputs))
     if not isinstance(w, Int8Matrix):
         return w.reshape(*inputs, *outputs)
     ones = (1,) * len(inputs)
-    return Int8Matrix(w.values.reshape(*inputs, *outputs), w.scale.reshape(*ones, *outputs))
+    return replace(
+        w,
+        values=w.values.reshape(*inputs, *outputs),
+        scale=w.scale.reshape(*ones, *outputs),
+    )
 
 
 def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:
     """[V, D] -> [..., D]: the rows of a table at int32 ids [...]."""
-    if isinstance(table, ShiftedInt8):
-        return jnp.take(table.values, ids, axis=0) / table.multiplier
     if isinstance(table, Int8Matrix):
         return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)
     return jnp.take(table.rows if isinstance(table, Table) else table, ids, axis=0)
