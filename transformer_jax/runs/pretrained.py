@@ -99,6 +99,7 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
     model = dataclasses.replace(
         config.model,
         adapter=NoAdapter(),
+        quantize=run.model.quantize,  # what it adds to the parameters is measured
         dtype=run.model.dtype,
         matmul_dtype=run.model.matmul_dtype,
     )
