@@ -15,10 +15,8 @@ projection to logits allows it, are put into the weights.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import yaml
@@ -40,24 +38,29 @@ from transformer_jax.interop.families.marian_own import (
     tensors,
     write_options,
 )
-from transformer_jax.interop.marian_bin import Int8, to_bytes
+from transformer_jax.interop.marian_bin import Int8 as Int8Item
+from transformer_jax.interop.marian_bin import to_bytes
 from transformer_jax.interop.marian_files import ALPHA, OPTIONS
 from transformer_jax.interop.settings import Settings
 from transformer_jax.interop.tables import Table
 from transformer_jax.interop.vocabularies import UNUSED, Arrangement
-from transformer_jax.models.api import Params, matrix_paths
+from transformer_jax.models.api import Params, matrix_boxes
+from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
-from transformer_jax.models.shifted_int8 import alphas, in_shifted_int8, largest_inputs
-from transformer_jax.ops.shifted_int8 import shifted
+from transformer_jax.models.paths import MEASURED, by_path
+from transformer_jax.models.quantization import Int8, NoQuantization
+from transformer_jax.ops.matrices import LARGEST
 from transformer_jax.paths import as_path
 from transformer_jax.translation.translator import Translator
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: The name that translateLocally expects, whatever the precision.
-_CONFIG = "config.intgemm8bitalpha.yml"
+CONFIG = "config.intgemm8bitalpha.yml"
 
 
+#: Where the paths of the matrix that projects to logits can be.
+_LOGITS = {"target_embedding/table", "projection/kernel"}
 #: Precision -> the usual name of the file, and what the engine calls the precision.
 _MODELS = {
     "float32": ("model.bin", "float32"),
@@ -74,24 +77,35 @@ _MEASURED, _AT_A_TIME = 1000, 32
 class Bergamot(Exporter):
     """A folder for translateLocally, whose files Firefox and a web page read too."""
 
-    precision: Literal["float32", "int8"] = "float32"  #: of matrices and their products
+    quantization: Literal["float32", "int8"] | None = None
+    #: of matrices and their products; None = int8 if the model is of `model.quantize=int8`
     sentences: str | None = None
-    #: int8 only: a file of source sentences, on which the sizes of activations are measured
+    #: a file of source sentences, on which int8 measures the activations of other models
 
     def check(self, config: Config) -> None:
-        if (self.precision == "int8") != (self.sentences is not None):
+        model = replace(config.model, adapter=NoAdapter())
+        is_int8 = self.quantization == "int8"
+        if isinstance(model.quantize, Int8):
+            model, is_int8 = replace(model, quantize=NoQuantization()), True
+            if self.quantization == "float32" or self.sentences is not None:
+                raise UserError(
+                    "format=bergamot: the model is of int8 with measured activations "
+                    "(model.quantize=int8); leave out quantization=float32 and sentences"
+                )
+        elif is_int8 != (self.sentences is not None):
             raise UserError(
-                "format=bergamot(precision=int8) needs sentences=FILE, a file of source sentences "
-                "on which activations are measured; float32 takes none"
+                "format=bergamot: give both quantization=int8 and sentences=FILE, source sentences "
+                "on which activations are measured, or none of them for float32"
             )
+        elif self.sentences is not None:
+            _read_lines(self.sentences)
         for name in ("d_model", "d_ff"):
-            size = getattr(config.model, name)
-            if self.precision == "int8" and size % _INT8_SUMS:
+            size = getattr(model, name)
+            if is_int8 and size % _INT8_SUMS:
                 raise UserError(
                     f"model.{name}={size}: Bergamot's int8 needs a multiple of {_INT8_SUMS}; "
-                    "export with precision=float32"
+                    "export it without model.quantize=int8 or quantization=int8"
                 )
-        model = replace(config.model, adapter=NoAdapter())
         theirs = _theirs(model)
         if keys := unlike(model, theirs):
             raise UserError(
@@ -101,28 +115,100 @@ class Bergamot(Exporter):
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model = without_adapter(model)
-        config = model.config.model
-        theirs = _theirs(config)
-        table = tensors(theirs, *_arrangements(config, model.tokenizers))
-        params = converted(config, theirs, model.params)
-        items: dict[str, np.ndarray | Int8] = {**table.to_tensors(params)}
-        options = write_options(config)
         if self.sentences is not None:
-            largest = _largest_inputs(model, theirs, params, _read_lines(self.sentences))
-            items = _in_int8(items, theirs, table, alphas(largest))
-            options["dim-vocabs"] = [
-                next(len(items[name][0]) for name in (f"{side}_Wemb", "Wemb") if name in items)
-                for side in ("encoder", "decoder")
-            ]
-        text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
-        items[OPTIONS] = np.frombuffer(text, np.int8)
-        name, precision = _MODELS[self.precision]
-        (folder / name).write_bytes(to_bytes(items))
-        settings = yaml.safe_dump(_engine(model, name, precision), sort_keys=False)
-        (folder / _CONFIG).write_text(settings)
+            model = calibrated(model, _read_lines(self.sentences))
+        precision = "int8" if isinstance(model.config.model.quantize, Int8) else "float32"
+        name, theirs = _MODELS[precision]
+        (folder / name).write_bytes(to_bytes(_items(model)))
+        settings = yaml.safe_dump(_engine(model, name, theirs), sort_keys=False)
+        (folder / CONFIG).write_text(settings)
         for vocabulary, tokenizer in _vocabulary_files(model.tokenizers).items():
             (folder / vocabulary).write_bytes(tokenizer.sentencepiece_model)
         (folder / "model_info.json").write_text(json.dumps(_about(model.config), indent=2) + "\n")
+
+
+def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
+    """The model with `model.quantize=int8`, whose factors are measured.
+
+    Args:
+        model: of floats, without an adapter.
+        sentences: of the source language. The model's own greedy translations are the targets.
+    """
+    config = model.config.model
+    decode = replace(model.config.decode, method=Greedy(), mbr=None, weights="float")
+    translator = Translator(config, model.params, model.tokenizers, decode)
+    encode, limit = translator.source_encoder(), translator.max_source_length - 1
+    sources = [[*encode(text)[:limit], EOS_ID] for text in sentences]
+    targets = [list(best.tokens) for (best,) in translator.n_best(sentences, 1)]
+    widths = [max(map(len, side)) for side in (sources, targets)]
+
+    def batch(start: int) -> dict[str, np.ndarray]:
+        sides = [side[start : start + _AT_A_TIME] for side in (sources, targets)]
+        (source, source_mask), (target, target_mask) = (
+            pad(side, _AT_A_TIME, width) for side, width in zip(sides, widths, strict=True)
+        )
+        masks = {"source_mask": source_mask, "target_mask": target_mask}
+        return {"source": source, "target": target, **masks}
+
+    batches = map(batch, range(0, len(sources), _AT_A_TIME))
+    params = with_alphas(config, model.params, batches)
+    config = replace(config, quantize=Int8())
+    return model._replace(config=replace(model.config, model=config), params=params)
+
+
+def _items(model: TrainedModel) -> dict[str, np.ndarray | Int8Item]:
+    """The items of the model's file, in int8 if the model is."""
+    config = model.config.model
+    theirs = _theirs(config)
+    table = tensors(theirs, *_arrangements(config, model.tokenizers))
+    floats = {name: part for name, part in model.params.items() if name != MEASURED}
+    params = converted(replace(config, quantize=NoQuantization()), theirs, floats)
+    options = write_options(config)
+    items: dict[str, np.ndarray | Int8Item] = {**table.to_tensors(params)}
+    if isinstance(config.quantize, Int8):
+        alphas = by_path(model.params[MEASURED])
+        for path in _LOGITS & alphas.keys():  # whose input they do not scale
+            alphas[path] *= config.logit_scale / theirs.logit_scale
+        items = _in_int8(items, theirs, table, params, alphas)
+        rows = [
+            next(len(items[name].values) for name in names if name in items)
+            for names in (("Wemb", "encoder_Wemb"), ("Wemb", "decoder_Wemb"))
+        ]
+        options["dim-vocabs"] = rows
+    text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
+    return {**items, OPTIONS: np.frombuffer(text, np.int8)}
+
+
+def _in_int8(
+    items: Mapping[str, Any],
+    config: ModelConfig,
+    table: Table,
+    params: Params,
+    alphas: Mapping[str, Any],
+) -> dict[str, np.ndarray | Int8Item]:
+    """The items with matrices of int8, and what their products multiply the input by.
+
+    The engine makes floats of a table that is also the projection, and quantises them again: the
+    largest number becomes 127. So that nothing changes, a row that is never predicted has a 127.
+    """
+    found, boxes, leaves = dict(items), matrix_boxes(config), by_path(params)
+    is_tied = config.tie_embeddings in ("all", "decoder")
+    extra = -(items[BIAS].size + is_tied) % _INT8_ROWS + is_tied
+    for path, (name, *_), _ in table.tensors:
+        if name in ("Wemb", "decoder_Wemb"):
+            found[name] = np.pad(items[name], ((0, extra), (0, 0)))
+        elif path == "projection/kernel" or name == BIAS:
+            fill = NEVER if name == BIAS else 0
+            found[name] = np.pad(items[name], ((0, 0), (0, extra)), constant_values=fill)
+        if path in boxes:
+            factor = np.float32(Int8.factor(jnp.asarray(leaves[path]), boxes[path]))
+            values = np.rint(found[name] * factor).astype(np.int8)
+            if is_tied and path == "target_embedding/table":
+                values[-1, 0] = LARGEST
+            found[name] = Int8Item(values, float(factor))
+        if path in alphas:
+            found[f"{name}{ALPHA}"] = np.array([alphas[path]], np.float32)
+    return found
 
 
 def _theirs(config: ModelConfig) -> ModelConfig:
@@ -135,66 +221,6 @@ def _theirs(config: ModelConfig) -> ModelConfig:
         unused_ids=config.unused_ids,
         max_length=config.max_length,
     )
-
-
-def simulated(model: TrainedModel, sentences: Sequence[str]) -> tuple[ModelConfig, Params]:
-    """A model that computes what the engine computes of the export to int8, saturation included.
-
-    Args:
-        model: to be exported.
-        sentences: of the source language, on which the sizes of activations are measured.
-    """
-    model = without_adapter(model)
-    theirs = _theirs(model.config.model)
-    params = converted(model.config.model, theirs, model.params)
-    largest = _largest_inputs(model, theirs, params, sentences)
-    return theirs, in_shifted_int8(theirs, params, alphas(largest))
-
-
-def _largest_inputs(
-    model: TrainedModel, theirs: ModelConfig, params: Params, sentences: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """`largest_inputs` of sentences and their translations."""
-    decode = replace(model.config.decode, method=Greedy(), mbr=None, weights="float")
-    translator = Translator(model.config.model, model.params, model.tokenizers, decode)
-    encode = translator.source_encoder()
-    limit = translator.max_source_length - 1
-    sources = [[*encode(text)[:limit], EOS_ID] for text in sentences]
-    targets = [list(best.tokens) for (best,) in translator.n_best(sentences, 1)]
-    widths = [max(map(len, side)) for side in (sources, targets)]
-    measure = jax.jit(partial(largest_inputs, theirs))
-    found: list[dict[str, np.ndarray]] = []
-    for start in range(0, len(sources), _AT_A_TIME):
-        sides = [side[start : start + _AT_A_TIME] for side in (sources, targets)]
-        (source, source_mask), (target, target_mask) = (
-            pad(side, _AT_A_TIME, width) for side, width in zip(sides, widths, strict=True)
-        )
-        names = {"source": source, "source_mask": source_mask}
-        by_path = measure(params, names | {"target": target, "target_mask": target_mask})
-        found.append({path: np.asarray(x)[: len(sides[0])] for path, x in by_path.items()})
-    return {path: np.concatenate([part[path] for part in found]) for path in found[0]}
-
-
-def _in_int8(
-    items: Mapping[str, Any], model: ModelConfig, table: Table, by_matrix: Mapping[str, float]
-) -> dict[str, np.ndarray | Int8]:
-    """The items of a file with matrices of int8, and what their products round the input with."""
-    found = dict(items)
-    matrices = matrix_paths(model)
-    extra = -items[BIAS].size % _INT8_ROWS
-    for path, (name, *_), _ in table.tensors:
-        # More pieces, which are never predicted, make the size of the vocabulary a multiple.
-        if name in ("Wemb", "decoder_Wemb"):
-            found[name] = np.pad(items[name], ((0, extra), (0, 0)))
-        elif path == "projection/kernel" or name == BIAS:
-            fill = NEVER if name == BIAS else 0
-            found[name] = np.pad(items[name], ((0, 0), (0, extra)), constant_values=fill)
-        if path in matrices:
-            matrix = shifted(jnp.asarray(found[name]))
-            found[name] = Int8(np.asarray(matrix.values), float(matrix.multiplier))
-        if path in by_matrix:
-            found[f"{name}{ALPHA}"] = np.array([by_matrix[path]], np.float32)
-    return found
 
 
 def _read_lines(path: str) -> list[str]:
