@@ -19,6 +19,7 @@ from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
 from transformer_jax.models.lora import ADAPTERS
+from transformer_jax.models.quantization import QUANTIZATIONS
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
@@ -40,6 +41,8 @@ def variants():
         yield f"feed_forward={name}", {"feed_forward": kind()}
     for name, kind in ADAPTERS.items():
         yield f"adapter={name}", {"adapter": kind()}
+    for name, kind in QUANTIZATIONS.items():
+        yield f"quantize={name}", {"quantize": kind()}
 
 
 VARIANTS = dict(variants())
