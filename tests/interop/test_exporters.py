@@ -62,11 +62,11 @@ def tokenizers():
 
 
 def test_every_format_has_a_runtime():
-    assert set(RUNTIMES) == set(EXPORTERS)
+    assert set(RUNTIMES) == set(EXPORTERS) - {"web"}  # a page around what `bergamot` writes
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("format", EXPORTERS)
+@pytest.mark.parametrize("format", RUNTIMES)
 def test_exported_or_refused(format, variant, tokenizers, tmp_path):
     package, load = RUNTIMES[format]
     if package:

@@ -23,6 +23,7 @@ from transformer_jax.training.loop import fit
 
 BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
 ARRAYS = SOURCE, SOURCE_MASK, api.shift_right(TARGET), TARGET_MASK
+measure = jax.jit(largest_inputs, static_argnums=0)
 KINDS = sorted(QUANTIZATIONS.keys() - {"none"})
 STUDENT = replace(
     SMALLER,
@@ -98,7 +99,7 @@ def test_every_trained_parameter_has_a_gradient(kind):
 def test_largest_inputs_of_the_first_layer():
     config, params = quantized("int8", replace(SMALLER, norm_placement="post"))
     floats = {name: part for name, part in params.items() if name != MEASURED}
-    found = largest_inputs(config, floats, BATCH)
+    found = measure(config, floats, BATCH)
     assert found.keys() == by_path(params[MEASURED]).keys()
     table = np.asarray(floats["target_embedding"]["table"])
     words = table[np.asarray(SOURCE)] * np.sqrt(config.d_model)
@@ -126,7 +127,7 @@ def test_factors_are_those_of_all_sentences_without_padding():
         for path, factor in by_path(with_alphas(config, params, parts)[MEASURED]).items():
             np.testing.assert_allclose(factor, whole[path], rtol=1e-5)
     floats = {name: part for name, part in params.items() if name != MEASURED}
-    for path, x_B in largest_inputs(config, floats, BATCH).items():
+    for path, x_B in measure(config, floats, BATCH).items():
         x_B = np.asarray(x_B, np.float64)
         np.testing.assert_allclose(whole[path], 127 / (x_B.mean() + 1.1 * x_B.std()), rtol=1e-4)
 
