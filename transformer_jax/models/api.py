@@ -56,6 +56,8 @@ def _apply(
 
 
 def _quantized(config: ModelConfig, params: Params) -> Params:
+    if config.quantize == NoQuantization():
+        return params
     return config.quantize.merge(params, by_path(_abstract_boxes(config)))
 
 

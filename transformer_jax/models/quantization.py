@@ -74,9 +74,6 @@ class Quantization:
 class NoQuantization(Quantization):
     """Floats."""
 
-    def merge(self, params: dict[str, Any], boxes: Mapping[str, Any]) -> dict[str, Any]:
-        return params
-
 
 @dataclass(frozen=True)
 class Int8(Quantization):
