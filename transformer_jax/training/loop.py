@@ -205,6 +205,7 @@ class Session:
         given = None
         if saved is None and (init_from := self.trainer.train.init_from):
             given = open_init_from(init_from).params("best", self.trainer.mesh)
+            given = self.trainer.measured(given, self.feed.batches)
         self._state = saved or self.trainer.init(given)
         return done
 

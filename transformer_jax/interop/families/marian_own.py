@@ -66,7 +66,7 @@ _OF_DECODER = {
 #: Marian's `gelu` is x sigmoid(1.702 x), which none of ours is.
 _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu"}
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
-_BIAS = "decoder_ff_logit_out_b"
+BIAS = "decoder_ff_logit_out_b"
 #: The projection to logits where it is a matrix of its own, [in, out] or transposed.
 _PROJECTION, _TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
 
@@ -100,7 +100,7 @@ def marian_own(folder: ModelFolder, languages: Languages) -> Published:
         )
     names = ["Wemb"] * 2 if inputs else ["encoder_Wemb", "decoder_Wemb"]
     sizes = [weights.shape_of(name)[0] for name in names]
-    never = np.flatnonzero(weights.take(_BIAS).reshape(-1) <= 0.1 * NEVER).tolist()
+    never = np.flatnonzero(weights.take(BIAS).reshape(-1) <= 0.1 * NEVER).tolist()
     for side, size in zip(sides, sizes, strict=True):
         # More rows only fill up the table; those of the target are never predicted.
         if size < len(side.ids) or not set(range(len(sides[1].ids), sizes[1])) <= set(never):
@@ -259,7 +259,7 @@ def tensors(
             name, after = _PROJECTION, TRANSPOSED
         found.append(Tensor("projection/kernel", (name,), chain(after, change)))
     bias = chain(chain(AS_ROW, rows(target.order)), _never(model))
-    found.append(Tensor("output_bias/bias", (_BIAS,), bias))
+    found.append(Tensor("output_bias/bias", (BIAS,), bias))
     return Table(found, zeros)
 
 
