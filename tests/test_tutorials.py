@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.interop.published import write_opus_mt
+from tests.interop.published import nllb, write_opus_mt
 from tests.oracles import need
 from tests.pages import ROOT, blocks
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.models.paths import by_path
 from transformer_jax.published.settings import read_json
+from transformer_jax.runs.folder import open_run
 
 #: Stands for `transformer-jax`: what the page says, but few steps. The last flag of a name decides.
 SHORT = f"""#!/bin/sh
@@ -28,11 +32,18 @@ exec {sys.executable} -c 'from transformer_jax.cli.main import main; raise Syste
 """
 
 
-def follow(page: str, folder: Path) -> str:
-    """What the page's `sh` blocks print in the folder. Fails at the first command that fails."""
+def follow(page: str, folder: Path, *of_training: str) -> str:
+    """What the page's `sh` blocks print in the folder. Fails at the first command that fails.
+
+    Args:
+        page: its path.
+        folder: an empty one, but for the files that the page has you get.
+        of_training: further flags of `train`.
+    """
     command = folder / "bin" / "transformer-jax"
     command.parent.mkdir()
-    command.write_text(SHORT, encoding="utf-8")
+    short = SHORT.replace("--no_progress", " ".join(["--no_progress", *of_training]))
+    command.write_text(short, encoding="utf-8")
     command.chmod(0o755)
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -72,6 +83,42 @@ def test_fine_tune_a_published_model(captions: Path) -> None:
     assert (captions / "tuned-ct2" / "model.bin").is_file()
     layout = read_json(captions / "opus-mt-en-de" / "config.json")
     assert read_json(captions / "tuned-hf" / "config.json")["model_type"] == layout["model_type"]
+
+
+def test_a_new_language(tmp_path: Path) -> None:
+    need("torch")
+    need("transformers")
+    known = ("deu_Latn", "ces_Latn", "eng_Latn")
+    (tmp_path / "nllb-200-distilled-600M").mkdir()
+    nllb(tmp_path / "nllb-200-distilled-600M", known)  # random weights
+    (tmp_path / "text").mkdir()
+    sides = list(zip(*generate(7, 240), strict=True))
+    for name, languages in (("new", ("deu_Latn", "hsb_Latn")), ("old", ("deu_Latn", "ces_Latn"))):
+        for language, lines in zip(languages, reversed(sides), strict=True):
+            text = "".join(f"{line}\n" for line in lines)
+            (tmp_path / "text" / f"{name}.{language}").write_text(text, encoding="utf-8")
+    (tmp_path / "text" / "mono.hsb_Latn").write_text("Ein Hund.\n", encoding="utf-8")
+    held_out = "--config.data.validation_from_train=20"
+    printed = follow("docs/new_language.md", tmp_path, held_out, "--config.data.cache_dir=cache")
+    table = printed[printed.index("direction  ") :].splitlines()[:5]
+    assert table[0].split() == ["direction", "before", "after", "change", "p-value"]
+    assert [line.split()[0] for line in table[1:]] == [
+        "deu_Latn-hsb_Latn",
+        "hsb_Latn-deu_Latn",
+        "deu_Latn-ces_Latn",
+        "ces_Latn-deu_Latn",
+    ]
+    for line in table[1:]:
+        before, after, change = map(float, line.split()[1:4])
+        assert after - before == pytest.approx(change, abs=0.011)
+    assert len((tmp_path / "text" / "made.deu_Latn").read_text().splitlines()) == 1
+    tokenizer = read_json(tmp_path / "nllb-sorbian" / "tokenizer_config.json")
+    assert tokenizer["additional_special_tokens"] == [*known, "hsb_Latn"]
+    before, after = (
+        by_path(open_run(tmp_path / "runs" / name).params("latest")) for name in ("nllb", "sorbian")
+    )
+    changed = {path for path, x in after.items() if (np.asarray(x) != before[path]).any()}
+    assert "target_embedding/table" in changed and any(path.endswith("kernel") for path in changed)
 
 
 def test_compare_architectures(tmp_path: Path) -> None:

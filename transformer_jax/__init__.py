@@ -31,6 +31,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig
     from transformer_jax.decoding.greedy import Greedy
+    from transformer_jax.decoding.mbr import Aggregate, Pairwise
     from transformer_jax.decoding.sample import Sample
     from transformer_jax.errors import UserError
     from transformer_jax.interop.export import export
@@ -39,6 +40,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.interop.import_model import import_model
     from transformer_jax.layers.feed_forward import Glu, Mlp
     from transformer_jax.layers.norms import LayerNorm, RMSNorm
+    from transformer_jax.metrics.metricx import MetricX, MetricX23, MetricX23QE, MetricXQE
     from transformer_jax.mixers.bigbird import BigBird
     from transformer_jax.mixers.full_attention import Full, FullCross
     from transformer_jax.mixers.h3 import H3

@@ -285,14 +285,16 @@ def m2m100(path: Path) -> tuple[Any, Any]:
     )
 
 
-def nllb(path: Path) -> tuple[Any, Any]:
+def nllb(
+    path: Path, languages: tuple[str, ...] = ("eng_Latn", "deu_Latn", "fra_Latn")
+) -> tuple[Any, Any]:
     transformers = need("transformers")
     (path / "sentencepiece.bpe.model").write_bytes(sentencepiece_model("bpe"))
     tokenizer = transformers.NllbTokenizer.from_pretrained(
         path,
-        src_lang="eng_Latn",
-        tgt_lang="deu_Latn",
-        additional_special_tokens=["eng_Latn", "deu_Latn", "fra_Latn"],
+        src_lang=languages[0],
+        tgt_lang=languages[1],
+        additional_special_tokens=list(languages),
     )
     tokenizer.save_pretrained(path)
     return fairseq(path, len(tokenizer) + 2), tokenizer

@@ -12,13 +12,12 @@ With samples as hypotheses this estimates the expected utility of y. The utility
   its model; a metric that needs no reference takes N.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transformer_jax.errors import UserError
-from transformer_jax.metrics.base import Judge, Metric
+from transformer_jax.metrics.base import Metric, opened
 from transformer_jax.metrics.registry import METRICS
 
 
@@ -73,7 +72,7 @@ def _fastchrf() -> Any:
 def _by_metric(
     sources: Sequence[str], texts: Sequence[Sequence[str]], metric: Metric
 ) -> list[list[float]]:
-    judge, found = _open(metric), []
+    judge, found = opened(metric), []
     for source, hypotheses in zip(sources, texts, strict=True):
         count = len(hypotheses)
         references = hypotheses if metric.needs_reference else [""]
@@ -81,9 +80,3 @@ def _by_metric(
         scores = judge([source] * len(pairs), *map(list, zip(*pairs, strict=True)))
         found.append((-scores.reshape(count, -1).mean(axis=1)).tolist())
     return found
-
-
-@functools.lru_cache(maxsize=1)
-def _open(metric: Metric) -> Judge:
-    """The metric's model, which stays in memory for the next batch."""
-    return metric.open()

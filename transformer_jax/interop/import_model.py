@@ -88,8 +88,11 @@ def _without(new: str | None, asked: Languages) -> Languages:
 
 def _in_languages(model: TrainedModel, languages: Languages) -> TrainedModel:
     """The model with these as its languages, where they are given."""
-    named = {"source_language": languages.source, "target_language": languages.target}
-    data = replace(model.config.data, **{key: code for key, code in named.items() if code})
+    data = replace(
+        model.config.data,
+        source_language=languages.source or model.config.data.source_language,
+        target_language=languages.target or model.config.data.target_language,
+    )
     tokenizers = towards(model.tokenizers, *languages)
     tokenizer = replace(model.config.tokenizer, joint=tokenizers.joint)
     config = replace(model.config, data=data, tokenizer=tokenizer)

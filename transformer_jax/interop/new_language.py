@@ -47,24 +47,9 @@ def with_language(model: TrainedModel, code: str, like: str | None = None) -> Tr
             f"add_language={code}: the model has no language tokens before source and target, as "
             "NLLB and M2M100 have"
         )
-    if find_tag(tokenizer, code) is not None:
-        raise UserError(f"add_language={code}: the model has this language; leave the option out")
-    tags = list(tokenizer.vocabulary.tags)
-    names = [piece.strip("_") for piece in tokenizer.pieces(tags)]
-    sources = tags
+    piece, sources = _token(tokenizer, code), list(tokenizer.vocabulary.tags)
     if like is not None:
-        found = find_tag(tokenizer, like)
-        if found is None:
-            raise UserError(
-                f"from_language={like}: not a language of the model; one of "
-                f"{', '.join(sorted(names)[:6])} ... ({len(names)} languages)"
-            )
-        sources = [found]
-    if ("_" in code) != ("_" in names[0]) or not code.replace("_", "").isalnum():
-        raise UserError(
-            f"add_language={code}: write the code as the model writes its own, such as {names[0]}"
-        )
-    piece = tokenizer.pieces(tags[:1])[0].replace(names[0], code)
+        sources = [_place_of(tokenizer, like)]
     pieces, config = tokenizer.vocabulary.pieces, model.config.model
     free = [i for i in config.unused_ids if pieces[i].startswith(UNUSED)]
     place = min(free, default=len(pieces))
@@ -88,6 +73,35 @@ def with_language(model: TrainedModel, code: str, like: str | None = None) -> Tr
         tokenizer=replace(model.config.tokenizer, vocab_size=size),
     )
     return TrainedModel(whole, params, Tokenizers(source, target))
+
+
+def _names(tokenizer: MappedTokenizer) -> list[str]:
+    """The codes of the languages."""
+    return [piece.strip("_") for piece in tokenizer.pieces(tokenizer.vocabulary.tags)]
+
+
+def _token(tokenizer: MappedTokenizer, code: str) -> str:
+    """The piece of a new language, in the form of the others."""
+    if find_tag(tokenizer, code) is not None:
+        raise UserError(f"add_language={code}: the model has this language; leave the option out")
+    name = _names(tokenizer)[0]
+    if ("_" in code) != ("_" in name) or not code.replace("_", "").isalnum():
+        raise UserError(
+            f"add_language={code}: write the code as the model writes its own, such as {name}"
+        )
+    return tokenizer.pieces(tokenizer.vocabulary.tags[:1])[0].replace(name, code)
+
+
+def _place_of(tokenizer: MappedTokenizer, code: str) -> int:
+    """The id of the token of a language that the model has."""
+    found = find_tag(tokenizer, code)
+    if found is None:
+        names = sorted(_names(tokenizer))
+        raise UserError(
+            f"from_language={code}: not a language of the model; one of {', '.join(names[:6])} ... "
+            f"({len(names)} languages)"
+        )
+    return found
 
 
 def _with_row(x: np.ndarray, axis: int, sources: list[int], place: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What a learned metric answers: a model that judges translations, chosen by name and by folder."""
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -62,3 +63,13 @@ class Metric(Criterion, ABC):
 
     def absolute(self) -> Self:
         return replace(self, model=absolute_name(self.model))
+
+
+@functools.lru_cache(maxsize=1)
+def opened(metric: Metric) -> Judge:
+    """`metric.open()`, whose model stays in memory for the next call.
+
+    Raises:
+        UserError: as `open`.
+    """
+    return metric.open()

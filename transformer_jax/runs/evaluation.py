@@ -14,7 +14,7 @@ from transformer_jax.config import to_dict
 from transformer_jax.data.sources.base import BOUNDARY, Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
-from transformer_jax.metrics.base import Metric
+from transformer_jax.metrics.base import Metric, opened
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.parallel.processes import is_first
@@ -145,7 +145,7 @@ def evaluate(
     make_metrics(**options)
     if has_none := None in references:
         _check_without_references(learned, other=also or baseline or documents)
-    judges = [metric.open() for metric in learned] if is_first() else []
+    judges = [opened(metric) for metric in learned] if is_first() else []
     run.scores()
     mesh = decoding_mesh(run.config.mesh, jax.devices())
     chosen = run.select(checkpoint)

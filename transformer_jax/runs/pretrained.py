@@ -28,7 +28,8 @@ def starting_from(
     """The recipe of a run that begins with the parameters of another.
 
     The model, the tokenizers, the languages and the decoding are those of that run, in place of
-    the recipe's. How to compute is the recipe's: `model.dtype` and `model.matmul_dtype`.
+    the recipe's. How to compute is the recipe's: `model.dtype` and `model.matmul_dtype`; and so is
+    what is trained beside the model, `model.adapter`.
     `batch.max_length` is lowered to what the model can read.
 
     Args:
@@ -61,7 +62,10 @@ def starting_from(
             config.batch, max_length=min(config.batch.max_length, taken.model.max_length)
         ),
         model=dataclasses.replace(
-            run.model, dtype=config.model.dtype, matmul_dtype=config.model.matmul_dtype
+            run.model,
+            adapter=config.model.adapter,
+            dtype=config.model.dtype,
+            matmul_dtype=config.model.matmul_dtype,
         ),
         train=dataclasses.replace(config.train, init_from=place),
         decode=taken.decode,
