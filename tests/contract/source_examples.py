@@ -9,6 +9,7 @@ from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+from transformer_jax.data.sources.huggingface import HuggingFace
 from transformer_jax.data.sources.tfds import Tfds
 
 
@@ -37,6 +38,16 @@ def tfds(folder: Path, text: Text) -> tuple[Source, Text]:
     return Tfds("TranslateFolder", str(folder)), text
 
 
+def huggingface(folder: Path, text: Text) -> tuple[Source, Text]:
+    """A folder of Parquet files with a `translation`."""
+    from pyarrow import Table, parquet
+
+    for split, pairs in text.items():
+        rows = [{"id": i, "translation": {"en": en, "de": de}} for i, (en, de) in enumerate(pairs)]
+        parquet.write_table(Table.from_pylist(rows), folder / f"{split}.parquet")
+    return HuggingFace(str(folder)), text
+
+
 def grammar(folder: Path, text: Text) -> tuple[Source, Text]:
     """The embedded text."""
     del folder, text
@@ -60,6 +71,7 @@ def grammar_documents(folder: Path, text: Text) -> tuple[Source, Text]:
 EXAMPLES: dict[str, Maker] = {
     "files": files,
     "tfds": tfds,
+    "huggingface": huggingface,
     "grammar": grammar,
     "grammar_documents": grammar_documents,
 }
