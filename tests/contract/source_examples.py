@@ -4,12 +4,15 @@ import functools
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.contract.source_suite import SPLITS, Maker, Text
 from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
 from transformer_jax.data.sources.huggingface import HuggingFace
+from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.tfds import Tfds
 
 
@@ -48,6 +51,20 @@ def huggingface(folder: Path, text: Text) -> tuple[Source, Text]:
     return HuggingFace(str(folder)), text
 
 
+def opus(folder: Path, text: Text) -> tuple[Source, Text]:
+    """A corpus for each split, from a local stand-in of OPUS's server; it is read there once."""
+    from tests.data import opus_server
+
+    names = {split: (f"{split}-v1",) for split in text}
+    with pytest.MonkeyPatch.context() as patch, opus_server.serve(patch) as server:
+        for split, pairs in text.items():
+            server.add(f"{split}-v1", pairs)
+        source = Opus(corpora=names.pop("train"), **names, data_dir=str(folder))
+        for split in text:
+            source.fingerprint(split, ("en", "de"))
+    return source, text
+
+
 def grammar(folder: Path, text: Text) -> tuple[Source, Text]:
     """The embedded text."""
     del folder, text
@@ -72,6 +89,7 @@ EXAMPLES: dict[str, Maker] = {
     "files": files,
     "tfds": tfds,
     "huggingface": huggingface,
+    "opus": opus,
     "grammar": grammar,
     "grammar_documents": grammar_documents,
 }

@@ -11,7 +11,7 @@ from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.variants import OneOf, to_text
 
 #: What the libraries of a source are called.
-NEEDS = {"tfds": ["tensorflow_datasets"], "huggingface": ["datasets"]}
+NEEDS = {"tfds": ["tensorflow_datasets"], "huggingface": ["datasets"], "opus": ["opustools"]}
 
 
 def test_every_source_has_an_example() -> None:
