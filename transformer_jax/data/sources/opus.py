@@ -20,6 +20,7 @@ from transformer_jax.config_types import Strings
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, absolute_name, missing
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint
+from transformer_jax.paths import user_cache
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,7 @@ class Opus(Source):
             key = "corpora" if split == "train" else split
             raise missing(split, f"data.source.{key}")
         if self.data_dir is None:
-            import platformdirs
-
-            root = platformdirs.user_cache_path("transformer_jax") / "opus"
+            root = user_cache() / "opus"
         else:
             root = Path(absolute_name(self.data_dir))
         folders = [_downloaded(root, name, languages) for name in names]
