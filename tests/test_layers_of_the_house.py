@@ -25,6 +25,7 @@ FLOORS = {
     "ops": 1,
     "languages": 1,
     "paths": 1,
+    "trackers": 1,
     "variants": 1,
     "layers": 2,
     "positions": 3,
