@@ -11,7 +11,7 @@ from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
-from transformer_jax.data.sources.huggingface import HuggingFace
+from transformer_jax.data.sources.huggingface import HuggingFaceSet
 from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.tfds import Tfds
 
@@ -48,7 +48,7 @@ def huggingface(folder: Path, text: Text) -> tuple[Source, Text]:
     for split, pairs in text.items():
         rows = [{"id": i, "translation": {"en": en, "de": de}} for i, (en, de) in enumerate(pairs)]
         parquet.write_table(Table.from_pylist(rows), folder / f"{split}.parquet")
-    return HuggingFace(str(folder)), text
+    return HuggingFaceSet(str(folder)), text
 
 
 def opus(folder: Path, text: Text) -> tuple[Source, Text]:

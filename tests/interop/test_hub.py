@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import hub_server
 from tests.interop import exporter_suite as suite
-from tests.interop import hub_server
 from tests.oracles import need
 from transformer_jax.interop import hub
 from transformer_jax.interop.export import export

@@ -22,7 +22,7 @@ _READ_BATCH = 1000
 
 
 @dataclass(frozen=True)
-class HuggingFace(Source):
+class HuggingFaceSet(Source):
     """A set of the `datasets` library; it needs `pip install 'transformer-jax[huggingface]'`."""
 
     path: str  #: a name on the hub, such as Helsinki-NLP/opus-100, or a folder
@@ -40,7 +40,7 @@ class HuggingFace(Source):
         if not name:
             return False
         known = self._builder().config.data_files
-        if name not in known and name != getattr(HuggingFace, f"{split}_split"):
+        if name not in known and name != getattr(HuggingFaceSet, f"{split}_split"):
             raise self._no_split(name)
         return name in known
 
@@ -90,7 +90,7 @@ class HuggingFace(Source):
         except UserError:
             raise
         except Exception as error:  # network, formats, a missing set: no common type
-            raise self._failed("no such set", error) from error
+            raise self._failed("cannot be opened", error) from error
         if not builder.config.data_files:
             raise UserError(f"data.source.path={self.path}: a set without files of its own")
         return builder

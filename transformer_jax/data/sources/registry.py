@@ -4,14 +4,14 @@ from transformer_jax.data.sources.base import Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
-from transformer_jax.data.sources.huggingface import HuggingFace
+from transformer_jax.data.sources.huggingface import HuggingFaceSet
 from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.tfds import Tfds
 
 SOURCES: dict[str, type[Source]] = {
     "files": Files,
     "tfds": Tfds,
-    "huggingface": HuggingFace,
+    "huggingface": HuggingFaceSet,
     "opus": Opus,
     "grammar": Grammar,
     "grammar_documents": GrammarDocuments,

@@ -1,4 +1,4 @@
-"""A local stand-in for Hugging Face's hub, which the real `huggingface_hub` asks (HF_ENDPOINT)."""
+"""A local stand-in for Hugging Face's hub, which its real libraries ask (HF_ENDPOINT)."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ Files = dict[str, bytes]
 
 
 class Server(ThreadingHTTPServer):
-    """Models by name; each revision is a set of files."""
+    """Models and sets by name; each revision is a group of files."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -38,6 +38,14 @@ def _commit(files: Files) -> str:
     return hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
 
 
+def _tree(files: Files) -> list[dict[str, object]]:
+    """The entries of a list of files."""
+    return [
+        {"type": "file", "path": path, "size": len(x), "oid": hashlib.sha1(x).hexdigest()}
+        for path, x in files.items()
+    ]
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
@@ -46,8 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path.strip("/")
-        if path.startswith("api/models/"):
+        path = urlsplit(self.path).path.strip("/").removeprefix("datasets/")
+        if path.startswith(("api/models/", "api/datasets/")):
             owner, model, kind, revision, *_ = [*path.split("/")[2:], "", "main"][:5]
             self._about(f"{owner}/{model}", kind, unquote(revision or "main"))
             return
@@ -59,18 +67,21 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None:
             return
         commit, files = found
+        if file not in files:
+            self._send(b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit}, 404)
+            return
         if self.command == "GET":
             self.server.sent.append(file)
         etag = hashlib.sha1(files[file]).hexdigest()
         self._send(files[file], {"X-Repo-Commit": commit, "ETag": f'"{etag}"'})
 
     def do_POST(self) -> None:
-        if "Authorization" not in self.headers:
-            self._send(b"{}", {}, 401)
-            return
         length = self.headers.get("Content-Length")
         body = self.rfile.read(int(length)) if length else b""
         parts = urlsplit(self.path).path.strip("/").split("/")
+        if "Authorization" not in self.headers:
+            self._send(b"{}", {}, 401)
+            return
         if parts == ["api", "repos", "create"]:
             asked = json.loads(body)
             name = f"{asked['organization']}/{asked['name']}"
@@ -102,12 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         commit, files = found
         if kind == "tree":
-            self._json(
-                [
-                    {"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
-                    for path, content in files.items()
-                ]
-            )
+            self._json(_tree(files))
         else:
             siblings = [{"rfilename": path} for path in files]
             self._json({"id": name, "sha": commit, "siblings": siblings})
