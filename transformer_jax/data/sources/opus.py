@@ -10,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,7 +99,9 @@ def _downloaded(root: Path, name: str, languages: Languages) -> Path:
                 texts.mkdir()
                 _unpack(_fetch(name, first, second, place), (first, second), texts)
                 texts.rename(folder)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except UserError:
+        raise
+    except Exception as error:  # network, disk, archives, answers in other forms: no common type
         raise UserError(
             f"data.source: {name} for {first} and {second} could not be downloaded from OPUS to "
             f"{folder} ({first_line(error)}); try again"
