@@ -26,6 +26,7 @@ FLOORS = {
     "languages": 1,
     "paths": 1,
     "sentencepiece_model": 1,
+    "trackers": 1,
     "variants": 1,
     "layers": 2,
     "positions": 3,

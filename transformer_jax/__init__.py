@@ -27,6 +27,8 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.data.sources.files import Files
     from transformer_jax.data.sources.grammar import Grammar
     from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+    from transformer_jax.data.sources.huggingface import HuggingFaceSet
+    from transformer_jax.data.sources.opus import Opus
     from transformer_jax.data.sources.tfds import Tfds
     from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig

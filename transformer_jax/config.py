@@ -22,7 +22,9 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
-from transformer_jax.variants import OneOf, mark_of
+from transformer_jax.trackers.base import Tracker
+from transformer_jax.trackers.registry import TRACKERS
+from transformer_jax.variants import ManyOf, OneOf, mark_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class TrainConfig:
     #: none = none of them, or with model.adapter=lora all but the adapters
     seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: of the initial parameters and of dropout
     log_every: PositiveInt = 50  #: steps between lines of metrics
+    trackers: Annotated[tuple[Tracker, ...], ManyOf(TRACKERS, least=0)] = ()
+    #: services that show the metrics, too, such as wandb(project=mine)
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
     evaluate_sentences: PositiveInt = 500  #: at most, of the validation set of a direction
     best_by: Annotated[Criterion, OneOf(CRITERIA)] = Bleu()  #: what selects the best checkpoint

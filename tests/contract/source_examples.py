@@ -4,6 +4,8 @@ import functools
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.contract.source_suite import SPLITS, Maker, Text
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.preparation import Preparation, begin, learn_tokenizers, make_shard, merge
@@ -11,6 +13,8 @@ from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+from transformer_jax.data.sources.huggingface import HuggingFaceSet
+from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.data.splits import resolve
@@ -39,6 +43,30 @@ def tfds(folder: Path, text: Text) -> tuple[Source, Text]:
             lines = "".join(pair[side] + "\n" for pair in pairs)
             (folder / f"{language}.{split}.txt").write_text(lines)
     return Tfds("TranslateFolder", str(folder)), text
+
+
+def huggingface(folder: Path, text: Text) -> tuple[Source, Text]:
+    """A folder of Parquet files with a `translation`."""
+    from pyarrow import Table, parquet
+
+    for split, pairs in text.items():
+        rows = [{"id": i, "translation": {"en": en, "de": de}} for i, (en, de) in enumerate(pairs)]
+        parquet.write_table(Table.from_pylist(rows), folder / f"{split}.parquet")
+    return HuggingFaceSet(str(folder)), text
+
+
+def opus(folder: Path, text: Text) -> tuple[Source, Text]:
+    """A corpus for each split, from a local stand-in of OPUS's server; it is read there once."""
+    from tests.data import opus_server
+
+    names = {split: (f"{split}-v1",) for split in text}
+    with pytest.MonkeyPatch.context() as patch, opus_server.serve(patch) as server:
+        for split, pairs in text.items():
+            server.add(f"{split}-v1", pairs)
+        source = Opus(corpora=names.pop("train"), **names, data_dir=str(folder))
+        for split in text:
+            source.fingerprint(split, ("en", "de"))
+    return source, text
 
 
 def grammar(folder: Path, text: Text) -> tuple[Source, Text]:
@@ -82,6 +110,8 @@ def prepare(folder: Path, source: Source) -> Prepared:
 EXAMPLES: dict[str, Maker] = {
     "files": files,
     "tfds": tfds,
+    "huggingface": huggingface,
+    "opus": opus,
     "grammar": grammar,
     "grammar_documents": grammar_documents,
     "prepared": prepared,

@@ -10,6 +10,9 @@ from tests.oracles import need
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.variants import OneOf, to_text
 
+#: What the libraries of a source are called.
+NEEDS = {"tfds": ["tensorflow_datasets"], "huggingface": ["datasets"], "opus": ["opustools"]}
+
 
 def test_every_source_has_an_example() -> None:
     assert EXAMPLES.keys() == SOURCES.keys()
@@ -18,8 +21,8 @@ def test_every_source_has_an_example() -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", SOURCES)
 def test_source(name, check, tmp_path: Path) -> None:
-    if name == "tfds":
-        need("tensorflow_datasets")
+    for module in NEEDS.get(name, ()):
+        need(module)
     check(EXAMPLES[name], tmp_path)
 
 
@@ -31,6 +34,8 @@ def test_source_with_documents(name, check, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_its_spellings_mean_the_same(name, tmp_path: Path) -> None:
+    for module in NEEDS.get(name, ()):
+        need(module)
     source, _ = EXAMPLES[name](tmp_path, TEXT)
     assert OneOf(SOURCES).parse(to_text(source, SOURCES)) == source
     assert OneOf(SOURCES).parse(OneOf(SOURCES).to_dict(source)) == source

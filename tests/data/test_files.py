@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import lzma
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 from transformer_jax.data.config import DataConfig
 from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair
@@ -17,10 +19,12 @@ from transformer_jax.data.sources.files import Files, read_lines
 from transformer_jax.data.splits import count_pairs, fingerprint, read_documents, read_pairs
 from transformer_jax.errors import UserError
 
+PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd.compress, "": bytes}
+
 
 def write(path: Path, content: str | bytes) -> str:
     data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(PACK.get(path.suffix, bytes)(data))
     return str(path)
 
 
@@ -41,10 +45,10 @@ def failure(sources: list[str], targets: list[str] | tuple[str, ...] = ()) -> st
     return message
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_only_newlines_end_a_line(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("suffix", PACK)
+def test_only_newlines_end_a_line(tmp_path: Path, suffix: str) -> None:
     odd = "one\u2028two\x85three\x0bfour\x0cfive\x1csix\rseven"
-    path = write(tmp_path / name, f"{odd}\r\n\n  last without end")
+    path = write(tmp_path / f"a.txt{suffix}", f"{odd}\r\n\n  last without end")
     assert list(read_lines(path)) == [odd, "", "  last without end"]
 
 
@@ -54,7 +58,7 @@ def test_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 
 
 def test_several_files_of_several_kinds_in_their_order(tmp_path: Path) -> None:
-    first = write(tmp_path / "1.en", "a\nb\n"), write(tmp_path / "1.de.gz", "A\nB\n")
+    first = write(tmp_path / "1.en", "a\nb\n"), write(tmp_path / "1.de.xz", "A\nB\n")
     table = write(tmp_path / "2.tsv.gz", "c\tC\n")
     record = json.dumps({"de": "D\nd", "en": "d", "id": 4})
     records = write(tmp_path / "3.jsonl", record + "\n")
@@ -123,7 +127,7 @@ def test_unequal_lengths_give_both_counts(tmp_path: Path, sources: int, targets:
     assert f"{de} has {targets}" in message
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("suffix", PACK)
 def test_not_utf8_names_file_and_line(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.en{suffix}", "ok\nähnlich\n".encode() + b"f\xfcr\n")
     target = write(tmp_path / "a.de", "1\n2\n3\n")
@@ -138,8 +142,8 @@ def test_missing_empty_and_unreadable_files(tmp_path: Path) -> None:
     assert failure([missing], [good]) == f"{missing}: no such file (data.source.train_source)"
     with pytest.raises(UserError, match="cannot be read .no such file or directory."):
         list(read_lines(missing))
-    for name in ("empty.en", "empty.en.gz"):
-        empty = write(tmp_path / name, "")
+    for suffix in PACK:
+        empty = write(tmp_path / f"empty.en{suffix}", "")
         assert failure([empty], [good]).startswith(f"{empty}: the file is empty")
     assert "is a directory" in failure([str(tmp_path)], [good])
 
@@ -179,13 +183,19 @@ def test_forbidden_file_by_error(monkeypatch: pytest.MonkeyPatch) -> None:
         list(read_lines("a.en"))
 
 
-def test_damaged_gzip(tmp_path: Path) -> None:
-    target = write(tmp_path / "a.de", "x\n")
-    whole = gzip.compress(os.urandom(5000).hex().encode())
-    for name, data in (("no.en.gz", b"plain\n"), ("cut.en.gz", whole[: len(whole) // 2])):
-        path = tmp_path / name
+@pytest.mark.parametrize("name", ["gzip", "xz", "zstd"])
+def test_a_damaged_packed_file(tmp_path: Path, name: str) -> None:
+    suffix = {"gzip": ".gz", "xz": ".xz", "zstd": ".zst"}[name]
+    lines = "".join(f"{i} {os.urandom(20).hex()}\n" for i in range(20_000))
+    target = write(tmp_path / "a.de", lines)
+    whole = PACK[suffix](lines.encode())
+    cut = (whole[: len(whole) // 2], whole[:-1], b"plain\n", whole[:-9] + bytes([0, 1] * 5))
+    for number, data in enumerate(cut):
+        path = tmp_path / f"{number}.en{suffix}"
         path.write_bytes(data)
-        assert failure([str(path)], [target]).startswith(f"{path}: damaged gzip file")
+        assert failure([str(path)], [target]).startswith(f"{path}: damaged {name} file after line ")
+    path.write_bytes(whole + whole)  # as `cat` joins them
+    assert len(list(read_lines(path))) == 40_000
 
 
 @pytest.mark.parametrize(("line", "tabs"), [("no tab", 0), ("a\tb\tc", 2), ("", 0)])

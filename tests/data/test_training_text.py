@@ -190,12 +190,12 @@ def test_grammar_has_two_languages() -> None:
 
 
 def test_languages_are_set_or_taken_from_the_file_names() -> None:
-    files = DataConfig(Files(train_source=("a.en.gz", "b.en"), train_target=("a.de", "b.de.gz")))
+    files = DataConfig(Files(train_source=("a.en.gz", "b.en"), train_target=("a.de", "b.de.zst")))
     found = resolve(files)
     assert (found.source_language, found.target_language) == ("en", "de")
     named = replace(files, source_language="eng", target_language="deu")
     assert resolve(named).source_language == "eng"
-    for vague in ("a.txt", "a.en,b.fr", "text", "a.tsv"):
+    for vague in ("a.txt", "a.en,b.fr", "text", "a.tsv", "text.xz"):
         with pytest.raises(UserError, match=r"data\.source_language is not set.* =en|=en"):
             resolve(change(files, train_source=tuple(vague.split(","))))
     with pytest.raises(UserError, match=r"data\.source_language is not set"):

@@ -55,12 +55,13 @@ def run(args: argparse.Namespace) -> int:
 def _items(args: argparse.Namespace) -> list[Any]:
     from transformer_jax.data.contrast import read_items
     from transformer_jax.data.contrastive_sets import Context, read_set
+    from transformer_jax.data.sources.packed import suffix
 
     if (args.documents is None) != (args.context is None):
         raise UserError("--documents and --context belong together: give both or neither")
     if args.context is not None and args.context < 1:
         raise UserError(f"--context={args.context}: must be at least 1")
-    if args.input.removesuffix(".gz").endswith(".json"):
+    if suffix(args.input) == ".json":
         context = args.documents and Context(args.documents, args.context)
         return list(read_set(args.input, context))
     if args.documents is not None:

@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
     add("--config", required=True, metavar="RECIPE", help="of the student, by name or as a file")
     add("--workdir", required=True, metavar="DIR", type=as_path, help="the student's run folder")
     more: Any = {"action": "append", "default": [], "metavar": "FILE"}
-    add("--monolingual", help="more sentences to translate, one a line (.gz too)", **more)
+    add("--monolingual", help="more sentences to translate, one a line", **more)
     least = "leave translations out whose log-probability per piece is lower"
     add("--min_score", type=float, metavar="X", help=least)
     nearest = "take of N translations the one nearest to the reference by chrF"

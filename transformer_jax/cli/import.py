@@ -1,10 +1,11 @@
-"""Makes a run folder out of a downloaded model: Marian (OPUS-MT) and others of Transformers.
+"""Makes a run folder out of a published model: Marian (OPUS-MT) and others of Transformers.
 
     transformer-jax import --from=opus-mt-en-de --workdir=runs/en-de
+    transformer-jax import --from=Helsinki-NLP/opus-mt-en-de --workdir=runs/en-de
 
-The folder holds the files as they are published: config.json, the weights, the SentencePiece
-models. Nothing in them is executed. The run folder is like any other: it can be used, scored and
-trained further.
+The first reads a folder with the files as they are published: config.json, the weights, the
+SentencePiece models. The second fetches them from Hugging Face's hub. Nothing in them is executed.
+The run folder is like any other: it can be used, scored and trained further.
 """
 
 import argparse
@@ -16,7 +17,8 @@ from transformer_jax.cli.flags import Parser
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax import`."""
     add = parser.add_argument
-    add("--from", required=True, dest="folder", metavar="FOLDER", help="the downloaded model")
+    add("--from", required=True, dest="folder", metavar="FOLDER", help="or a name on the hub")
+    add("--revision", help="of a name on the hub: a branch, tag or commit; default: the newest")
     add("--workdir", required=True, metavar="DIR", help="the run folder to write")
     spelled = "as the model spells it (NLLB: eng_Latn); some families need it"
     add("--source_language", metavar="CODE", help=f"language to translate from, {spelled}")
@@ -33,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     imported = import_model(
         args.folder,
         args.workdir,
+        revision=args.revision,
         source_language=args.source_language,
         target_language=args.target_language,
         add_language=args.add_language,

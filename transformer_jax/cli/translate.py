@@ -50,7 +50,7 @@ def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax translate`."""
     add_run_arguments(parser)
     add = parser.add_argument
-    add("--input", metavar="FILE", help="translate this text (.gz too) instead; needs --output")
+    add("--input", metavar="FILE", help="translate this text instead; needs --output")
     add("--output", metavar="FILE", help="write here instead; must not exist; needs --input")
     add("--documents", action="store_true", help="the text has documents, empty lines between")
     add("--alignments", action="store_true", help="end lines with ` ||| 0-0 1-2`, as Marian does")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.sources.packed import suffix
 from transformer_jax.data.tokenizer import SEPARATOR
 from transformer_jax.errors import UserError
 
@@ -46,13 +47,13 @@ def read_items(path: str | Path) -> Iterator[Item]:
     Raises:
         UserError: the file cannot be read, or a line is no item; names the line.
     """
-    suffix = Path(str(path).removesuffix(".gz")).suffix
+    kind = suffix(path)
     parsers = {".tsv": _of_columns, ".jsonl": _of_json}
-    if suffix not in parsers:
+    if kind not in parsers:
         raise UserError(f"{path}: expected a name that ends in .tsv, .jsonl or .json")
     for number, line in enumerate(read_lines(path), start=1):
         place = f"{path}:{number}"
-        yield checked(parsers[suffix](line, place), place)
+        yield checked(parsers[kind](line, place), place)
 
 
 def checked(item: Item, place: str) -> Item:

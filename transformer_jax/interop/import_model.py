@@ -10,6 +10,7 @@ from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.language_tags import towards
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
+from transformer_jax.interop import hub
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.families.base import Languages, Published, search
@@ -26,6 +27,7 @@ def import_model(
     folder: str | os.PathLike[str],
     workdir: str | os.PathLike[str],
     *,
+    revision: str | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
     add_language: str | None = None,
@@ -36,7 +38,9 @@ def import_model(
     Args:
         folder: the downloaded files: `config.json`, weights, the SentencePiece models and what
             numbers their pieces; or what `export` wrote as safetensors, which is read to the bit.
+            A name on Hugging Face's hub is fetched: `Helsinki-NLP/opus-mt-en-de`.
         workdir: the run folder to write; must not hold a run.
+        revision: of a name on the hub: a branch, tag or commit; None: the newest.
         source_language: as the model spells it, such as `eng_Latn`; needed by families with
             language tokens.
         target_language: the same.
@@ -45,12 +49,13 @@ def import_model(
         from_language: whose row of the embeddings the new one copies; None: the mean of all.
 
     Raises:
-        UserError: a file is missing or damaged, the architecture cannot be expressed, or there is
-            a run in `workdir`. Nothing is written then.
+        UserError: a file is missing or damaged, the architecture cannot be expressed, there is
+            a run in `workdir`, or the hub does not give the model. Nothing is written then.
     """
     check_no_run(workdir)
     if from_language and not add_language:
         raise UserError(f"from_language={from_language}: name the new language with add_language")
+    folder = _local(folder, revision)
     if safetensors.is_exported(folder):
         if source_language or target_language or add_language:
             raise UserError(f"{folder} knows its languages: do not name them")
@@ -99,6 +104,15 @@ def _in_languages(model: TrainedModel, languages: Languages) -> TrainedModel:
     return model._replace(config=config, tokenizers=tokenizers)
 
 
+def _local(folder: str | os.PathLike[str], revision: str | None) -> str | os.PathLike[str]:
+    """The folder itself, or that of a name on the hub."""
+    if not Path(folder).is_dir() and hub.is_name(os.fspath(folder)):
+        return hub.fetch(os.fspath(folder), revision)
+    if revision:
+        raise UserError(f"revision={revision} is of a name on the hub, and {folder} is none")
+    return folder
+
+
 def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
     """The files of a published model; the weights are read when they are asked for.
 
@@ -108,10 +122,7 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
     """
     path = Path(folder)
     if not path.is_dir():
-        download = ""
-        if re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):  # a name on Hugging Face's hub
-            download = f"; download it first: hf download {folder} --local-dir {path.name}"
-        raise UserError(f"{folder}: no such folder{download}")
+        raise UserError(f"{folder}: no such folder")
     if model := find_marian(path):
         return open_marian(model)
     return read_folder(path)

@@ -1,33 +1,39 @@
-"""The numbers of a run: metrics.jsonl and TensorBoard."""
+"""The numbers of a run: metrics.jsonl, TensorBoard and trackers."""
 
 import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from transformer_jax.errors import UserError
 from transformer_jax.paths import GrowingFiles, write_whole
 
+if TYPE_CHECKING:
+    from transformer_jax.runs.tracking import Tracking
+    from transformer_jax.trackers.base import Tracker
+
 _LOGGER = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """Appends records to `metrics.jsonl` and scalars to TensorBoard.
+    """Appends records to `metrics.jsonl` and scalars to TensorBoard and trackers.
 
     Records of steps after `start_step`, left by a run that was killed after its last checkpoint,
     are dropped, so that no step appears twice.
 
     Raises:
-        UserError: `metrics.jsonl` cannot be written. TensorBoard failures are logged once and
-            otherwise ignored.
+        UserError: `metrics.jsonl` cannot be written. Failures of TensorBoard and trackers are
+            logged once and otherwise ignored.
     """
 
-    def __init__(self, workdir: epath.Path, start_step: int) -> None:
+    def __init__(
+        self, workdir: epath.Path, start_step: int, trackers: "Sequence[Tracker]" = ()
+    ) -> None:
         self._path = workdir / "metrics.jsonl"
         records = read_metrics(workdir)
         if records and not start_step:
@@ -52,9 +58,10 @@ class MetricsLog:
         with self._without_board():
             board = GrowingFiles(workdir / "tensorboard")
             self._board = _Board(board, first)
+        self._tracking = _tracking(trackers, workdir) if trackers else None
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """One record; its numbers also go to TensorBoard."""
+        """One record; its numbers also go to TensorBoard and the trackers."""
         line = (json.dumps({"step": step, **values}) + "\n").encode()
         with self._as_user_error():
             if self._file.write(line) != len(line):
@@ -62,6 +69,8 @@ class MetricsLog:
         with self._without_board():
             if self._board:
                 self._board.add(step, values)
+        if self._tracking:
+            self._tracking.log(step, values)
 
     def sync(self) -> None:
         """Returns when all records are in the run folder.
@@ -83,6 +92,8 @@ class MetricsLog:
         with self._without_board():
             if self._board:
                 self._board.close()
+        if self._tracking:
+            self._tracking.close()
 
     @contextlib.contextmanager
     def _as_user_error(self) -> Iterator[None]:
@@ -101,6 +112,12 @@ class MetricsLog:
         except OSError as error:
             self._board = None
             _LOGGER.warning("nothing for TensorBoard from here on: %s", error.strerror)
+
+
+def _tracking(trackers: "Sequence[Tracker]", workdir: epath.Path) -> "Tracking":
+    from transformer_jax.runs.tracking import Tracking  # of no use to a run without trackers
+
+    return Tracking(trackers, workdir)
 
 
 class _Board:

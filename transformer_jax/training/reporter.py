@@ -57,7 +57,7 @@ class Reporter:
 
         self._train = train
         self._schedule = schedule
-        self._log = None if workdir is None else MetricsLog(workdir, start)
+        self._log = None if workdir is None else MetricsLog(workdir, start, train.trackers)
         self._batch_metrics = batch_metrics
         before = self._log.minutes_before if self._log else 0.0
         self._zero = began - prepared - 60 * before  # the clock when training would have begun
@@ -151,7 +151,7 @@ class Reporter:
         return values
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """A record to metrics.jsonl and TensorBoard."""
+        """A record to metrics.jsonl, TensorBoard and the trackers."""
         if self._log:
             minutes = (time.perf_counter() - self._zero) / 60
             self._log.write(step, {**values, "minutes": round(minutes, 3)})

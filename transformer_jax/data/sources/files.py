@@ -1,4 +1,4 @@
-r"""Parallel text from files: plain, TSV (source TAB target) or JSONL, gzipped or not.
+r"""Parallel text from files: plain, TSV (source TAB target) or JSONL, packed or not.
 
 With `documents=true` they also tell where documents end: a plain text by an empty line on both
 sides, TSV by a change in a third column, JSONL by a change of the key "document". So does the end
@@ -11,14 +11,12 @@ A file is hashed while it is read, so that the fingerprint of a text that was ju
 nothing.
 """
 
-import gzip
 import hashlib
 import io
 import json
 import os
 import re
 import time
-import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -35,12 +33,13 @@ from transformer_jax.data.sources.base import (
     Split,
     missing,
 )
+from transformer_jax.data.sources.packed import DAMAGE, packing, suffix, unpacked
 from transformer_jax.errors import UserError
 from transformer_jax.paths import absolute_name
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TWO_COLUMNS = "source TAB target"
-_LANGUAGE_ENDING = r"\.([a-z]{2})(?:\.gz)?$"  # train.en, train.en.gz
+_LANGUAGE_ENDING = r"\.([a-z]{2})"  # train.en
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ class Files(Source):
 
     Each `*_source` file has a `*_target` file with as many lines. A `.tsv` file (source TAB
     target) or `.jsonl` file (one object a line, with the language codes as keys) holds both
-    sides and is named in `*_source` alone. Files that end in `.gz` are unpacked on the fly.
+    sides and is named in `*_source` alone. Files that end in `.gz`, `.xz` or `.zst` are unpacked on
+    the fly.
 
     With `documents`, a document ends where a file does; in plain text also at an empty line on
     both sides, in TSV where the third column changes, in JSONL where the key "document" does.
@@ -119,9 +119,9 @@ class Files(Source):
         sources, targets = self._existing(split)
         rest = iter(targets)
         for path in sources:
-            if _suffix(path) == ".tsv":
+            if suffix(path) == ".tsv":
                 yield from _cut_at_changes(_read_tsv(path, self.documents))
-            elif _suffix(path) == ".jsonl":
+            elif suffix(path) == ".jsonl":
                 yield from _cut_at_changes(_read_jsonl(path, languages, self.documents))
             elif self.documents:
                 yield from map(_boundary_if_blank, read_parallel(path, next(rest)))
@@ -137,7 +137,7 @@ class Files(Source):
         for path in (*sources, "", *targets):
             content.update(f"{file_digest(path) if path else ''}\n".encode())
             if path and _is_pair_file(path):
-                content.update(f"{_suffix(path)[1:]} {'>'.join(languages)}\n".encode())
+                content.update(f"{suffix(path)[1:]} {'>'.join(languages)}\n".encode())
         return content.hexdigest()
 
     def absolute(self) -> Self:
@@ -159,32 +159,32 @@ class Files(Source):
 
 
 def _ending(paths: tuple[str, ...]) -> str | None:
-    endings = {match[1] for path in paths if (match := re.search(_LANGUAGE_ENDING, path))}
+    found = (re.fullmatch(_LANGUAGE_ENDING, suffix(path)) for path in paths)
+    endings = {match[1] for match in found if match}
     return endings.pop() if len(endings) == 1 else None
 
 
 def _is_pair_file(path: str) -> bool:
     """Whether a file holds both languages, by its name."""
-    return _suffix(path) in (".tsv", ".jsonl")
+    return suffix(path) in (".tsv", ".jsonl")
 
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
-    """Yields the lines of a UTF-8 file without their ends; `.gz` is unpacked on the fly.
+    """Yields the lines of a UTF-8 file without their ends, unpacked on the fly.
 
     Raises:
-        UserError: the file is missing, empty, unreadable, a damaged gzip file, or not UTF-8
+        UserError: the file is missing, empty, unreadable, damaged if it is packed, or not UTF-8
             (with the number of the line).
     """
     number = 0
     try:
         with io.BufferedReader(_HashedFile(path), 1 << 18) as raw:
-            is_packed = str(path).lower().endswith(".gz")
-            lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw
-            for text in decode_lines(lines, path):
+            for text in decode_lines(unpacked(path, raw), path):
                 number += 1
                 yield text
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path}: damaged gzip file after line {number} ({error})") from None
+    except DAMAGE as error:
+        kind = packing(path).name
+        raise UserError(f"{path}: damaged {kind} file after line {number} ({error})") from None
     except OSError as error:
         raise _unreadable(path, error) from None
     if number == 0:
@@ -213,10 +213,6 @@ def decode_lines(lines: Iterable[bytes], name: str | Path) -> Iterator[str]:
 def _unreadable(path: str | Path, error: OSError) -> UserError:
     hint = "; texts are files on this machine: copy it first" if "://" in str(path) else ""
     return UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}){hint}")
-
-
-def _suffix(path: str | Path) -> str:
-    return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
 #: SHA-256 of files that were read, by what os.stat says about them.

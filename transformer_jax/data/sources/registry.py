@@ -4,12 +4,16 @@ from transformer_jax.data.sources.base import Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+from transformer_jax.data.sources.huggingface import HuggingFaceSet
+from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.sources.tfds import Tfds
 
 SOURCES: dict[str, type[Source]] = {
     "files": Files,
     "tfds": Tfds,
+    "huggingface": HuggingFaceSet,
+    "opus": Opus,
     "grammar": Grammar,
     "grammar_documents": GrammarDocuments,
     "prepared": Prepared,

@@ -1,0 +1,201 @@
+"""Sets of the `datasets` library in folders: each format, and one clear line for each mistake."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import hub_server
+from tests.oracles import need
+from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.sources.huggingface import HuggingFaceSet
+from transformer_jax.errors import UserError
+
+need("datasets")
+
+ODD = [
+    ("a dog", "ein Hund"),
+    ("None", "042"),  # what pandas would take for nothing, and for a number
+    ("null", ""),
+    ('a "b", c', "ü\u2028ß"),
+]
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's own files are not the user's, and nothing is asked of the hub."""
+    import datasets
+
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(home))
+
+
+def write(folder: Path, kind: str, pairs: list[Pair], names: tuple[str, str] = ("en", "de")) -> str:
+    """A folder with a train set in one file of a kind."""
+    folder.mkdir(exist_ok=True)
+    rows = [dict(zip(names, pair, strict=True)) for pair in pairs]
+    path = folder / f"train.{kind}"
+    if kind == "parquet":
+        from pyarrow import Table, parquet
+
+        parquet.write_table(Table.from_pylist(rows), path)
+    elif kind == "csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
+    elif kind == "translation.jsonl":
+        path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in rows))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+def read(source: HuggingFaceSet) -> list[Pair]:
+    return list(source.pairs("train", ("en", "de")))
+
+
+def failure(source: HuggingFaceSet) -> str:
+    with pytest.raises(UserError) as caught:
+        read(source)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "translation.jsonl", "csv"])
+def test_each_format_gives_the_same_pairs(kind: str, tmp_path: Path) -> None:
+    assert read(HuggingFaceSet(write(tmp_path, kind, ODD))) == ODD
+
+
+def test_a_column_of_numbers_in_csv_is_text(tmp_path: Path) -> None:
+    pairs = [("007", "7.0")] * 30_000  # several of the library's parts
+    assert read(HuggingFaceSet(write(tmp_path, "csv", [*pairs, ("x", "y")]))) == [
+        *pairs,
+        ("x", "y"),
+    ]
+
+
+def test_columns_of_other_names(tmp_path: Path) -> None:
+    folder = write(tmp_path, "jsonl", ODD, ("english", "german"))
+    source = HuggingFaceSet(folder, columns=("en=english", "de=german"))
+    assert read(source) == ODD
+    assert failure(HuggingFaceSet(folder)).startswith(
+        f"data.source.path={folder}: no column en; it has english, german: data.source.columns="
+    )
+    assert "write the column of each language" in failure(HuggingFaceSet(folder, columns=("en",)))
+    other = HuggingFaceSet(folder, columns=("en=german", "de=english"))
+    assert source.fingerprint("train", ("en", "de")) != other.fingerprint("train", ("en", "de"))
+
+
+def test_a_translation_without_the_language_names_those_it_has(tmp_path: Path) -> None:
+    folder = write(tmp_path, "translation.jsonl", ODD, ("en", "fr"))
+    assert ": no column de; it has en, fr" in failure(HuggingFaceSet(folder))
+
+
+def test_missing_texts_and_line_ends(tmp_path: Path) -> None:
+    lines = [{"en": "a\nb\r\nc", "de": None}, {"en": "d", "de": "D"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read(HuggingFaceSet(str(tmp_path))) == [("a b c", ""), ("d", "D")]
+
+
+def test_what_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"en": "a", "de": 3}\n')
+    assert "the column de holds 3, which is int and not text" in failure(
+        HuggingFaceSet(str(tmp_path))
+    )
+
+
+def test_splits_of_other_names(tmp_path: Path) -> None:
+    folder = write(tmp_path, "jsonl", ODD)
+    (tmp_path / "train.jsonl").rename(tmp_path / "test.jsonl")
+    assert read(HuggingFaceSet(folder, train_split="test")) == ODD
+    assert not HuggingFaceSet(folder).has("validation")
+    expected = f"data.source.path={folder} has no split dev; it has test"
+    with pytest.raises(UserError) as caught:
+        HuggingFaceSet(folder, validation_split="dev").has("validation")
+    assert str(caught.value) == expected
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    folder = write(tmp_path, "parquet", ODD)
+    path = tmp_path / "train.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert f"data.source.path={folder}: cannot read its split train (" in failure(
+        HuggingFaceSet(folder)
+    )
+
+
+def test_a_folder_without_files_is_one_line(tmp_path: Path) -> None:
+    message = failure(HuggingFaceSet(str(tmp_path)))
+    assert message.startswith(f"data.source.path={tmp_path}: cannot be opened (")
+
+
+def test_no_code_of_a_set_is_executed(tmp_path: Path) -> None:
+    folder = tmp_path / "evil"
+    write(folder, "jsonl", ODD)
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
+    assert "Dataset scripts are no longer supported" in failure(HuggingFaceSet(str(folder)))
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_folder_that_changes_is_read_again(tmp_path: Path) -> None:
+    source = HuggingFaceSet(write(tmp_path, "jsonl", ODD))
+    before = source.fingerprint("train", ("en", "de"))
+    write(tmp_path, "jsonl", ODD[::-1])
+    assert read(source) == ODD[::-1]
+    assert source.fingerprint("train", ("en", "de")) != before
+
+
+def test_a_set_of_the_hub_is_known_by_its_files(tmp_path: Path) -> None:
+    """From a local stand-in, and in processes of their own, as what a name means is asked once."""
+
+    def ask(server: hub_server.Server, revision: str = "main") -> str:
+        code = (
+            "from transformer_jax.errors import UserError\n"
+            "from transformer_jax.data.sources.huggingface import HuggingFaceSet\n"
+            f"source = HuggingFaceSet('some/set', name='de-en', revision={revision!r})\n"
+            "try:\n"
+            "    print(list(source.pairs('train', ('en', 'de'))), end=' ')\n"
+            "    print(source.fingerprint('train', ('en', 'de')))\n"
+            "except UserError as error: print(error)\n"
+        )
+        places = {"HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path), "HF_TOKEN": ""}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | places,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    about = (
+        "---\nconfigs:\n- config_name: de-en\n  data_files:\n"
+        "  - split: train\n    path: de-en/train.jsonl\n---\n"
+    )
+    rows = [json.dumps({"translation": {"en": en, "de": de}}) + "\n" for en, de in ODD]
+
+    def files(text: str, rows: list[str]) -> dict[str, bytes]:
+        return {"README.md": text.encode(), "de-en/train.jsonl": "".join(rows).encode()}
+
+    with hub_server.serve() as server:
+        server.models["some/set"] = {
+            "main": files(about, rows),
+            "reworded": files(f"{about}More words.\n", rows),
+            "shorter": files(about, rows[:2]),
+        }
+        first = ask(server)
+        assert first.startswith(repr(ODD))
+        assert ask(server, "reworded") == first
+        shorter = ask(server, "shorter")
+        assert shorter.startswith(repr(ODD[:2]))
+        assert shorter.split()[-1] != first.split()[-1]
+        server.models.clear()
+        missing = ask(server, "other")
+        assert missing.startswith("data.source.path=some/set: cannot be opened (")
+        assert "\n" not in missing

@@ -1,0 +1,162 @@
+"""Parallel text of OPUS, the open collection of translated text (Tiedemann 2012), by name.
+
+A corpus is downloaded once, by OPUS's own program OpusTools, and kept as a packed file for each
+language. What it is asked for is a version that does not change, so nothing is asked twice.
+"""
+
+import contextlib
+import io
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from transformer_jax.config_types import Strings
+from transformer_jax.data.sources.base import Languages, Pair, Source, Split, absolute_name, missing
+from transformer_jax.data.sources.files import Files
+from transformer_jax.errors import UserError, first_line, hint
+from transformer_jax.paths import user_cache
+
+
+@dataclass(frozen=True)
+class Opus(Source):
+    """Corpora of OPUS; it needs `pip install 'transformer-jax[opus]'`.
+
+    They are named with their versions, which OPUS's site lists: `Tatoeba-v2023-04-12`.
+    """
+
+    corpora: Strings  #: to train on, such as Tatoeba-v2023-04-12,Europarl-v8
+    validation: Strings = ()  #: corpora of text that is translated during training
+    test: Strings = ()  #: corpora for the final score
+    data_dir: str | None = None
+    #: folder of what was downloaded; none = <user cache>/transformer_jax/opus
+
+    def has(self, split: Split) -> bool:
+        """Whether corpora are named; UserError if one is without a version."""
+        return bool(self._names(split))
+
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        """The pairs of the corpora, one corpus after the other."""
+        return self._files(split, languages).pairs("train", languages)
+
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        """A hash of the downloaded texts."""
+        return self._files(split, languages).fingerprint("train", languages)
+
+    def absolute(self) -> Self:
+        """A copy with an absolute data_dir."""
+        return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self
+
+    def _names(self, split: Split) -> Strings:
+        names: Strings = self.corpora if split == "train" else getattr(self, split)
+        for name in names:
+            if "-v" not in name or Path(name).name != name:
+                raise UserError(
+                    f"data.source: {name} is no corpus of OPUS with its version, such as "
+                    "Tatoeba-v2023-04-12"
+                )
+        return names
+
+    def _files(self, split: Split, languages: Languages) -> Files:
+        """The texts, which are downloaded if they are not there."""
+        names = self._names(split)
+        if not names:
+            key = "corpora" if split == "train" else split
+            raise missing(split, f"data.source.{key}")
+        if self.data_dir is None:
+            root = user_cache() / "opus"
+        else:
+            root = Path(absolute_name(self.data_dir))
+        folders = [_downloaded(root, name, languages) for name in names]
+        source, target = (
+            tuple(str(folder / _file_name(language)) for folder in folders)
+            for language in languages
+        )
+        return Files(source, target)
+
+
+def _file_name(language: str) -> str:
+    return f"text.{language}.zst"
+
+
+def _downloaded(root: Path, name: str, languages: Languages) -> Path:
+    """The folder with the two texts of a corpus. It appears when both are complete."""
+    from filelock import FileLock
+
+    first, second = sorted(languages)
+    folder = root / name / f"{first}-{second}"
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(dir=root) as place:
+            if not folder.is_dir():  # else another process was faster
+                texts = Path(place) / "texts"
+                texts.mkdir()
+                _unpack(_fetch(name, first, second, place), (first, second), texts)
+                texts.rename(folder)
+    except UserError:
+        raise
+    except Exception as error:  # network, disk, archives, answers in other forms: no common type
+        raise UserError(
+            f"data.source: {name} for {first} and {second} could not be downloaded from OPUS to "
+            f"{folder} ({first_line(error)}); try again"
+        ) from error
+    return folder
+
+
+def _fetch(name: str, first: str, second: str, place: str) -> Path:
+    """Downloads the archive of a corpus into the folder `place`."""
+    try:
+        from opustools import OpusGet
+    except ImportError as error:
+        raise UserError(
+            "data.source=opus needs the package opustools: pip install 'transformer-jax[opus]'"
+        ) from error
+    corpus, _, version = name.rpartition("-v")
+    about: dict[str, Any] = {"source": first, "target": second, "preprocess": "moses"}
+    about |= {"download_dir": place, "suppress_prompts": True}
+    opus = OpusGet(directory=corpus, release=f"v{version}", **about)
+    found, size = opus.get_corpora_data()
+    if not found:
+        every, _ = OpusGet(release=None, **about).get_corpora_data()
+        known = sorted(f"{each['corpus']}-{each['version']}" for each in every)
+        raise UserError(
+            f"data.source: OPUS has no {name} for {first} and {second}{hint(name, known)}"
+        )
+    with contextlib.redirect_stdout(_Progress()) as said:
+        opus.download(found[:1], size)
+    path = Path(opus.make_file_name(found[0]))
+    if not zipfile.is_zipfile(path):  # OpusTools tells of a failure and goes on
+        raise OSError(None, (said.getvalue().strip() or "no archive").splitlines()[-1])
+    return path
+
+
+class _Progress(io.StringIO):
+    """Shows OpusTools' progress on a terminal, and remembers what else it tells."""
+
+    def write(self, text: str) -> int:
+        if text.startswith("\r"):
+            return sys.stderr.write(text) if sys.stderr.isatty() else len(text)
+        return super().write(text)
+
+
+def _unpack(archive: Path, languages: tuple[str, str], folder: Path) -> None:
+    """Writes the text of each language, packed, into a folder."""
+    from backports import zstd
+
+    pair = "-".join(languages)
+    with zipfile.ZipFile(archive) as content:
+        for language in languages:
+            names = [each for each in content.namelist() if each.endswith(f".{pair}.{language}")]
+            if len(names) != 1:
+                raise ValueError(f"its archive has {len(names)} files of {pair} in {language}")
+            with (
+                content.open(names[0]) as text,
+                zstd.open(folder / _file_name(language), "wb") as packed,
+            ):
+                shutil.copyfileobj(text, packed, 1 << 20)
