@@ -1,7 +1,6 @@
 """Makes a run folder out of a published model."""
 
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 

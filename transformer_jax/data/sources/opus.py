@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from transformer_jax.config_types import Strings
-from transformer_jax.data.sources.base import Languages, Pair, Source, Split, absolute_name, missing
+from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint
-from transformer_jax.paths import user_cache
+from transformer_jax.paths import absolute_name, user_cache
 
 
 @dataclass(frozen=True)

@@ -171,11 +171,12 @@ def _items(model: TrainedModel) -> dict[str, np.ndarray | Int8Item]:
         for path in _LOGITS & alphas.keys():  # whose input they do not scale
             alphas[path] *= config.logit_scale / theirs.logit_scale
         items = _in_int8(items, theirs, table, params, alphas)
-        rows = [
-            next(len(items[name].values) for name in names if name in items)
-            for names in (("Wemb", "encoder_Wemb"), ("Wemb", "decoder_Wemb"))
+        rows = {
+            name: len(item.values) for name, item in items.items() if isinstance(item, Int8Item)
+        }
+        options["dim-vocabs"] = [
+            rows.get("Wemb") or rows[name] for name in ("encoder_Wemb", "decoder_Wemb")
         ]
-        options["dim-vocabs"] = rows
     text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
     return {**items, OPTIONS: np.frombuffer(text, np.int8)}
 
