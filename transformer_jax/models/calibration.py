@@ -79,8 +79,8 @@ def largest_inputs(
     Raises:
         UserError: a layer of the model cannot be measured.
     """
-    plain = {"adapter": NoAdapter(), "quantize": NoQuantization()}
-    model = Transformer(replace(config, scan_layers=False, remat=False, **plain))
+    plain = replace(config, adapter=NoAdapter(), quantize=NoQuantization())
+    model = Transformer(replace(plain, scan_layers=False, remat=False))
     tied = config.tie_embeddings in ("all", "decoder")
     logits = "target_embedding/table" if tied else "projection/kernel"
     found: dict[str, jax.Array] = {}
