@@ -99,6 +99,41 @@ api.product_dtypes = lambda model: jax.tree.map(lambda x: x.dtype, api.abstract_
 print(json.dumps({"dtypes": rounded, "low": low, "whole": seen()}))
 """
 
+# A training in simulated int8, which begins with factors that are measured on the mesh.
+INT8 = """
+import json
+import jax, numpy as np
+from dataclasses import replace
+from tests.training import many_devices, toy
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.models import api
+from transformer_jax.models.paths import by_path
+from transformer_jax.models.quantization import Int8
+from transformer_jax.parallel.mesh import make_mesh, param_shardings
+from transformer_jax.training.trainer import Trainer
+
+given = jax.tree.map(np.array, api.init(many_devices.MODEL, jax.random.key(0)))
+axes = api.logical_axes(many_devices.MODEL)
+many_devices.MODEL = model = replace(many_devices.MODEL, quantize=Int8())
+seen = {}
+for name in ("one", "data8", "all"):
+    mesh = make_mesh(many_devices.MESHES[name], jax.devices()[:1] if name == "one" else None)
+    trainer = Trainer(model, replace(toy.TRAIN, init_from="a run"), mesh)
+    begin = jax.device_put(given, param_shardings(axes, given, mesh))
+    begin = trainer.measured(begin, toy.batches_from)
+    state, losses = trainer.init(begin), []
+    for position in range(4):
+        state, metrics = trainer.step(state, trainer.place(toy.batch(position)))
+        losses.append(float(metrics["loss_sum"] / metrics["tokens"]))
+    params = jax.tree.map(np.asarray, state.params)
+    seen[name] = {
+        "losses": losses,
+        "alphas": [float(x) for _, x in sorted(by_path(params["alphas"]).items())],
+        "texts": many_devices.translations(params, mesh, Greedy())[0],
+    }
+print(json.dumps(seen))
+"""
+
 
 def run(steps, *meshes):
     """What many_devices.py saw."""
@@ -145,6 +180,15 @@ def test_parameters_sent_in_the_dtype_in_which_they_are_used_change_nothing():
     seen = with_eight_devices("-c", SENT)
     assert {"bfloat16", "float32"} == set(seen["dtypes"])
     assert seen["low"] == seen["whole"]
+
+
+def test_training_in_int8_is_that_of_one_device():
+    seen = with_eight_devices("-c", INT8)
+    for mesh in ("data8", "all"):
+        np.testing.assert_allclose(seen[mesh]["alphas"], seen["one"]["alphas"], rtol=1e-5)
+        # A sum in another order may be rounded to the next whole number.
+        np.testing.assert_allclose(seen[mesh]["losses"], seen["one"]["losses"], atol=3e-3)
+        assert len(seen[mesh]["texts"]) == len(seen["one"]["texts"]) > 0
 
 
 def test_a_mesh_of_one_device_translates_as_no_mesh(few_steps):

@@ -171,14 +171,16 @@ def _items(model: TrainedModel) -> dict[str, np.ndarray | Int8Item]:
         for path in _LOGITS & alphas.keys():  # whose input they do not scale
             alphas[path] *= config.logit_scale / theirs.logit_scale
         items = _in_int8(items, theirs, table, params, alphas)
-        rows = {
-            name: len(item.values) for name, item in items.items() if isinstance(item, Int8Item)
-        }
-        options["dim-vocabs"] = [
-            rows.get("Wemb") or rows[name] for name in ("encoder_Wemb", "decoder_Wemb")
-        ]
+        options["dim-vocabs"] = [_rows(items, side) for side in ("encoder", "decoder")]
     text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
     return {**items, OPTIONS: np.frombuffer(text, np.int8)}
+
+
+def _rows(items: Mapping[str, np.ndarray | Int8Item], side: str) -> int:
+    """The size of a vocabulary, with what fills it up."""
+    table = items.get("Wemb", items.get(f"{side}_Wemb"))
+    assert isinstance(table, Int8Item)
+    return len(table.values)
 
 
 def _in_int8(
