@@ -128,9 +128,15 @@ def test_names_and_paths(text: str, name: bool) -> None:
 def test_a_model_is_pushed_and_imported_again_by_name(server, ask, tmp_path: Path) -> None:
     model = suite.random_model(suite.small(), suite.tokenizers())
     write_run(tmp_path / "run", model)
-    program = ["-m", "transformer_jax.cli.main"]
+    program = ["-c", "import sys; from transformer_jax.cli.main import main; sys.exit(main())"]
     out = ["--format=safetensors", "--output=out", f"--push={NAME}"]
     export_run = [*program, "export", "--workdir=run", *out]
+    status, _, error = ask(*export_run[:-1], "--push=model")
+    assert (status, error.splitlines()[-1]) == (
+        2,
+        "error: push=model: expected owner/name, as on Hugging Face's hub",
+    )
+    assert not (tmp_path / "out").exists()
     status, _, error = ask(*export_run)
     assert status == 2
     assert error.splitlines()[-1].startswith(f"error: push={NAME}: could not be uploaded (")

@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.interop.export import export
     from transformer_jax.runs.folder import open_run
 
+    if args.push:
+        hub.check_push(args.push)
     print(export(open_run(args.workdir), args.format, args.output, checkpoint=args.checkpoint))
     if args.push:
         print(hub.push(args.output, args.push))

@@ -59,26 +59,35 @@ def fetch(name: str, revision: str | None = None) -> Path:
     raise UserError(f"{name}: no weights there that can be read; expected one of {known}")
 
 
+def check_push(name: str) -> None:
+    """Checks, before there is something to upload, what can be checked then.
+
+    Raises:
+        UserError: the name has another form, or the package `huggingface_hub` is missing.
+    """
+    if not is_name(name):
+        raise UserError(f"push={name}: expected owner/name, as on Hugging Face's hub")
+    _import_hub()
+
+
 def push(folder: str | os.PathLike[str], name: str) -> str:
     """Uploads the files of a folder as one commit; returns its address.
 
     A repository that does not exist is made, and is private.
 
     Raises:
-        UserError: there is no right to write there, or the upload failed; or the package
-            `huggingface_hub` is missing.
+        UserError: there is no right to write there, or the upload failed; or as `check_push`.
     """
+    check_push(name)
     hub = _import_hub()
-    if not is_name(name):
-        raise UserError(f"push={name}: expected owner/name, as on Hugging Face's hub")
     try:
         hub.create_repo(name, private=True, exist_ok=True)
         message = "Upload a model of transformer_jax"
         return str(hub.upload_folder(repo_id=name, folder_path=folder, commit_message=message))
     except Exception as error:  # network, disk, the hub's answers: no common type
         raise UserError(
-            f"push={name}: could not be uploaded ({first_line(error)}); {folder} is complete. "
-            "A token with the right to write comes from `hf auth login` or HF_TOKEN"
+            f"push={name}: could not be uploaded ({first_line(error)}). A token with the right to "
+            f"write comes from `hf auth login`; then `hf upload {name} {folder}` uploads the folder"
         ) from error
 
 
