@@ -27,7 +27,7 @@ from transformer_jax.config import (
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.base import absolute_name
-from transformer_jax.data.splits import count_pairs, lacks_own_validation
+from transformer_jax.data.splits import count_pairs, directions_with, lacks_own_validation
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
@@ -226,6 +226,17 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
 def _is_open(config: Config, key: str) -> bool:
     """Whether the config leaves a key of `_KEYS` to the first start."""
     return attrgetter(key)(config) in (None, "auto")
+
+
+def check_training(config: Config) -> None:
+    """Raises UserError for what a training asks of the text or the model that they have not."""
+    patience = config.train.early_stopping
+    if patience is not None and not directions_with(config.data, "validation"):
+        raise UserError(
+            f"train.early_stopping={patience} needs a validation set: give "
+            "data.source.validation_source and data.source.validation_target, or "
+            "data.validation_from_train; or set train.early_stopping=none"
+        )
 
 
 def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
