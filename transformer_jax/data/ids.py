@@ -31,10 +31,14 @@ from typing import Any, Self
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.data.alignments import Links, parse, piece_links
+from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.data.blocks import Blocks, cut
+from transformer_jax.data.config import Corpus
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.base import BOUNDARY, Numbered, Pair
+from transformer_jax.data.sources.files import file_digest
 from transformer_jax.data.splits import fingerprint
 from transformer_jax.data.tokenizer import SEPARATOR, SIDES, Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -136,6 +140,27 @@ class Sentences:
         return ids_BL, column_L <= lengths_B1
 
 
+class PieceLinks:
+    """Which pieces of each sentence pair are linked: its word alignments.
+
+    Args:
+        arrays: "source" and "target" [links] integers, places in the two sentences, and "offsets"
+            [pairs + 1] int64, where the links of each pair begin.
+    """
+
+    def __init__(self, arrays: Arrays):
+        self.arrays = arrays
+
+    def padded(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
+        """The links of some pairs, as bool [B, T, S], for a batch of shape (B, S, T)."""
+        size, source_length, target_length = shape
+        linked_BTS = np.zeros((size, target_length, source_length), bool)
+        for place, row in enumerate(rows.tolist()):
+            own = slice(*self.arrays["offsets"][row : row + 2])
+            linked_BTS[place, self.arrays["target"][own], self.arrays["source"][own]] = True
+        return linked_BTS
+
+
 @dataclass(frozen=True)
 class IdCorpus:
     """Sentence pairs, or pairs of blocks, as ids."""
@@ -143,6 +168,7 @@ class IdCorpus:
     source: Sentences
     target: Sentences
     sizes: tuple[int, ...] = ()  #: pairs of each corpus, in order; () = there is one
+    links: PieceLinks | None = None  #: None = the text has no word alignments
 
     @classmethod
     def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
@@ -184,7 +210,7 @@ class IdCorpus:
     def fingerprint(self) -> str:
         """Hash of everything that training reads from the corpus, in its order."""
         content = hashlib.sha256()
-        for side in ("source", "target"):
+        for side in ("source", "target", *(["links"] if self.links else [])):
             for name, values in sorted(getattr(self, side).arrays.items()):
                 content.update(f"{side}_{name} {values.dtype.str} {len(values)}\n".encode())
                 for part in _in_pages(values):
@@ -230,13 +256,20 @@ def ids_of_text(
     key = fingerprint(text.data, "train")
     if any(map(any, tags)):
         key = hashlib.sha256(f"{key} {tags}".encode()).hexdigest()
+    corpora: Iterable[Iterable[Sequence[Any]]] = _tagged(text, tags)
+    files = [corpus.source.alignments for corpus in text.data.parts]
+    if any(files):
+        digests = [list(map(file_digest, each)) for each in files]
+        key = hashlib.sha256(f"{key} aligned by {digests}".encode()).hexdigest()
+        corpora = _aligned(text, corpora)
     corpus = prepare_ids(
-        _tagged(text, tags),
+        corpora,
         tokenizers,
         text.cache,
         key,
         sampler=sampler,
         joined=bool(text.data.blocks),
+        aligned=any(files),
         progress=progress,
     )
     return corpus.in_blocks(text.data.blocks) if text.data.blocks else corpus
@@ -256,27 +289,47 @@ def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Ite
         yield pairs(numbered, *of_corpus)
 
 
+def _aligned(
+    text: TrainingText, corpora: Iterable[Iterable[Pair]]
+) -> Iterator[Iterator[tuple[str, str, Links]]]:
+    """The pairs of each corpus, with the links between their words."""
+
+    def rows(corpus: Corpus, *columns: Iterable[Any]) -> Iterator[tuple[str, str, Links]]:
+        for (source, target), line in zip(*columns, strict=True):
+            if corpus.reverse:
+                links = [(s, t) for t, s in parse(line, (target, source))]
+            else:
+                links = parse(line, (source, target))
+            yield source, target, links
+
+    for corpus, *columns in zip(text.data.parts, corpora, text.links(), strict=True):
+        yield rows(corpus, *columns)
+
+
 def prepare_ids(
-    corpora: Iterable[Iterable[Pair]],
+    corpora: Iterable[Iterable[Sequence[Any]]],
     tokenizers: Tokenizers,
     cache_dir: Path | str,
     key: str,
     *,
     sampler: SubwordSampler | None = None,
     joined: bool = False,
+    aligned: bool = False,
     progress: bool = False,
 ) -> IdCorpus:
     """Corpora as ids, from the cache, or encoded now and cached.
 
     Args:
         corpora: the (source, target) texts of each, iterated only when the cache has no entry.
-            With `joined`, `BOUNDARY` ends a document.
+            With `joined`, `BOUNDARY` ends a document. With `aligned`, each also has the links
+            between the words.
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
         key: fingerprint of the text, see `splits.fingerprint`.
         sampler: with it, also store the text, and lengths with room for samples.
         joined: also store what follows a sentence: the separator, or EOS where a document ends.
             The pairs are then to be read `in_blocks`.
+        aligned: also store the links between the pieces; the key depends on them.
         progress: show a tqdm bar on stderr.
 
     Raises:
@@ -295,7 +348,7 @@ def prepare_ids(
         with tempfile.TemporaryDirectory(
             prefix=f".{folder.name}.", dir=cache_dir, ignore_cleanup_errors=True
         ) as temporary:
-            _write(Path(temporary), _encoded(shown, tokenizers, sampler, joined))
+            _write(Path(temporary), _encoded(shown, tokenizers, sampler, joined, aligned))
             _publish(Path(temporary), folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -340,7 +393,7 @@ def load_ids(folder: Path) -> IdCorpus | None:
 
 def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
     """The corpus in the files of a folder, by the dtype and size of each array."""
-    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
+    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}, "links": {}}
     for name, (dtype, size) in arrays.items():
         side, _, array = name.partition("_")
         values = np.zeros(0, dtype)  # an empty file cannot be mapped
@@ -351,7 +404,8 @@ def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
             values = np.append(0, np.cumsum(values, dtype=np.int64))
         sides[side][array] = values
     sizes = tuple(sides["corpus"]["sizes"].tolist())
-    return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
+    links = PieceLinks(sides["links"]) if sides["links"] else None
+    return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes, links)
 
 
 def _with_ends(pairs: Iterable[Pair]) -> Iterator[tuple[str, str, bool]]:
@@ -368,14 +422,20 @@ def _encoded(
     tokenizers: Tokenizers,
     sampler: SubwordSampler | None,
     joined: bool,
+    aligned: bool,
 ) -> Iterator[Arrays]:
     """Chunks of the corpora in their order, and the size of each corpus."""
-    yield _encoded_chunk((), tokenizers, sampler, 0)  # an empty corpus has these arrays too
     numbers = itertools.count()
+
+    def encoded(rows: Sequence[Sequence[Any]], number: int) -> Arrays:
+        arrays = _encoded_chunk(rows, tokenizers, sampler, number, joined)
+        return arrays | _encoded_links(rows, tokenizers, arrays) if aligned else arrays
+
+    yield encoded((), 0)  # an empty corpus has these arrays too
     for rows in corpora:
         iterator, size = iter(rows), 0
         while chunk := list(islice(iterator, _CHUNK)):
-            yield _encoded_chunk(chunk, tokenizers, sampler, next(numbers), joined)
+            yield encoded(chunk, next(numbers))
             size += len(chunk)
         yield {"corpus_sizes": np.array([size], "<i8")}
 
@@ -410,6 +470,23 @@ def _encoded_chunk(
             arrays[f"{side}_room"] = lengths.astype("<i4")
             arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}
     return arrays
+
+
+def _encoded_links(
+    rows: Sequence[Sequence[Any]], tokenizers: Tokenizers, encoded: Arrays
+) -> Arrays:
+    """The arrays of the links of some rows, which are pairs with links between their words."""
+    ends = [np.cumsum(encoded[f"{side}_lengths"])[:-1] for side in SIDES]
+    ids = [np.split(encoded[f"{side}_ids"], end) for side, end in zip(SIDES, ends, strict=True)]
+    found = [np.zeros((0, 2), np.int64)] + [
+        piece_links(links, tokenizers, source.tolist(), target.tolist())
+        for (_, _, links), source, target in zip(rows, *ids, strict=False)
+    ]
+    # A sentence with more pieces than two bytes can count is longer than any model reads.
+    found = [each[(each < 1 << 16).all(axis=1)] for each in found]
+    sides = {f"links_{side}": np.concatenate(found)[:, i] for i, side in enumerate(SIDES)}
+    lengths = np.fromiter(map(len, found[1:]), "<i4")
+    return {name: each.astype("<u2") for name, each in sides.items()} | {"links_lengths": lengths}
 
 
 def _write(folder: Path, chunks: Iterable[Arrays]) -> None:

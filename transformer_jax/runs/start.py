@@ -31,6 +31,7 @@ from transformer_jax.data.splits import count_pairs, directions_with, lacks_own_
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
+from transformer_jax.models.api import check_guided
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import in_bucket
 from transformer_jax.recipes import ByPairs
@@ -237,6 +238,32 @@ def check_training(config: Config) -> None:
             "data.source.validation_source and data.source.validation_target, or "
             "data.validation_from_train; or set train.early_stopping=none"
         )
+    has_alignments = any(corpus.source.alignments for corpus in config.data.parts)
+    head, weight = (
+        getattr(config.model.cross, "alignment_head", None),
+        config.train.alignment_weight,
+    )
+    if weight is None:
+        if has_alignments or (head is not None and not config.train.init_from):
+            what = "data.source.train_alignment" if has_alignments else "model.cross.alignment_head"
+            raise UserError(
+                f"{what}: no head learns alignments without train.alignment_weight: set it, such "
+                "as train.alignment_weight=0.1, or leave it out"
+            )
+        return
+    check_guided(config.model)
+    if not has_alignments:
+        raise UserError(
+            f"train.alignment_weight={weight} needs word alignments of the training text: give "
+            "data.source.train_alignment, as `score --alignments` of a first model writes them"
+        )
+    for key, is_set, why in (
+        ("data.blocks", config.data.blocks, "alignments are of single sentences"),
+        ("tokenizer.sampling_alpha", config.tokenizer.sampling_alpha, "links are of fixed pieces"),
+        ("model.scan_layers", config.model.scan_layers, "a loop over the layers hides the head"),
+    ):
+        if is_set:
+            raise UserError(f"train.alignment_weight={weight} and {key}: {why}; leave out one")
 
 
 def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
