@@ -47,11 +47,9 @@ def sure_links(english: str, german: str) -> list[tuple[int, int]]:
     ]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workdir", default="runs/quickstart")
-    args = parser.parse_args()
-    run = tj.open_run(args.workdir)
+def of_run(workdir):
+    """(sure links, the share that the run's alignments of the test set have wrong)."""
+    run = tj.open_run(workdir)
     pairs = split_pairs("test")
     from_english = run.config.data.languages == ("en", "de")
     sides = (
@@ -62,7 +60,14 @@ def main():
         expected = set(sure_links(*pair))
         sure += len(expected)
         right += len(expected & {link if from_english else link[::-1] for link in links})
-    print(json.dumps({"sure_links": sure, "alignment_error_rate": round(1 - right / sure, 4)}))
+    return sure, 1 - right / sure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", default="runs/quickstart")
+    sure, error = of_run(parser.parse_args().workdir)
+    print(json.dumps({"sure_links": sure, "alignment_error_rate": round(error, 4)}))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,9 @@ class TrainConfig:
     schedule: Annotated[Schedule, OneOf(SCHEDULES)] = RsqrtSchedule()  #: of the learning rate
     clip_norm: Positive | None = None  #: largest global norm of a gradient; none = no limit
     label_smoothing: Rate = 0.1  #: share of the target distribution that is spread over all pieces
+    alignment_weight: Positive | None = None
+    #: of the loss of model.cross's alignment_head by data.source.train_alignment; none = no such
+    #: loss
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster

@@ -113,11 +113,18 @@ def test_by_apache_beam(runner, place, prepared, tmp_path):
         (["--config.data.prepared=x"], "data.prepared is what `prepare` makes"),
         (["--config.tokenizer.vocab_size=99"], "vocab_size=99 has no room for characters"),
         (["--config.data.corpora=none"], "no training text"),
+        (
+            [
+                "--config.data.corpora=corpus(source=files(train_source={0}/train.en,"
+                "train_target={0}/train.de,train_alignment=a))"
+            ],
+            "has no word alignments yet",
+        ),
     ],
 )
 def test_mistakes_are_one_line(place, tmp_path, capsys, flags, message):
     command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}"]
-    assert main([*command, *flags]) == 2
+    assert main([*command, *(flag.format(place) for flag in flags)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
     assert not (tmp_path / "new").exists()

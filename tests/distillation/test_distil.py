@@ -338,6 +338,14 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
             "train_target",
         ),
         (["--beam_size=3"], "unknown argument --beam_size=3"),
+        (
+            [
+                "--config.data.source=files(train_source={place}/train.en,train_target={place}/"
+                "train.de,test_source={place}/test.en,test_target={place}/test.de)",
+                "--config.train.early_stopping=3",
+            ],
+            "train.early_stopping=3 needs a validation set",
+        ),
     ],
 )
 def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, message):
@@ -347,6 +355,8 @@ def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, messa
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ") and any(each in error for each in message.split("|")), error
     assert not (workdir / "config.json").exists()
+    # But for the choice, which takes the translations, nothing is refused after hours.
+    assert not (workdir / "distillation" / "translations").exists() or "--min_score=0" in flags
 
 
 def test_a_text_without_a_set_to_score_on_is_refused(place, tmp_path, capsys):

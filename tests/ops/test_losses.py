@@ -149,3 +149,20 @@ def test_rounded_logits_change_little(arrays, bias, product_sums, monkeypatch):
     for got, wanted in zip(grads, want_grads, strict=True):
         difference = np.asarray(got - wanted, np.float32)
         assert np.linalg.norm(difference) < 0.02 * np.linalg.norm(np.asarray(wanted, np.float32))
+
+
+def test_an_alignment_costs_what_the_formula_says():
+    draw = np.random.default_rng(0)
+    scores = draw.normal(size=(2, 4, 5))
+    weights = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    links = np.zeros((2, 4, 5), bool)
+    links[0, 0, 2] = links[0, 1, [0, 3]] = links[1, 3, :] = True
+    want = -np.log(weights[0, 0, 2])
+    want -= (np.log(weights[0, 1, 0]) + np.log(weights[0, 1, 3])) / 2
+    want -= np.log(weights[1, 3]).mean()
+    with np.errstate(divide="ignore"):  # a weight of zero where there is no link costs nothing
+        logs = np.log(np.where(links, weights, 0.0)).astype(np.float32)
+    for given in (np.log(weights), logs):
+        np.testing.assert_allclose(losses.alignment_loss(given, links), want, rtol=1e-6)
+    gradient = jax.grad(losses.alignment_loss)(logs, links)
+    assert np.isfinite(gradient).all() and not gradient[~links].any()

@@ -1,17 +1,14 @@
 """train.py and eval.py in two real processes: what one process does, and stopping together."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.parallel.test_processes import free_address, losses
+from tests.parallel.test_processes import losses
 from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import read_metrics
 
@@ -47,47 +44,9 @@ def place(texts):
     return texts
 
 
-@pytest.fixture
-def start():
-    """Starts a command in so many processes; what is left of them ends with the test."""
-    started = []
-
-    def start(count, script, *arguments):
-        address = free_address()
-        flags = (
-            [[]]
-            if count == 1
-            else [
-                [
-                    f"--coordinator_address={address}",
-                    f"--num_processes={count}",
-                    f"--process_id={i}",
-                ]
-                for i in range(count)
-            ]
-        )
-        processes = [
-            subprocess.Popen(
-                [sys.executable, ROOT / script, *arguments, *each],
-                env={**os.environ, "JAX_PLATFORMS": "cpu"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for each in flags
-        ]
-        started.extend(processes)
-        return processes
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
 def train(place, workdir, *more):
     return [
-        "train.py",
+        ROOT / "train.py",
         f"--config={place / 'recipe.py'}",
         f"--workdir={workdir}",
         "--no_progress",
@@ -114,7 +73,14 @@ def test_two_processes_train_and_score_as_one_does(place, tmp_path, start):
         finish(start(count, *train(place, workdir, *minutes)))
         files = (f"--source={place / 'test.en'}", f"--reference={place / 'test.de'}")
         first, *others = finish(
-            start(count, "eval.py", f"--workdir={workdir}", "--checkpoint=latest", "--json", *files)
+            start(
+                count,
+                ROOT / "eval.py",
+                f"--workdir={workdir}",
+                "--checkpoint=latest",
+                "--json",
+                *files,
+            )
         )
         assert others == [""] * (count - 1), "only the first process reports"
         reports[count] = json.loads(first)

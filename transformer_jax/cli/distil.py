@@ -47,6 +47,7 @@ from transformer_jax.paths import as_path, in_bucket, write_whole
 from transformer_jax.recipes import ByPairs
 
 if TYPE_CHECKING:
+    from transformer_jax.cli.signals import StopOnSignals
     from transformer_jax.runs.folder import Run
 
 _LOGGER = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.nearest_of < 1:
         raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
     start_processes(args)
-    from transformer_jax.cli.signals import StopOnSignals
+    from transformer_jax.cli.signals import StopOnSignals, Stopped
     from transformer_jax.distillation.student import languages_for, taught_by
     from transformer_jax.distillation.text import one_direction
     from transformer_jax.parallel.processes import from_first, gather, is_first
@@ -104,11 +105,12 @@ def run(args: argparse.Namespace) -> int:
         from_first(lambda: lock.enter_context(only_run(work.folder)))
         work.fill_text()
         from_first(work.check_student)
-        work.translate()
-        work.choose()
-        stop = StopOnSignals()
-        work.train(stop)
-        if stop.stopped:
+        try:
+            stop = StopOnSignals()
+            work.translate(stop)
+            work.choose()
+            work.train(stop)
+        except Stopped:
             _LOGGER.info("stopped and saved; the same command continues")
             return STOPPED
         table = from_first(work.compare)
@@ -158,17 +160,26 @@ class _Distillation:
     def check_student(self) -> None:
         """Raises UserError for what is wrong with the student, before hours of translating."""
         from transformer_jax.models.config import check_model_config
-        from transformer_jax.runs.start import resolve_start
+        from transformer_jax.runs.start import check_training, resolve_start
 
         chosen = self.folder / "chosen"
-        config = self._trained_on(chosen if chosen.exists() else self.folder / "text")
-        check_model_config(resolve_start(config, self.args.workdir, self.by_pairs).config.model)
+        given = self._trained_on(chosen if chosen.exists() else self.folder / "text")
+        config = resolve_start(given, self.args.workdir, self.by_pairs).config
+        check_model_config(config.model)
+        check_training(config)
 
-    def translate(self) -> None:
+    def translate(self, stop: "StopOnSignals") -> None:
         """Translates the sources; each process has its parts of the lines."""
+        from transformer_jax.cli.signals import Stopped
         from transformer_jax.distillation.stages import stage
 
-        stage(self.folder / "translations", self._inputs_of_translations(), self._fill_translations)
+        def fill(place: epath.Path) -> None:
+            with contextlib.suppress(Stopped):
+                self._translate_parts(place, stop)
+            if stop.meet():
+                raise Stopped
+
+        stage(self.folder / "translations", self._inputs_of_translations(), fill)
 
     def choose(self) -> None:
         """Chooses what the student is trained on."""
@@ -179,17 +190,20 @@ class _Distillation:
         fill = self._fill_chosen
         stage(self.folder / "chosen", inputs, lambda place: from_first(lambda: fill(place)))
 
-    def train(self, should_stop: Any) -> None:
+    def train(self, stop: "StopOnSignals") -> None:
         """Trains the student."""
+        from transformer_jax.cli.signals import Stopped
         from transformer_jax.training.train import train
 
         train(
             self._trained_on(self.folder / "chosen"),
             self.args.workdir,
             by_pairs=self.by_pairs,
-            should_stop=should_stop,
+            should_stop=stop,
             progress=not self.args.no_progress,
         )
+        if stop.stopped:
+            raise Stopped
 
     def compare(self) -> str:
         """The table, which is also written; in the first process."""
@@ -234,15 +248,19 @@ class _Distillation:
         more = (line for name in self.args.monolingual for line in read_lines(name))
         return pairs_and_more(self.folder / "text", more)
 
-    def _fill_translations(self, place: epath.Path) -> None:
+    def _translate_parts(self, place: epath.Path, stop: "StopOnSignals") -> None:
         """Writes this process's parts, as far as they are missing: a line for each line.
 
         A line that the teacher would cut is not translated, as its end would be missing.
+
+        Raises:
+            Stopped: a process received a signal.
         """
         import jax
 
         from transformer_jax.cli.lines import answer
         from transformer_jax.cli.output_file import output_file
+        from transformer_jax.cli.signals import Stopped
         from transformer_jax.distillation.choice import to_line
 
         translator = self.teacher.translator(self.args.checkpoint, **self.overrides)
@@ -259,6 +277,8 @@ class _Distillation:
             _LOGGER.info(f"translating lines {first + 1:,} to {first + len(part):,}")
 
             def reply(chunk: list[str], done: int, first: int = first) -> tuple[list[str], int]:
+                if stop.while_apart():
+                    raise Stopped
                 short = [line if len(encode(line)) < longest else "" for line in chunk]
                 options: Any = {"num_best": self.args.nearest_of, "first_id": first + done}
                 return [*map(to_line, translator.decode(short, **options).translations)], 0

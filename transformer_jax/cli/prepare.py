@@ -119,6 +119,8 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
         raise UserError("data.prepared is what `prepare` makes: leave it out")
     config = apply_by_pairs(validated(config), by_pairs, jax.devices())
     data = resolve(config.data)
+    if any(corpus.source.alignments for corpus in data.parts):
+        raise UserError("data.source.train_alignment: a prepared text has no word alignments yet")
     vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
     folder = Path(os.path.abspath(args.output))
     return Preparation(folder, data, config.tokenizer, args.part_pairs)

@@ -2,9 +2,14 @@
 
 import os
 import signal
+import time
 from types import FrameType
 
-from transformer_jax.parallel.processes import several, stop_agreed
+from transformer_jax.parallel.processes import gather, several, stop_agreed
+
+
+class Stopped(Exception):
+    """A signal ended what was in progress; all processes raise it, and what was done is saved."""
 
 
 class StopOnSignals:
@@ -18,7 +23,7 @@ class StopOnSignals:
 
     def __init__(self) -> None:
         self.stopped = False
-        self._calls = 0
+        self._calls, self._began = 0, time.monotonic()
         # JAX handles SIGTERM for several processes.
         for number in (signal.SIGINT,) if several() else (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._receive)
@@ -35,4 +40,25 @@ class StopOnSignals:
         if several():
             self._calls += 1  # the same number in every process
             self.stopped = stop_agreed(self._calls)
+        return self.stopped
+
+    def while_apart(self) -> bool:
+        """As a call, where the processes do not keep step: they agree on a second to stop at.
+
+        It is a call for each second since the last one. `meet` ends such a stretch.
+        """
+        if not several():
+            return self()
+        while not self.stopped and self._calls < time.monotonic() - self._began:
+            self()
+        return self.stopped
+
+    def meet(self) -> bool:
+        """Waits for the other processes; whether one of them has stopped.
+
+        From here on they keep step.
+        """
+        states = gather([f"{self._calls} {self.stopped}"])
+        self._calls = max(int(state.split()[0]) for state in states)
+        self.stopped = any(state.endswith("True") for state in states)
         return self.stopped

@@ -246,7 +246,8 @@ def make_batch(
     Returns:
         source [B, S] int32, source_mask [B, S] bool, target [B, T] int32, target_mask
         [B, T] bool, with B the rows of the share. Both sides end with EOS; padding rows
-        have all-False masks.
+        have all-False masks. Of a text with word alignments also alignment [B, T, S] bool,
+        which pieces are linked.
     """
     (size, *widths), rows = plan.rows(position, share)
     epoch = position // plan.batches_per_epoch
@@ -265,4 +266,6 @@ def make_batch(
                 for sample, row in zip(sampled, rows, strict=True)
             ]
             batch[side], batch[f"{side}_mask"] = pad(chosen, size, width)
+    if corpus.links:
+        batch["alignment"] = corpus.links.padded(rows, (size, widths[0], widths[1]))
     return batch

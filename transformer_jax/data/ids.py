@@ -30,11 +30,14 @@ from typing import Any, Self
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.data.alignments import Links, parse, piece_links
+from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.data.blocks import Blocks, cut
-from transformer_jax.data.config import DataConfig
+from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.base import BOUNDARY, Numbered, Pair
+from transformer_jax.data.sources.files import file_digest
 from transformer_jax.data.splits import fingerprint
 from transformer_jax.data.tokenizer import SEPARATOR, SIDES, Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -145,6 +148,27 @@ class Sentences:
         return ids_BL, column_L <= lengths_B1
 
 
+class PieceLinks:
+    """Which pieces of each sentence pair are linked: its word alignments.
+
+    Args:
+        arrays: "source" and "target" [links] integers, places in the two sentences, and "offsets"
+            [pairs + 1] int64, where the links of each pair begin.
+    """
+
+    def __init__(self, arrays: Arrays):
+        self.arrays = arrays
+
+    def padded(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
+        """The links of some pairs, as bool [B, T, S], for a batch of shape (B, S, T)."""
+        size, source_length, target_length = shape
+        linked_BTS = np.zeros((size, target_length, source_length), bool)
+        for place, row in enumerate(rows.tolist()):
+            own = slice(*self.arrays["offsets"][row : row + 2])
+            linked_BTS[place, self.arrays["target"][own], self.arrays["source"][own]] = True
+        return linked_BTS
+
+
 @dataclass(frozen=True)
 class IdCorpus:
     """Sentence pairs, or pairs of blocks, as ids."""
@@ -152,6 +176,7 @@ class IdCorpus:
     source: Sentences
     target: Sentences
     sizes: tuple[int, ...] = ()  #: pairs of each corpus, in order; () = there is one
+    links: PieceLinks | None = None  #: None = the text has no word alignments
 
     @classmethod
     def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
@@ -193,7 +218,7 @@ class IdCorpus:
     def fingerprint(self) -> str:
         """Hash of everything that training reads from the corpus, in its order."""
         content = hashlib.sha256()
-        for side in ("source", "target"):
+        for side in ("source", "target", *(["links"] if self.links else [])):
             for name, values in sorted(getattr(self, side).arrays.items()):
                 content.update(f"{side}_{name} {values.dtype.str} {len(values)}\n".encode())
                 for part in _in_pages(values):
@@ -236,13 +261,22 @@ def ids_of_text(
     if text.data.filters and text.is_new:
         text.read()  # so that a new run says what is left out
     tags = [text_tags(text.data, corpus, tokenizers) for corpus in text.data.parts]
+    key = ids_key(text.data, tokenizers)
+    tagged = _tagged(text, tags)
+    corpora: Iterable[Iterable[Sequence[Any]]] = tagged
+    files = [corpus.source.alignments for corpus in text.data.parts]
+    if any(files):
+        digests = [list(map(file_digest, each)) for each in files]
+        key = hashlib.sha256(f"{key} aligned by {digests}".encode()).hexdigest()
+        corpora = _aligned(text, tagged)
     corpus = prepare_ids(
-        _tagged(text, tags),
+        corpora,
         tokenizers,
         text.cache,
-        ids_key(text.data, tokenizers),
+        key,
         sampler=sampler,
         joined=bool(text.data.blocks),
+        aligned=any(files),
         progress=progress,
     )
     return corpus.in_blocks(text.data.blocks) if text.data.blocks else corpus
@@ -269,27 +303,47 @@ def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Ite
         yield pairs(numbered, *of_corpus)
 
 
+def _aligned(
+    text: TrainingText, corpora: Iterable[Iterable[Pair]]
+) -> Iterator[Iterator[tuple[str, str, Links]]]:
+    """The pairs of each corpus, with the links between their words."""
+
+    def rows(corpus: Corpus, *columns: Iterable[Any]) -> Iterator[tuple[str, str, Links]]:
+        for (source, target), line in zip(*columns, strict=True):
+            if corpus.reverse:
+                links = [(s, t) for t, s in parse(line, (target, source))]
+            else:
+                links = parse(line, (source, target))
+            yield source, target, links
+
+    for corpus, *columns in zip(text.data.parts, corpora, text.links(), strict=True):
+        yield rows(corpus, *columns)
+
+
 def prepare_ids(
-    corpora: Iterable[Iterable[Pair]],
+    corpora: Iterable[Iterable[Sequence[Any]]],
     tokenizers: Tokenizers,
     cache_dir: Path | str,
     key: str,
     *,
     sampler: SubwordSampler | None = None,
     joined: bool = False,
+    aligned: bool = False,
     progress: bool = False,
 ) -> IdCorpus:
     """Corpora as ids, from the cache, or encoded now and cached.
 
     Args:
         corpora: the (source, target) texts of each, iterated only when the cache has no entry.
-            With `joined`, `BOUNDARY` ends a document.
+            With `joined`, `BOUNDARY` ends a document. With `aligned`, each also has the links
+            between the words.
         tokenizers: their content is part of the name of the entry.
         cache_dir: folder of all entries; made if missing.
         key: fingerprint of the text, see `splits.fingerprint`.
         sampler: with it, also store the text, and lengths with room for samples.
         joined: also store what follows a sentence: the separator, or EOS where a document ends.
             The pairs are then to be read `in_blocks`.
+        aligned: also store the links between the pieces; the key depends on them.
         progress: show a tqdm bar on stderr.
 
     Raises:
@@ -300,7 +354,7 @@ def prepare_ids(
     bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
     rows = map(_with_ends, corpora) if joined else corpora
     shown = (bar(each, disable=not progress) for each in rows)
-    return stored_ids(cache_dir / name, _encoded(shown, tokenizers, sampler, joined))
+    return stored_ids(cache_dir / name, _encoded(shown, tokenizers, sampler, joined, aligned))
 
 
 def stored_ids(folder: Path, chunks: Iterable[Arrays]) -> IdCorpus:
@@ -384,20 +438,22 @@ def map_arrays(folder: Path, arrays: dict[str, tuple[str, int]]) -> Arrays:
 
 def _corpus(arrays: Arrays) -> IdCorpus:
     """The corpus in the arrays of an entry."""
-    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
+    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}, "links": {}}
     for name, values in arrays.items():
         side, _, array = name.partition("_")
         sides[side][array] = values
     sizes = tuple(sides["corpus"]["sizes"].tolist())
-    return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
+    links = PieceLinks(sides["links"]) if sides["links"] else None
+    return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes, links)
 
 
-def _with_ends(pairs: Iterable[Pair]) -> Iterator[tuple[str, str, bool]]:
+def _with_ends(pairs: Iterable[Sequence[Any]]) -> Iterator[tuple[str, str, bool]]:
     """Each pair, and whether a document ends with it."""
-    last = BOUNDARY
+    last: Sequence[Any] = BOUNDARY
     for pair in chain(pairs, [BOUNDARY]):
         if last != BOUNDARY:
-            yield *last, pair == BOUNDARY
+            source, target = last
+            yield source, target, pair == BOUNDARY
         last = pair
 
 
@@ -406,13 +462,19 @@ def _encoded(
     tokenizers: Tokenizers,
     sampler: SubwordSampler | None,
     joined: bool,
+    aligned: bool,
 ) -> Iterator[Arrays]:
     """Chunks of the corpora in their order, and the size of each corpus."""
-    yield encode_rows((), tokenizers, sampler)  # an empty corpus has these arrays too
+
+    def encoded(rows: Sequence[Sequence[Any]]) -> Arrays:
+        arrays = encode_rows(rows, tokenizers, sampler, joined)
+        return arrays | _encoded_links(rows, tokenizers, arrays) if aligned else arrays
+
+    yield encoded(())  # an empty corpus has these arrays too
     for rows in corpora:
         iterator, size = iter(rows), 0
         while chunk := list(islice(iterator, _CHUNK)):
-            yield encode_rows(chunk, tokenizers, sampler, joined)
+            yield encoded(chunk)
             size += len(chunk)
         yield {"corpus_sizes": np.array([size], "<i8")}
 
@@ -450,6 +512,23 @@ def encode_rows(
             arrays[f"{side}_room"] = lengths.astype("<i4")
             arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}
     return arrays
+
+
+def _encoded_links(
+    rows: Sequence[Sequence[Any]], tokenizers: Tokenizers, encoded: Arrays
+) -> Arrays:
+    """The arrays of the links of some rows, which are pairs with links between their words."""
+    ends = [np.cumsum(encoded[f"{side}_lengths"])[:-1] for side in SIDES]
+    ids = [np.split(encoded[f"{side}_ids"], end) for side, end in zip(SIDES, ends, strict=True)]
+    found = [np.zeros((0, 2), np.int64)] + [
+        piece_links(links, tokenizers, source.tolist(), target.tolist())
+        for (_, _, links), source, target in zip(rows, *ids, strict=False)
+    ]
+    # A sentence with more pieces than two bytes can count is longer than any model reads.
+    found = [each[(each < 1 << 16).all(axis=1)] for each in found]
+    sides = {f"links_{side}": np.concatenate(found)[:, i] for i, side in enumerate(SIDES)}
+    lengths = np.fromiter(map(len, found[1:]), "<i4")
+    return {name: each.astype("<u2") for name, each in sides.items()} | {"links_lengths": lengths}
 
 
 def _planning_draws(texts: Sequence[bytes]) -> np.ndarray:

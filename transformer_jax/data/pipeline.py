@@ -47,7 +47,7 @@ def batches(
         sampler: see `make_batch`.
         engine: "tensorflow" (tf.data: ids are gathered and padded by TensorFlow's operations,
             in its threads), "python" (`make_batch` in a thread), or "auto": tf.data where
-            TensorFlow is installed, nothing is sampled and the ids are few enough to copy, and
+            TensorFlow is installed, nothing is sampled or aligned and the ids are few, and
             `make_batch` until TensorFlow is imported, or where it cannot be. The batches are the
             same bit for bit.
     """
@@ -55,8 +55,10 @@ def batches(
     # so tf.data would gain nothing over the thread that machines without TensorFlow use.
     if engine == "tensorflow" and sampler:
         raise ValueError("a sampler is Python: use engine='python' or 'auto'")
+    if engine == "tensorflow" and corpus.links:
+        raise ValueError("tf.data makes no alignments: use engine='python' or 'auto'")
     is_small = corpus.source.ids.nbytes + corpus.target.ids.nbytes <= _COPIED
-    suits = is_small and not sampler and has_tensorflow()
+    suits = is_small and not sampler and not corpus.links and has_tensorflow()
     if engine == "tensorflow":
         return _through_tensorflow(corpus, plan, share, start)
     if engine == "auto" and suits:

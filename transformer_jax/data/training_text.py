@@ -13,6 +13,7 @@ from typing import IO, Self
 
 import numpy as np
 
+from transformer_jax.data.alignments import Line, read_alignments
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.sources.base import Languages, Numbered, Pair
@@ -90,6 +91,30 @@ class TrainingText:
             return without_bad([(n, _pair(line)) for n, line in drawn], self.data)
 
         return Repeatable(draw)
+
+    def links(self) -> Iterator[Iterator[Line]]:
+        """The word alignments of the pairs of `corpora`, from the sources' files.
+
+        An empty line for each pair of a corpus that has none.
+
+        Raises:
+            UserError: as `__iter__`, or the files have not a line for each pair.
+        """
+        self.read()
+        for kept, corpus in zip(self._kept, self.data.parts, strict=True):
+            files = corpus.source.alignments
+            if not files:
+                yield repeat(("", ""), int(kept.sum()))
+                continue
+            pairs = len(kept) + len(self._held_out[corpus])
+            count = sum(1 for _ in read_alignments(files))
+            if count != pairs:
+                raise UserError(
+                    f"{', '.join(files)}: {count:,} lines of word alignments for {pairs:,} pairs: "
+                    "give a line for each pair of the training text, an empty one where no words "
+                    "are linked"
+                )
+            yield compress(islice(read_alignments(files), pairs), kept)
 
     def validation(self, limit: int, direction: Languages | None = None) -> list[Pair]:
         """The first pairs of a direction's validation set, which is read to find mistakes.

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.config_types import Positive
 from transformer_jax.errors import UserError
@@ -31,9 +31,11 @@ from transformer_jax.mixers.base import (
 )
 from transformer_jax.mixers.heads import HeadProjections, bias_of, token_bias
 from transformer_jax.ops.attention import (
+    MASKED,
     Bias,
     Hooks,
     attention_mask,
+    attention_scores,
     attention_weights,
     weighted_values,
 )
@@ -82,6 +84,17 @@ class FullCross(FullOptions, CrossMixerConfig):
     """Options of full attention to the memory."""
 
     quadratic: ClassVar[bool] = True
+
+    alignment_head: NonNegativeInt | None = None
+    #: the head of the last layer that learns word alignments, with train.alignment_weight; none =
+    #: alignments are the mean of all heads
+
+    def check(self, context: MixerContext, hooks: frozenset[str] = frozenset()) -> None:
+        super().check(context, hooks)
+        if self.alignment_head is not None and self.alignment_head >= context.num_heads:
+            raise UserError(
+                f"alignment_head={self.alignment_head}: the heads are 0 to {context.num_heads - 1}"
+            )
 
     def build(self, context: MixerContext) -> CrossMixer:
         return FullCrossAttention(self, context)
@@ -179,5 +192,17 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         k_BMGK, v_BMGK = jnp.moveaxis(projected.key, 3, 1), projected.value.swapaxes(1, 2)
-        y_BTHK = self.attend(self.heads.queries(x_BTD), k_BMGK, v_BMGK, projected.mask)
-        return self.heads.join(y_BTHK)
+        q_BTHK = self.heads.queries(x_BTD)
+        if self.is_mutable_collection("alignment") and not self.is_initializing():
+            log_BTM = self._log_alignment(q_BTHK, k_BMGK, projected.mask)
+            self.sow("alignment", "log_weights", log_BTM)
+        return self.heads.join(self.attend(q_BTHK, k_BMGK, v_BMGK, projected.mask))
+
+    def _log_alignment(self, q_BTHK: jax.Array, k_BMGK: jax.Array, mask_BM: jax.Array) -> jax.Array:
+        """Logarithms of the weights of `alignment_head`, float32 [B, T, M]."""
+        head, heads, groups = self.config.alignment_head, q_BTHK.shape[2], k_BMGK.shape[2]
+        assert head is not None
+        group = head * groups // heads
+        q_BT1K, k_BM1K = q_BTHK[:, :, head : head + 1], k_BMGK[:, :, group : group + 1]
+        scores_B1TM = attention_scores(q_BT1K, k_BM1K, scale=self.config.score_scale)
+        return jax.nn.log_softmax(jnp.where(mask_BM[:, None], scores_B1TM[:, 0], MASKED), axis=-1)

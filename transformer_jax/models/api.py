@@ -24,6 +24,7 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.ops.losses import alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Table, in_dtypes, quantize
 from transformer_jax.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
@@ -246,15 +247,26 @@ def check_alignment(config: ModelConfig) -> None:
 def alignment(config: ModelConfig, params: Params, *arrays: Array) -> jax.Array:
     """How much each target piece uses each source piece, [B, T, S] float32; rows sum to 1.
 
-    It is the mean over the heads of the last layer's cross-attention. The arrays are those of
-    `apply`; row t belongs to the piece that is predicted there.
+    It is `alignment_head` of the last layer's cross-attention, or the mean over its heads. The
+    arrays are those of `apply`; row t belongs to the piece that is predicted there.
 
     Raises:
         UserError: the cross-attention has no weights.
     """
     check_alignment(config)
     _, weights = attention(config, params, *arrays)
-    return weights[f"cross.{config.decoder.num_layers - 1}"].astype(jnp.float32).mean(axis=1)
+    weights_BHTS = weights[f"cross.{config.decoder.num_layers - 1}"].astype(jnp.float32)
+    head = getattr(config.cross, "alignment_head", None)
+    return weights_BHTS.mean(axis=1) if head is None else weights_BHTS[:, head]
+
+
+def check_guided(config: ModelConfig) -> None:
+    """Raises UserError where no head can learn from alignments."""
+    if getattr(config.cross, "alignment_head", None) is None:
+        raise UserError(
+            "train.alignment_weight needs a head that learns: set model.cross='full("
+            "alignment_head=0)'"
+        )
 
 
 def loss(
@@ -263,20 +275,33 @@ def loss(
     batch: Mapping[str, Array],
     *,
     label_smoothing: float = 0.0,
+    alignment_weight: float | None = None,
     rng: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(sum of the loss, sum of the negative log-likelihood, number of target tokens).
 
     Sums, so that they add up over microbatches and devices before the one division.
     `batch` has `source`, `source_mask`, `target` and `target_mask`. Dropout is on where `rng` is
-    given.
+    given. With `alignment_weight` it also has the links of target and source pieces, `alignment`
+    [B, T, S] bool, and so many times their `alignment_loss` is a part of the loss. The config then
+    has an `alignment_head`.
+
+    Raises:
+        UserError: it has none, or the parameters are of int8.
     """
     mask_BT = batch["target_mask"]
     labels_BT = batch["target"]
     arrays = batch["source"], batch["source_mask"], shift_right(labels_BT), mask_BT, labels_BT
-    loss_sum, nll_sum = _apply(
-        config, params, *arrays, rng=rng, label_smoothing=label_smoothing, method="loss"
-    )
+    options: Any = {"rng": rng, "label_smoothing": label_smoothing, "method": "loss"}
+    if alignment_weight is None:
+        loss_sum, nll_sum = _apply(config, params, *arrays, **options)
+    else:
+        check_guided(config)
+        options["mutable"] = ["alignment"]
+        (loss_sum, nll_sum), sown = _apply(config, params, *arrays, **options)
+        last = mixer_paths(config)[f"cross.{config.decoder.num_layers - 1}"]
+        (log_BTS,) = flatten_dict(sown["alignment"])[*last, "log_weights"]
+        loss_sum += alignment_weight * alignment_loss(log_BTS, jnp.asarray(batch["alignment"]))
     return loss_sum, nll_sum, mask_BT.sum().astype(jnp.float32)
 
 

@@ -149,6 +149,26 @@ def cross_entropy(
     return _fused(inputs, targets, _Loss(label_smoothing, jnp.dtype(dtype)))
 
 
+def alignment_loss(log_weights_BTM: jax.Array, links_BTM: jax.Array) -> jax.Array:
+    """Cross-entropy of an attention head with word alignments, summed over the target pieces.
+
+        - sum_t sum_m p_tm log a_tm,    p_tm = links_tm / sum_m links_tm
+
+    (Chen et al. 2016, arXiv:1607.01628, eq. 6; Garg et al. 2019, arXiv:1909.02074, eq. 5). A piece
+    without a link, such as one of padding, adds nothing.
+
+    Args:
+        log_weights_BTM: logarithms of the weights, float32.
+        links_BTM: whether target piece t and source piece m are linked.
+
+    Returns:
+        A float32 scalar in nats.
+    """
+    links_BTM = links_BTM.astype(jnp.float32)
+    share_BTM = links_BTM / jnp.maximum(links_BTM.sum(axis=-1, keepdims=True), 1.0)
+    return -jnp.where(links_BTM > 0, share_BTM * log_weights_BTM, 0.0).sum()
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _fused(inputs: _Inputs, targets: _Targets, loss: _Loss) -> _Sums:
     return by_platform(partial(_loss_sums, loss, False), inputs, targets, **_FORMS)[0]

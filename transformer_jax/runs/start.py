@@ -26,10 +26,11 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
-from transformer_jax.data.splits import count_pairs, lacks_own_validation
+from transformer_jax.data.splits import count_pairs, directions_with, lacks_own_validation
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
+from transformer_jax.models.api import check_guided
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
 from transformer_jax.paths import absolute_name, in_bucket
 from transformer_jax.recipes import ByPairs
@@ -230,6 +231,43 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
 def _is_open(config: Config, key: str) -> bool:
     """Whether the config leaves a key of `_KEYS` to the first start."""
     return attrgetter(key)(config) in (None, "auto")
+
+
+def check_training(config: Config) -> None:
+    """Raises UserError for what a training asks of the text or the model that they have not."""
+    patience = config.train.early_stopping
+    if patience is not None and not directions_with(config.data, "validation"):
+        raise UserError(
+            f"train.early_stopping={patience} needs a validation set: give "
+            "data.source.validation_source and data.source.validation_target, or "
+            "data.validation_from_train; or set train.early_stopping=none"
+        )
+    has_alignments = any(corpus.source.alignments for corpus in config.data.parts)
+    head, weight = (
+        getattr(config.model.cross, "alignment_head", None),
+        config.train.alignment_weight,
+    )
+    if weight is None:
+        if has_alignments or (head is not None and not config.train.init_from):
+            what = "data.source.train_alignment" if has_alignments else "model.cross.alignment_head"
+            raise UserError(
+                f"{what}: no head learns alignments without train.alignment_weight: set it, such "
+                "as train.alignment_weight=0.1, or leave it out"
+            )
+        return
+    check_guided(config.model)
+    if not has_alignments:
+        raise UserError(
+            f"train.alignment_weight={weight} needs word alignments of the training text: give "
+            "data.source.train_alignment, as `score --alignments` of a first model writes them"
+        )
+    for key, is_set, why in (
+        ("data.blocks", config.data.blocks, "alignments are of single sentences"),
+        ("tokenizer.sampling_alpha", config.tokenizer.sampling_alpha, "links are of fixed pieces"),
+        ("model.scan_layers", config.model.scan_layers, "a loop over the layers hides the head"),
+    ):
+        if is_set:
+            raise UserError(f"train.alignment_weight={weight} and {key}: {why}; leave out one")
 
 
 def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:

@@ -20,11 +20,10 @@ from transformer_jax.data.splits import check_splits, directions_with, visit_rat
 from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
 from transformer_jax.data.training_text import TrainingText
-from transformer_jax.errors import UserError
 from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.pretrained import check_init_from
-from transformer_jax.runs.start import Start
+from transformer_jax.runs.start import Start, check_training
 from transformer_jax.training.loop import Feed
 from transformer_jax.training.record import Origin
 from transformer_jax.translation.scores import make_metrics
@@ -108,6 +107,7 @@ def read_training_data(
 
     def check() -> list[Languages]:
         check_splits(config.data)  # or a mistake in the test set is seen only after training
+        check_training(config)
         return directions_with(config.data, "validation")
 
     def learn_or_load() -> Tokenizers:
@@ -122,12 +122,6 @@ def read_training_data(
             make_metrics(target_language=target)
             read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
             validation[direction] = list(one_host_at_a_time(read))
-        if not validation and config.train.early_stopping is not None:
-            raise UserError(
-                f"train.early_stopping={config.train.early_stopping} needs a validation set: give "
-                "data.source.validation_source and data.source.validation_target, or "
-                "data.validation_from_train; or set train.early_stopping=none"
-            )
         tokenizers = from_first(learn_or_load, _encode, _decode)
         if start.is_new and config.train.init_from:
             check_init_from(config, tokenizers)

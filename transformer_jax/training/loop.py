@@ -70,8 +70,9 @@ def fit(
         train: the training. With `init_from` a new run begins with the parameters of that run's
             best checkpoint, which are evaluated as step 0.
         batches: gives the batches from a position on. Each is a dict of `source`,
-            `source_mask`, `target`, `target_mask` (see `models.api.loss`); its number of rows
-            must be a multiple of the mesh's data devices times `train.accumulate`.
+            `source_mask`, `target`, `target_mask`, and with `train.alignment_weight` also
+            `alignment` (see `models.api.loss`); its number of rows must be a multiple of the mesh's
+            data devices times `train.accumulate`.
         workdir: the folder of checkpoints and metrics; a run found there is continued. None keeps
             everything in memory.
         mesh: the devices, from `make_mesh`; default: all of them along `data`.

@@ -65,6 +65,7 @@ def sum_gradients(
                 overlaid(params, part_of_params),
                 part,
                 label_smoothing=train.label_smoothing,
+                alignment_weight=train.alignment_weight,
                 rng=key,
             )
             return loss_sum, {"loss_sum": loss_sum, "nll_sum": nll_sum, "tokens": tokens}

@@ -180,9 +180,10 @@ class Trainer:
                 f"a batch of {rows} rows does not divide into {self.share.row_multiple} parts "
                 "(devices along data x fsdp, times train.accumulate)"
             )
-        given = {key: batch[key] for key in ("source", "source_mask", "target", "target_mask")}
+        keys = ["source", "source_mask", "target", "target_mask"]
+        keys += [] if self.train.alignment_weight is None else ["alignment"]
         place = partial(jax.make_array_from_process_local_data, sharding)
-        return {key: place(part, (rows, *part.shape[1:])) for key, part in given.items()}
+        return {key: place(batch[key], (rows, *batch[key].shape[1:])) for key in keys}
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step; see `make_train_step`."""
@@ -220,6 +221,9 @@ class Trainer:
         for side, length in zip(("source", "target"), lengths, strict=True):
             for name, dtype in ((side, jnp.int32), (f"{side}_mask", jnp.bool_)):
                 batch[name] = jax.ShapeDtypeStruct((rows, length), dtype, sharding=sharding)
+        if self.train.alignment_weight is not None:
+            links = rows, *reversed(lengths)
+            batch["alignment"] = jax.ShapeDtypeStruct(links, jnp.bool_, sharding=sharding)
         return batch
 
     def lower(self, state: TrainState, batch: Any) -> Any:

@@ -40,6 +40,14 @@ class Source(ABC):
         """
         return False
 
+    @property
+    def alignments(self) -> tuple[str, ...]:
+        """Files of word alignments with a line for each pair to train on; () = there are none.
+
+        They go on one after the other, as the pairs do; see `data/alignments.py`.
+        """
+        return ()
+
     @abstractmethod
     def has(self, split: Split) -> bool:
         """Whether the split exists.

@@ -57,6 +57,8 @@ class Files(Source):
 
     train_source: Strings = ()  #: files of training text to translate from
     train_target: Strings = ()  #: their translations; empty for .tsv and .jsonl files
+    train_alignment: Strings = ()
+    #: their word alignments, 0-0 1-2 a line, for train.alignment_weight; empty = there are none
     validation_source: Strings = ()  #: files of text that is translated during training
     validation_target: Strings = ()  #: their translations
     test_source: Strings = ()  #: files of text for the final score
@@ -67,6 +69,11 @@ class Files(Source):
     def has_documents(self) -> bool:
         """Whether they tell where documents end, as `documents` says."""
         return self.documents
+
+    @property
+    def alignments(self) -> tuple[str, ...]:
+        """The files of `train_alignment`."""
+        return self.train_alignment
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -103,7 +110,10 @@ class Files(Source):
                 f"{len(targets)}; give one target file for each plain source file (only a TSV or "
                 "JSONL file holds both languages)"
             )
-        for side, paths in (("source", sources), ("target", targets)):
+        named = [("source", sources), ("target", targets)]
+        if split == "train":
+            named.append(("alignment", self.train_alignment))
+        for side, paths in named:
             for path in paths:
                 if not os.path.exists(path):
                     hint = "; copy it to this machine" if "://" in path else ""

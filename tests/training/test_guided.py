@@ -1,0 +1,264 @@
+"""Training with word alignments: from a file to the head that has learned them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import transformer_jax as tj
+from transformer_jax.cli.main import main
+from transformer_jax.data.alignments import words
+from transformer_jax.data.batches import BatchPlan
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.data.filters.identical import Identical
+from transformer_jax.data.ids import ids_of_text
+from transformer_jax.data.pipeline import batches
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.data.training_text import TrainingText
+from transformer_jax.errors import UserError
+
+PAIRS = generate(5, 60)
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return train_tokenizers(TokenizerConfig(vocab_size=400), PAIRS)
+
+
+def drawn_links(pairs, seed=0):
+    """Links between words, some of them many to many; a pair without any."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for source, target in pairs:
+        size = len(source.split()), len(target.split())
+        found.append(np.argwhere(draw.random(size) < 0.2).tolist())
+    found[3] = []
+    return found
+
+
+def write(folder: Path, pairs, links) -> Files:
+    names = []
+    for name, lines in (
+        ("train.en", [source for source, _ in pairs]),
+        ("train.de", [target for _, target in pairs]),
+        ("train.align", [" ".join(f"{s}-{t}" for s, t in each) for each in links]),
+    ):
+        (folder / name).write_text("".join(line + "\n" for line in lines))
+        names.append((str(folder / name),))
+    return Files(train_source=names[0], train_target=names[1], train_alignment=names[2])
+
+
+def corpus_of(data, tokenizers, folder):
+    with TrainingText(replace(data, cache_dir=str(folder)), is_new=True) as text:
+        return ids_of_text(text, tokenizers)
+
+
+def of_pieces(tokenizers, pair, links):
+    """[T, S], by the definition."""
+    ids = [
+        side.encode(text)
+        for side, text in zip((tokenizers.source, tokenizers.target), pair, strict=True)
+    ]
+    sources, targets = (words(tokenizers.source, each) for each in ids)
+    linked = np.zeros((len(ids[1]) + 1, len(ids[0]) + 1), bool)
+    for source, target in links:
+        linked[np.ix_(np.append(targets[target], False), np.append(sources[source], False))] = True
+    return linked
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_each_pair_of_a_batch_has_the_links_of_its_line(tmp_path, tokenizers, reverse):
+    """Also where pairs are held out or left out, and after the cache was written."""
+    pairs, links = list(PAIRS), drawn_links(PAIRS)
+    pairs[7] = (pairs[7][0], pairs[7][0])
+    corpus = tj.Corpus(write(tmp_path, pairs, links), ("en", "de"), reverse=reverse)
+    data = DataConfig(corpora=(corpus,), validation_from_train=9, filters=(Identical(),))
+    kept = [number for number in range(51) if number != 7]
+    config = BatchConfig(tokens=256, max_length=40, num_buckets=2)
+    for _ in range(2):
+        ids = corpus_of(data, tokenizers, tmp_path)
+        assert len(ids) == len(kept)
+        plan = BatchPlan(ids.source.lengths, ids.target.lengths, config)
+        seen = 0
+        for position, batch in zip(range(plan.batches_per_epoch), batches(ids, plan), strict=False):
+            (size, source, target), rows = plan.rows(position)
+            assert batch["alignment"].shape == (size, target, source)
+            want = np.zeros((size, target, source), bool)
+            for place, row in enumerate(rows):
+                pair, own = pairs[kept[row]], links[kept[row]]
+                if reverse:
+                    pair, own = pair[::-1], [link[::-1] for link in own]
+                linked = of_pieces(tokenizers, pair, own)
+                want[place, : linked.shape[0], : linked.shape[1]] = linked
+            np.testing.assert_array_equal(batch["alignment"], want)
+            seen += len(rows)
+        assert seen == plan.num_pairs > 40
+
+
+def test_the_cache_knows_the_alignments(tmp_path, tokenizers):
+    data = DataConfig(write(tmp_path, PAIRS, drawn_links(PAIRS)))
+    first = corpus_of(data, tokenizers, tmp_path / "cache")
+    plain = corpus_of(
+        DataConfig(
+            Files(
+                *data.source.train_source and (data.source.train_source, data.source.train_target)
+            )
+        ),
+        tokenizers,
+        tmp_path / "cache",
+    )
+    assert plain.links is None and plain.fingerprint != first.fingerprint
+    write(tmp_path, PAIRS, drawn_links(PAIRS, seed=1))
+    second = corpus_of(data, tokenizers, tmp_path / "cache")
+    assert second.fingerprint != first.fingerprint
+
+
+def test_a_corpus_without_alignments_beside_one_that_has_some(tmp_path, tokenizers):
+    source = write(tmp_path, PAIRS, drawn_links(PAIRS))
+    other = Files(source.train_source, source.train_target)
+    corpora = (tj.Corpus(other, ("en", "de")), tj.Corpus(source, ("en", "de"), tag=""))
+    ids = corpus_of(DataConfig(corpora=corpora), tokenizers, tmp_path)
+    found = ids.links.padded(np.array([0, 60]), (2, 64, 64))
+    assert not found[0].any() and found[1].any()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("0-0 1", "train.align:3: '1' is no link of words: expected such as 0-0 1-2"),
+        ("0-0 1–1", "train.align:3: '1–1' is no link"),
+        (
+            "99-0",
+            "train.align:3: the link 99-0 is to a source word that is not there: the sentence",
+        ),
+        ("0-99", "train.align:3: the link 0-99 is to a target word that is not there"),
+        ("0-0 ١-0", "train.align:3: '١-0' is no link"),
+    ],
+)
+def test_a_line_that_is_no_alignment_is_named(tmp_path, tokenizers, line, words):
+    source = write(tmp_path, PAIRS, drawn_links(PAIRS))
+    path = tmp_path / "train.align"
+    lines = path.read_text().splitlines()
+    lines[2] = line
+    path.write_text("".join(each + "\n" for each in lines))
+    with pytest.raises(UserError) as caught:
+        corpus_of(DataConfig(source), tokenizers, tmp_path)
+    assert words in str(caught.value)
+
+
+RECIPE = """
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.data.sources.files import Files
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.mixers.full_attention import FullCross
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.config import Config, TrainConfig
+
+config = Config(
+    data=DataConfig(
+        source=Files(train_source=("FOLDER/train.en",), train_target=("FOLDER/train.de",),
+                     train_alignment=("FOLDER/train.align",)),
+        cache_dir="FOLDER/cache"),
+    tokenizer=TokenizerConfig(vocab_size=400),
+    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
+                      decoder=StackConfig(num_layers=1), max_length=64, dropout_rate=0.1,
+                      cross=FullCross(alignment_head=1)),
+    train=TrainConfig(steps=6, checkpoint_every=3, log_every=1, alignment_weight=0.5),
+    decode=DecodeConfig(method=Greedy(), max_length_factor=0.5, max_length_offset=4),
+)
+"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Makes the words of a training in a folder of its own."""
+    write(tmp_path, PAIRS, drawn_links(PAIRS))
+    (tmp_path / "recipe.py").write_text(RECIPE.replace("FOLDER", str(tmp_path)))
+
+    def make(name, *more):
+        words = ["train", f"--config={tmp_path / 'recipe.py'}", f"--workdir={tmp_path / name}"]
+        return [*words, "--no_progress", *more]
+
+    return make
+
+
+def losses(folder):
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+
+def test_a_guided_training_is_continued_exactly(command, tmp_path):
+    assert main(command("whole")) == 0
+    assert main(command("parts", "--config.train.steps=3")) == 0
+    assert main(command("parts")) == 0
+    whole, parts = (tj.open_run(tmp_path / name) for name in ("whole", "parts"))
+    jax.tree.map(np.testing.assert_array_equal, whole.params("latest"), parts.params("latest"))
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    # In two parts, each with its half of the rows, the sum is the same.
+    assert (
+        main(command("accumulated", "--config.train.accumulate=2", "--config.model.dropout_rate=0"))
+        == 0
+    )
+    assert (
+        main(command("at_once", "--config.batch.row_multiple=2", "--config.model.dropout_rate=0"))
+        == 0
+    )
+    found = [list(losses(tmp_path / name).values()) for name in ("accumulated", "at_once")]
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_the_head_learns_the_links(tmp_path, command):
+    """Here all words come from the first one, which no head finds by itself."""
+    links = [[(0, word) for word in range(len(target.split()))] for _, target in PAIRS]
+    write(tmp_path, PAIRS, links)
+    learning = "--config.train.schedule=constant(learning_rate=1e-2,warmup_steps=10)"
+    assert main(command("run", "--config.train.steps=60", learning)) == 0
+    found = tj.open_run(tmp_path / "run").translator().align(*map(list, zip(*PAIRS, strict=True)))
+    right = sum(len(set(a) & set(b)) for a, b in zip(found, links, strict=True))
+    assert right > 0.9 * sum(map(len, links))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--config.data.source.train_alignment="], "train.alignment_weight=0.5 needs word alignm"),
+        (["--config.train.alignment_weight=none"], "data.source.train_alignment: no head learns"),
+        (["--config.model.cross=full"], "train.alignment_weight needs a head that learns"),
+        (["--config.model.cross=linear"], "train.alignment_weight needs a head that learns"),
+        (["--config.tokenizer.sampling_alpha=0.5"], "and tokenizer.sampling_alpha: links are of"),
+        (["--config.model.scan_layers=true"], "and model.scan_layers: a loop over the layers"),
+        (["--config.data.source.train_alignment=none.txt"], "none.txt: no such file (data.source"),
+        (
+            [
+                "--config.data.source.train_alignment=",
+                "--config.train.alignment_weight=none",
+            ],
+            "model.cross.alignment_head: no head learns",
+        ),
+        (
+            ["--config.data.source.documents=true", "--config.data.blocks=blocks(tokens=32)"],
+            "and data.blocks: alignments are of single sentences",
+        ),
+    ],
+)
+def test_what_cannot_be_together_is_one_line(command, tmp_path, capsys, flags, words):
+    assert main(command("run", *flags)) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ") and words in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("count", [59, 61])
+def test_a_file_with_another_number_of_lines_is_refused(command, tmp_path, capsys, count):
+    path = tmp_path / "train.align"
+    path.write_text("0-0\n" * count)
+    assert main(command("run")) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"{path}: {count} lines of word alignments for 60 pairs" in error
