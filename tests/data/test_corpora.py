@@ -334,7 +334,7 @@ def test_corpora_have_a_flag_and_are_stored() -> None:
         ("corpus(tag=bt)", "corpus.tag=bt.: "),
         ("corpus(weight=0)", "corpus.weight=0.: must be greater than 0"),
         ("files", "'files' is unknown; use corpus"),
-        ("corpus(source=fils)", "use files, tfds, grammar"),
+        ("corpus(source=fils)", "use files, tfds, "),
     ):
         with pytest.raises(UserError, match=words):
             override(Config(), {"data.corpora": wrong})

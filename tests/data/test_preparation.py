@@ -60,7 +60,9 @@ def files(tmp_path: Path) -> Files:
     train, test = (
         (f"{tmp_path}/{split}.en", f"{tmp_path}/{split}.de") for split in ("train", "test")
     )
-    return Files((train[0],), (train[1],), (), (), (test[0],), (test[1],), documents=True)
+    names = {f"train_{side}": (train[i],) for i, side in enumerate(("source", "target"))}
+    names |= {f"test_{side}": (test[i],) for i, side in enumerate(("source", "target"))}
+    return Files(**names, documents=True)
 
 
 def data_of(files: Files, **options: object) -> DataConfig:
