@@ -42,6 +42,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.interop.import_model import import_model
     from transformer_jax.layers.feed_forward import Glu, Mlp
     from transformer_jax.layers.norms import LayerNorm, RMSNorm
+    from transformer_jax.metrics.comet import Comet, CometKiwi
     from transformer_jax.metrics.metricx import MetricX, MetricX23, MetricX23QE, MetricXQE
     from transformer_jax.mixers.bigbird import BigBird
     from transformer_jax.mixers.full_attention import Full, FullCross

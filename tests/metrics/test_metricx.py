@@ -31,7 +31,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", FORMS)
 def test_scores_are_those_of_the_published_formula(name: str, folder: Path) -> None:
     torch, transformers = need("torch"), need("transformers")
     from safetensors.torch import load_file

@@ -104,12 +104,10 @@ def test_the_filter_leaves_out_what_is_scored_above_its_limit(folder, place, log
 def test_translations_are_ranked_by_the_metric(place, folder, capsys):
     metric, judge = MetricX(str(folder)), MetricX(str(folder)).open()
     (found,) = mbr_scores(["the dog"], [TARGETS], metric)
-    expected = [
-        -np.mean([judge(["the dog"], [one], [other])[0] for other in TARGETS]) for one in TARGETS
-    ]
+    expected = [25 - judge(["the dog"] * 5, [one] * 5, TARGETS).mean() for one in TARGETS]
     np.testing.assert_allclose(found, expected, atol=1e-4)
     (alone,) = mbr_scores(["the dog"], [TARGETS], MetricXQE(str(folder)))
-    expected = -MetricXQE(str(folder)).open()(["the dog"] * 5, TARGETS, TARGETS)
+    expected = 25 - MetricXQE(str(folder)).open()(["the dog"] * 5, TARGETS, TARGETS)
     np.testing.assert_allclose(alone, expected, atol=1e-4)
     assert mbr_scores(["a", "b"], [["x"], ["y", "z"]], metric)[1] != alone
     translator = open_run(place / "run").translator()

@@ -53,7 +53,7 @@ def add_arguments(parser: Parser) -> None:
     more: Any = {"action": "append_const", "dest": "metrics", "default": []}
     add("--ter", const="ter", help="also report TER", **more)
     add("--lowercase", const="bleu_lc", help="also report BLEU in lower case", **more)
-    add("--metric", metavar="NAME", help="also report a learned metric: metricx, metricx_qe, ...")
+    add("--metric", metavar="NAME", help="also report a learned metric: metricx, comet, ...")
     add("--metric_model", metavar="FOLDER", help="its downloaded model")
     add("--json", action="store_true", help="print one JSON object on standard output, alone")
     add_process_arguments(parser)

@@ -8,8 +8,8 @@ With samples as hypotheses this estimates the expected utility of y. The utility
   by fastchrf in N^2 comparisons for N hypotheses;
 * `aggregate`: chrF against the mean of the hypotheses' n-gram counts, N comparisons (Vamvas &
   Sennrich 2024, arXiv:2402.04251);
-* a learned metric: minus the score of y for the source x with z as its reference, in N^2 passes of
-  its model; a metric that needs no reference takes N.
+* a learned metric: how far its score of y, for the source x with z as the reference, is from the
+  worst; N^2 passes of its model, or N if it needs no reference.
 """
 
 from collections.abc import Sequence
@@ -78,5 +78,6 @@ def _by_metric(
         references = hypotheses if metric.needs_reference else [""]
         pairs = [(one, other) for one in hypotheses for other in references]
         scores = judge([source] * len(pairs), *map(list, zip(*pairs, strict=True)))
-        found.append((-scores.reshape(count, -1).mean(axis=1)).tolist())
+        means = scores.reshape(count, -1).mean(axis=1).tolist()
+        found.append([metric.goodness(mean) for mean in means])
     return found

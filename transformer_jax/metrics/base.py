@@ -25,7 +25,7 @@ class Criterion:
 
     def goodness(self, score: float) -> float:
         """How far a score is from the worst: a higher one is better, whichever way scores go."""
-        return abs(score - self.worst)
+        return score - self.worst if self.best > self.worst else self.worst - score
 
     def score(self, goodness: float) -> float:
         """The inverse of `goodness`."""

@@ -28,6 +28,7 @@ import numpy as np
 
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.base import Judge, Metric
+from transformer_jax.metrics.batches import LENGTHS, in_batches
 from transformer_jax.models.api import Params, apply, for_decoding
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.published.arrangement import Arrangement
@@ -39,10 +40,6 @@ from transformer_jax.vocabulary import BOS_ID
 
 #: The piece whose logit is the score: <extra_id_10> of mT5.
 SCORE_ID = 250089
-
-#: Lengths that texts are padded to, so that few shapes are compiled.
-_LENGTHS = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536)
-_SLOTS = 4096  # most [rows, length] slots of a batch
 
 
 @dataclass(frozen=True)
@@ -104,18 +101,7 @@ class _Judge:
         texts = [form.format(**dict(zip(names, each, strict=True))) for each in given]
         most = self._metric.max_length - 1  # EOS is counted, and then removed
         ids = [row[:most] for row in self._processor.encode(texts, num_threads=-1)]
-        order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
-        scores = np.zeros(len(ids), np.float32)
-        while order:
-            length = min(x for x in _LENGTHS if x >= len(ids[order[0]]))
-            count = _SLOTS // length
-            batch, order = order[:count], order[count:]
-            ids_BS, mask_BS = np.zeros((count, length), np.int32), np.zeros((count, length), bool)
-            for row, number in enumerate(batch):
-                ids_BS[row, : len(ids[number])] = ids[number]
-                mask_BS[row, : len(ids[number])] = True
-            found = _scores(self._config, self._params, ids_BS, mask_BS)
-            scores[batch] = np.asarray(found)[: len(batch)]
+        scores = in_batches(ids, functools.partial(_scores, self._config, self._params))
         return np.clip(scores, 0, self._metric.worst)
 
 
@@ -155,7 +141,7 @@ def _read(path: Path) -> tuple[ModelConfig, Params, Any]:
     model = dataclasses.replace(
         model,
         unused_ids=(),
-        max_length=_LENGTHS[-1],
+        max_length=LENGTHS[-1],
         matmul_dtype="float32" if on_cpu else "bfloat16",
     )
     params = table.to_params(model, folder.weights)

@@ -1,6 +1,7 @@
 """Learned metrics by name, as in `eval --metric=metricx --metric_model=FOLDER`."""
 
 from transformer_jax.metrics.base import Metric
+from transformer_jax.metrics.comet import Comet, CometKiwi
 from transformer_jax.metrics.metricx import MetricX, MetricX23, MetricX23QE, MetricXQE
 
 METRICS: dict[str, type[Metric]] = {
@@ -8,4 +9,6 @@ METRICS: dict[str, type[Metric]] = {
     "metricx_qe": MetricXQE,
     "metricx23": MetricX23,
     "metricx23_qe": MetricX23QE,
+    "comet": Comet,
+    "cometkiwi": CometKiwi,
 }

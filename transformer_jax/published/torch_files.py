@@ -67,15 +67,39 @@ class _Refused(Exception):
     """The pickle holds what a dict of tensors does not need."""
 
 
-def read_torch(path: Path) -> dict[str, Stored]:
+class _Ignored:
+    """What a checkpoint holds besides its tensors: keeps nothing and does nothing."""
+
+    def __new__(cls, *_: Any, **__: Any) -> "_Ignored":
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+    def extend(self, values: Any) -> None:
+        pass
+
+
+def read_torch(path: Path, within: str | None = None) -> dict[str, Stored]:
     """The tensors of a `.bin` file by name.
+
+    Args:
+        path: the file.
+        within: the name of the dict that holds the tensors, in a checkpoint that holds more. What
+            the file names besides is then not refused but ignored; it is not looked up.
 
     Raises:
         UserError: not a zip as PyTorch 1.6 and later write it, damaged, or more than tensors.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return _read(path, archive)
+            return _read(path, archive, within)
     except _Refused as error:
         raise UserError(f"{path}: {error}; nothing was executed") from error
     except zipfile.BadZipFile as error:
@@ -87,7 +111,7 @@ def read_torch(path: Path) -> dict[str, Stored]:
         raise UserError(f"{path}: damaged ({first_line(error)})") from error
 
 
-def _read(path: Path, archive: zipfile.ZipFile) -> dict[str, Stored]:
+def _read(path: Path, archive: zipfile.ZipFile, within: str | None) -> dict[str, Stored]:
     sizes = {info.filename: info.file_size for info in archive.infolist()}
     pickles = [name for name in sizes if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1:
@@ -97,7 +121,9 @@ def _read(path: Path, archive: zipfile.ZipFile) -> dict[str, Stored]:
         raise _Refused("has compressed parts, which PyTorch does not write")
     if f"{folder}/byteorder" in sizes and archive.read(f"{folder}/byteorder") != b"little":
         raise _Refused("written on a big-endian machine")
-    tree = _Unpickler(archive.read(pickles[0])).load()
+    tree = _Unpickler(archive.read(pickles[0]), within is not None).load()
+    if within is not None and isinstance(tree, dict):
+        tree = tree.get(within)
     if not isinstance(tree, dict):
         raise _Refused(f"holds one {type(tree).__name__} and not tensors by name")
     tensors = {}
@@ -119,8 +145,9 @@ class _Unpickler(pickle.Unpickler):
     that one file cannot change how the next is read.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, ignores: bool) -> None:
         super().__init__(io.BytesIO(content))
+        self._ignores = ignores
         self._found: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): type("OrderedDict", (dict,), {}),
             ("torch._utils", "_rebuild_tensor_v2"): _Rebuild(),
@@ -129,6 +156,8 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._found:
+            if self._ignores:
+                return type("_Ignored", (_Ignored,), {})
             raise _Refused(f"names {module}.{name}, which no file of tensors needs")
         return self._found[module, name]
 

@@ -72,7 +72,9 @@ class Report:
             f"sentences/s (and {self.compile_seconds:.1f} s compiling)",
         ]
         width = max([8, *(len(s.name) + 2 for s in self.scores.values())])
-        lines += [f"{s.name:<{width}}{s.score:6.2f}  {s.signature}" for s in self.scores.values()]
+        for key, s in self.scores.items():
+            digits = 4 if key in METRICS else 2
+            lines.append(f"{s.name:<{width}}{s.score:6.{digits}f}  {s.signature}")
         if self.documents is not None:
             lines.append(str(self.documents))
         if self.baseline is not None:

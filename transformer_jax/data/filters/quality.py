@@ -16,7 +16,11 @@ from transformer_jax.paths import absolute_name
 
 
 def _without_reference(name: str) -> str:
-    names = [name for name, cls in METRICS.items() if not cls.needs_reference]
+    names = [
+        name
+        for name, cls in METRICS.items()
+        if not cls.needs_reference and cls.best < cls.worst  # as `at_most` has it
+    ]
     if name not in names:
         raise ValueError(f"must be a metric that needs no reference: {', '.join(names)}")
     return name
