@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.comparison.plots import plot_cost, plot_scores
     from transformer_jax.comparison.results import Result, Summary, run_row, table, to_json
     from transformer_jax.comparison.rows import make_rows, split_vary
+    from transformer_jax.runs.prepared import with_prepared
     from transformer_jax.runs.start import apply_by_pairs
 
     part, parts = _part(args.part)
@@ -56,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--seeds={args.seeds}: must be at least 1")
     config, by_pairs = open_recipe(args.config)
     config = override(config, args.flags)
-    config = apply_by_pairs(config, by_pairs and by_pairs.without(args.flags), jax.devices())
+    config, by_pairs = with_prepared(config, by_pairs and by_pairs.without(args.flags))
+    config = apply_by_pairs(config, by_pairs, jax.devices())
     varied = [changes for text in args.vary for changes in split_vary(text)]
     rows = make_rows(config, varied, equal_parameters=not args.unequal)
     for row in rows:

@@ -281,7 +281,6 @@ def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.D
     Raises:
         UserError: the text is damaged, or a value is wrong.
     """
-    config, by_pairs = with_prepared(config, by_pairs)
     if by_pairs is None or not by_pairs.keys:
         return config
     most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)
