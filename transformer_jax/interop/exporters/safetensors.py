@@ -29,7 +29,6 @@ class Safetensors(Exporter):
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         from safetensors.numpy import save_file
 
-        # Not ascontiguousarray, which gives a scalar an axis.
         arrays = {name: np.asarray(leaf, order="C") for name, leaf in by_path(model.params).items()}
         save_file(arrays, str(folder / WEIGHTS))
         (folder / "config.json").write_text(to_json(model.config))
