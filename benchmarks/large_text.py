@@ -1,26 +1,31 @@
-"""Seconds and peak memory of preparing a large text: reading, tokenizer, ids, batch plan, batches.
+"""Seconds and peak memory of a large text: preparing it, and the start of a training on it.
 
-    python benchmarks/large_text.py [--pairs=100000,1000000] [--folder=DIR] [--engine=auto]
+    python benchmarks/large_text.py [--pairs=100000,1000000] [--folder=DIR] [--shards=2]
 
 The text is made: each line joins two sentences of the embedded corpus's grammar and an invented
-name between them, drawn at random.
-Each size runs in a process of its own, as training does it, on one text with the default settings
-of the batches. `peak` is the largest resident memory up to the end of a stage, in MiB; it includes
-JAX and, for tf.data, TensorFlow. `mapped` is the part of the memory at the end of the stage that
-is files, such as the ids, which the system takes back when it needs memory. One table on stdout.
+name between them, drawn at random. It is prepared in the steps of `transformer-jax prepare` with
+its usual filters' counts, one process for each shard, and then read as a training does it with the
+default settings of the batches. Each size has processes of its own. `peak` is the largest resident
+memory of a process up to the end of a stage, in MiB, for the shards that of the largest of them;
+it includes JAX and, for tf.data, TensorFlow. `mapped` is the part of the memory at the end of the
+stage that is files, such as the ids, which the system takes back when it needs memory. The last
+column is the seconds for a million pairs. One table on stdout.
 """
 
 import argparse
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import islice, product
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,55 +57,78 @@ def write_text(folder: Path, pairs: int) -> None:
                 )
 
 
-def measure(folder: Path, engine: str) -> dict[str, tuple[float, int, int]]:
+def measure(folder: Path, shards: int) -> dict[str, tuple[float, int, int]]:
     """(seconds, peak MiB, mapped MiB) of each stage, in this process."""
     import jax  # noqa: F401  # as in training
 
+    from transformer_jax.config import Config
     from transformer_jax.data.batches import BatchPlan
     from transformer_jax.data.ids import ids_of_text
     from transformer_jax.data.pipeline import batches
+    from transformer_jax.data.preparation import (
+        Preparation,
+        begin,
+        learn_tokenizers,
+        merge,
+    )
     from transformer_jax.data.splits import resolve
     from transformer_jax.data.tokenizer_training import tokenizers_of_text
     from transformer_jax.data.training_text import TrainingText
+    from transformer_jax.runs.prepared import with_prepared
 
     stages: dict[str, tuple[float, int, int]] = {}
     began = time.perf_counter()
 
-    def done(stage: str) -> None:
+    def done(stage: str, peak: float | None = None) -> None:
         nonlocal began
         now = time.perf_counter()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        stages[stage] = (round(now - began, 1), round(peak), round(_mapped()))
+        values = _mebibytes("VmHWM") if peak is None else peak, _mebibytes("RssFile")
+        stages[stage] = (round(now - began, 1), round(values[0]), round(values[1]))
         began = time.perf_counter()
 
     source = Files(
         train_source=(str(folder / "train.en"),), train_target=(str(folder / "train.de"),)
     )
-    data = resolve(DataConfig(source, cache_dir=str(folder / "cache"), validation_from_train=1000))
+    data = resolve(DataConfig(source, validation_from_train=1000))
+    config = TokenizerConfig(vocab_size=_PIECES)
+    preparation = Preparation(folder / "prepared", data, config, part_pairs=100_000)
+    begin(preparation)
     done("start")
-    with TrainingText(data, is_new=True) as text:
+    learn_tokenizers(preparation)
+    done("tokenizer")
+    with ProcessPoolExecutor(shards, get_context("spawn")) as pool:
+        peaks = list(pool.map(partial(_shard, preparation, shards=shards), range(shards)))
+    done(f"{shards} shards", max(peaks))
+    merge(preparation)
+    done("merge")
+    run, _ = with_prepared(Config(data=DataConfig(prepared=str(preparation.folder))), None)
+    with TrainingText(run.data, is_new=True) as text:
         text.validation(500)
-        done("read")
-        config = TokenizerConfig(vocab_size=_PIECES)
-        tokenizers = tokenizers_of_text(config, data, text)
-        done("tokenizer")
+        tokenizers = tokenizers_of_text(run.tokenizer, run.data, text.sample(run.tokenizer))
         ids = ids_of_text(text, tokenizers)
     done("ids")
     plan = BatchPlan(ids.source.lengths, ids.target.lengths, BatchConfig())
     done("plan")
     key = hashlib.sha256((plan.fingerprint + ids.fingerprint).encode())
     done("fingerprints")
-    stream = batches(ids, plan, engine=engine)  # type: ignore[arg-type]
-    for batch in islice(stream, _BATCHES):
+    for batch in islice(batches(ids, plan), _BATCHES):
         key.update(batch["source"].tobytes())
     done(f"{_BATCHES} batches")
     return stages
 
 
-def _mapped() -> float:
-    """MiB of resident pages of files (Linux)."""
+def _shard(preparation: Any, number: int, shards: int) -> float:
+    """Makes a shard; the peak of this process in MiB."""
+    from transformer_jax.data.preparation import make_shard
+
+    make_shard(preparation, number, shards)
+    return _mebibytes("VmHWM")
+
+
+def _mebibytes(name: str) -> float:
+    """An entry of this process's status (Linux): VmHWM is the peak, RssFile the mapped files."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("RssFile:")[2].split()[0]) / 1024
+    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 
 def main() -> None:
@@ -108,25 +136,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", default="100000,1000000")
     parser.add_argument("--folder", default=tempfile.gettempdir())
-    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(measure(Path(arguments.measure), arguments.engine)))
+        print(json.dumps(measure(Path(arguments.measure), arguments.shards)))
         return
-    print("| pairs | stage | seconds | peak MiB | mapped MiB |\n| --- | --- | --- | --- | --- |")
+    columns = ["pairs", "stage", "seconds", "peak MiB", "mapped MiB", "seconds a million"]
+    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for pairs in map(int, arguments.pairs.split(",")):
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             write_text(Path(folder), pairs)
             command = [sys.executable, __file__, f"--measure={folder}"]
-            done = subprocess.run(
-                [*command, f"--engine={arguments.engine}"],
+            made = subprocess.run(
+                [*command, f"--shards={arguments.shards}"],
                 check=True,
                 stdout=subprocess.PIPE,
                 env=os.environ,
             )
-        for stage, values in json.loads(done.stdout).items():
-            print(f"| {pairs:,} | {stage} | {' | '.join(map(str, values))} |", flush=True)
+        stages = json.loads(made.stdout)
+        sums = [round(sum(values[0] for values in stages.values()), 1)]
+        sums += [max(values[i] for values in stages.values()) for i in (1, 2)]
+        for stage, values in (stages | {"**all**": sums}).items():
+            cells = [f"{pairs:,}", stage, *values, round(values[0] * 1e6 / pairs, 1)]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 if __name__ == "__main__":

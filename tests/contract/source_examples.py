@@ -5,11 +5,15 @@ import json
 from pathlib import Path
 
 from tests.contract.source_suite import SPLITS, Maker, Text
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.preparation import Preparation, begin, learn_tokenizers, make_shard, merge
 from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.data.splits import resolve
 
 
 def files(folder: Path, text: Text) -> tuple[Source, Text]:
@@ -57,11 +61,30 @@ def grammar_documents(folder: Path, text: Text) -> tuple[Source, Text]:
     return source, made
 
 
+def prepared(folder: Path, text: Text) -> tuple[Source, Text]:
+    """Text files in parts."""
+    source, _ = files(folder, text)
+    return prepare(folder, source), text
+
+
+def prepare(folder: Path, source: Source) -> Prepared:
+    """What `prepare` makes of a source."""
+    data = resolve(DataConfig(source, source_language="en", target_language="de"))
+    tokenizer = TokenizerConfig(vocab_size=300)
+    preparation = Preparation(folder / "prepared", data, tokenizer, part_pairs=500)
+    begin(preparation)
+    learn_tokenizers(preparation)
+    make_shard(preparation, 0, 1)
+    merge(preparation)
+    return Prepared(str(preparation.folder))
+
+
 EXAMPLES: dict[str, Maker] = {
     "files": files,
     "tfds": tfds,
     "grammar": grammar,
     "grammar_documents": grammar_documents,
+    "prepared": prepared,
 }
 
 
@@ -102,7 +125,14 @@ def documents(folder: Path, text: Text, ending: str) -> tuple[Source, Text]:
     return Files(**names, documents=True), text
 
 
+def prepared_documents(folder: Path, text: Text) -> tuple[Source, Text]:
+    """Files of documents in parts, which end within documents."""
+    source, made = documents(folder, text, "txt")
+    return prepare(folder, source), made
+
+
 #: The same with documents: the pairs that a maker returns have boundaries.
 WITH_DOCUMENTS: dict[str, Maker] = {
     ending: functools.partial(documents, ending=ending) for ending in ("txt", "tsv", "jsonl")
 }
+WITH_DOCUMENTS["prepared"] = prepared_documents

@@ -178,7 +178,7 @@ def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ids_module, "_write", full)
+    monkeypatch.setattr(ids_module, "append_arrays", full)
     with pytest.raises(UserError, match="No space left on device; free some space"):
         prepare_ids([PAIRS], tokenizers, tmp_path, "k")
     assert not list(tmp_path.iterdir())

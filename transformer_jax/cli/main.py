@@ -17,6 +17,7 @@ from transformer_jax.paths import user_cache
 COMMANDS = {
     "recipes": "list the recipes, with their measured scores",
     "check": "try this machine's devices: numbers and speed",
+    "prepare": "make a large text into ids before training, on many machines",
     "train": "train a model from a recipe, or continue a run",
     "eval": "score a run's translations of a test set (BLEU, chrF++)",
     "translate": "translate standard input line by line",

@@ -67,6 +67,8 @@ class DataConfig:
     blocks: Annotated[tuple[Blocks, ...], ManyOf({"blocks": Blocks}, least=0)] = ()
     #: train on blocks of sentences of a document, such as blocks(tokens=512); none = on sentences
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
+    prepared: str | None = None
+    #: folder that `transformer-jax prepare` made of a text, in place of source and corpora
     cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import functools
 import hashlib
-import itertools
 import json
 import mmap
 import os
@@ -32,6 +31,7 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.data.blocks import Blocks, cut
+from transformer_jax.data.config import DataConfig
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import NBEST, SubwordSampler
 from transformer_jax.data.sources.base import BOUNDARY, Numbered, Pair
@@ -44,7 +44,7 @@ from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Arrays = dict[str, np.ndarray]
 
-_FORMAT = 5
+_FORMAT = 6
 _PART = 1 << 26  # bytes of an array that are read at a time
 _CHUNK = 10_000  # pairs encoded at a time; the text in memory is bounded by it
 _PLANNING_SAMPLES = 2  # segmentations drawn per sentence to estimate the length of samples
@@ -227,19 +227,23 @@ def ids_of_text(
     if text.data.filters and text.is_new:
         text.read()  # so that a new run says what is left out
     tags = [text_tags(text.data, corpus, tokenizers) for corpus in text.data.parts]
-    key = fingerprint(text.data, "train")
-    if any(map(any, tags)):
-        key = hashlib.sha256(f"{key} {tags}".encode()).hexdigest()
     corpus = prepare_ids(
         _tagged(text, tags),
         tokenizers,
         text.cache,
-        key,
+        ids_key(text.data, tokenizers),
         sampler=sampler,
         joined=bool(text.data.blocks),
         progress=progress,
     )
     return corpus.in_blocks(text.data.blocks) if text.data.blocks else corpus
+
+
+def ids_key(data: DataConfig, tokenizers: Tokenizers) -> str:
+    """The `key` of `prepare_ids` for a training text: of its content and tags."""
+    tags = [text_tags(data, corpus, tokenizers) for corpus in data.parts]
+    key = fingerprint(data, "train")
+    return hashlib.sha256(f"{key} {tags}".encode()).hexdigest() if any(map(any, tags)) else key
 
 
 def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Iterator[Pair]]:
@@ -283,19 +287,36 @@ def prepare_ids(
         UserError: the cache folder cannot be written, or the disk is full.
     """
     cache_dir = Path(cache_dir)
-    folder = cache_dir / cache_name(tokenizers, key, sampler.alpha if sampler else None, joined)
-    if (cached := load_ids(folder)) is not None:
-        return cached
+    name = cache_name(tokenizers, key, sampler.alpha if sampler else None, joined)
     bar = functools.partial(tqdm, desc="encoding", unit=" pairs", unit_scale=True, leave=False)
     rows = map(_with_ends, corpora) if joined else corpora
     shown = (bar(each, disable=not progress) for each in rows)
+    return stored_ids(cache_dir / name, _encoded(shown, tokenizers, sampler, joined))
+
+
+def stored_ids(folder: Path, chunks: Iterable[Arrays]) -> IdCorpus:
+    """The corpus in a cache entry, which is made of chunks of its arrays if it is not there.
+
+    Args:
+        folder: of the entry.
+        chunks: parts of the arrays, in their order; not read where there is an entry.
+
+    Raises:
+        UserError: the folder cannot be written, or the disk is full.
+    """
+    if (cached := load_ids(folder)) is not None:
+        return cached
+    cache_dir = folder.parent
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(cache_dir)
         with tempfile.TemporaryDirectory(
             prefix=f".{folder.name}.", dir=cache_dir, ignore_cleanup_errors=True
         ) as temporary:
-            _write(Path(temporary), _encoded(shown, tokenizers, sampler, joined))
+            arrays = append_arrays(Path(temporary), chunks)
+            fingerprint = _corpus(map_arrays(Path(temporary), arrays)).fingerprint
+            meta = {"format": _FORMAT, "arrays": arrays, "fingerprint": fingerprint}
+            (Path(temporary) / "meta.json").write_text(json.dumps(meta))  # last: it is complete
             _publish(Path(temporary), folder)
     except OSError as error:
         raise cannot_write(cache_dir, error) from None
@@ -332,20 +353,31 @@ def load_ids(folder: Path) -> IdCorpus | None:
         meta = json.loads((folder / "meta.json").read_text())
         if meta["format"] != _FORMAT:
             return None
-        corpus = _mapped(folder, meta["arrays"])
+        corpus = _corpus(map_arrays(folder, meta["arrays"]))
         return corpus if corpus.fingerprint == meta["fingerprint"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
-    """The corpus in the files of a folder, by the dtype and size of each array."""
-    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
+def map_arrays(folder: Path, arrays: dict[str, tuple[str, int]]) -> Arrays:
+    """The arrays in the files of a folder, by the dtype and size of each.
+
+    Raises:
+        OSError, ValueError: a file is missing or too short.
+    """
+    mapped: Arrays = {}
     for name, (dtype, size) in arrays.items():
-        side, _, array = name.partition("_")
-        values = np.zeros(0, dtype)  # an empty file cannot be mapped
+        mapped[name] = np.zeros(0, dtype)  # an empty file cannot be mapped
         if size:
-            values = np.memmap(folder / f"{name}.bin", dtype, mode="r", shape=(size,))
+            mapped[name] = np.memmap(folder / f"{name}.bin", dtype, mode="r", shape=(size,))
+    return mapped
+
+
+def _corpus(arrays: Arrays) -> IdCorpus:
+    """The corpus in the arrays of an entry."""
+    sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
+    for name, values in arrays.items():
+        side, _, array = name.partition("_")
         if array.endswith("lengths"):
             array = array.replace("lengths", "offsets")
             values = np.append(0, np.cumsum(values, dtype=np.int64))
@@ -370,24 +402,25 @@ def _encoded(
     joined: bool,
 ) -> Iterator[Arrays]:
     """Chunks of the corpora in their order, and the size of each corpus."""
-    yield _encoded_chunk((), tokenizers, sampler, 0)  # an empty corpus has these arrays too
-    numbers = itertools.count()
+    yield encode_rows((), tokenizers, sampler)  # an empty corpus has these arrays too
     for rows in corpora:
         iterator, size = iter(rows), 0
         while chunk := list(islice(iterator, _CHUNK)):
-            yield _encoded_chunk(chunk, tokenizers, sampler, next(numbers), joined)
+            yield encode_rows(chunk, tokenizers, sampler, joined)
             size += len(chunk)
         yield {"corpus_sizes": np.array([size], "<i8")}
 
 
-def _encoded_chunk(
+def encode_rows(
     rows: Sequence[Sequence[Any]],
     tokenizers: Tokenizers,
     sampler: SubwordSampler | None,
-    number: int,
     joined: bool = False,
 ) -> Arrays:
-    """The arrays of some rows: pairs, with `joined` also whether a document ends there."""
+    """The arrays of some rows: pairs, with `joined` also whether a document ends there.
+
+    What a row adds to the arrays does not depend on the other rows.
+    """
     arrays: Arrays = {}
     for place, side in enumerate(SIDES):
         texts = [row[place] for row in rows]
@@ -402,18 +435,26 @@ def _encoded_chunk(
         ids, lengths = _flat(encoded, dtype)
         arrays |= {f"{side}_lengths": lengths.astype("<i4"), f"{side}_ids": ids}
         if sampler:
-            for uniform in np.random.default_rng(number).random((_PLANNING_SAMPLES, len(texts))):
+            in_bytes = [text.encode() for text in texts]
+            for uniform in _planning_draws(in_bytes):
                 sampled = sampler.sample(side, texts, uniform)
                 room = np.fromiter(map(len, sampled), np.int64) + joined
                 lengths = np.maximum(lengths, room)
-            text, text_lengths = _flat([text.encode() for text in texts], np.uint8)
+            text, text_lengths = _flat(in_bytes, np.uint8)
             arrays[f"{side}_room"] = lengths.astype("<i4")
             arrays |= {f"{side}_text_lengths": text_lengths.astype("<i4"), f"{side}_text": text}
     return arrays
 
 
-def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
-    """Appends the chunks to one file per array."""
+def _planning_draws(texts: Sequence[bytes]) -> np.ndarray:
+    """[samples, texts] numbers in [0, 1), which depend on each text alone."""
+    size = 8 * _PLANNING_SAMPLES
+    hashes = b"".join(hashlib.blake2b(text, digest_size=size).digest() for text in texts)
+    return (np.frombuffer(hashes, "<u8").reshape(-1, _PLANNING_SAMPLES).T >> 11) / 2.0**53
+
+
+def append_arrays(folder: Path, chunks: Iterable[Arrays]) -> dict[str, tuple[str, int]]:
+    """Appends the chunks to one file per array; the dtype and size of each."""
     arrays: dict[str, tuple[str, int]] = {}
     for chunk in chunks:
         for name, values in chunk.items():
@@ -421,9 +462,7 @@ def _write(folder: Path, chunks: Iterable[Arrays]) -> None:
                 file.write(values.tobytes())
             _, size = arrays.get(name, ("", 0))
             arrays[name] = (values.dtype.str, size + len(values))
-    fingerprint = _mapped(folder, arrays).fingerprint
-    meta = {"format": _FORMAT, "arrays": arrays, "fingerprint": fingerprint}
-    (folder / "meta.json").write_text(json.dumps(meta))  # last: with it the entry is complete
+    return arrays
 
 
 def _publish(temporary: Path, folder: Path) -> None:

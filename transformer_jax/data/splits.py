@@ -169,7 +169,7 @@ def check_documents(corpus: Corpus, needed_for: str) -> None:
 def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Numbered]:
     """The pairs of one corpus."""
     if split == "test" or not _num_held_out(data, corpus):
-        return _in_direction(corpus, split)
+        return in_direction(corpus, split)
     held_out: deque[Numbered] = deque()
     train = without_held_out(data, corpus, held_out)
     if split == "train":
@@ -187,7 +187,7 @@ def without_held_out(
         UserError: as `read_pairs`, or no pair is left.
     """
     count, total = _num_held_out(data, corpus), 0
-    for total, pair in enumerate(_in_direction(corpus, "train"), start=1):
+    for total, pair in enumerate(in_direction(corpus, "train"), start=1):
         held_out.append(pair)
         if total > count:
             yield held_out.popleft()
@@ -198,8 +198,12 @@ def without_held_out(
         )
 
 
-def _in_direction(corpus: Corpus, split: Split) -> Iterator[Numbered]:
-    """The pairs of a corpus, and of which document each is. No boundary gets further than here."""
+def in_direction(corpus: Corpus, split: Split) -> Iterator[Numbered]:
+    """The pairs of a corpus, and of which document each is. No boundary gets further than here.
+
+    Raises:
+        UserError: there is no such split, or the text is damaged.
+    """
     pairs = corpus.source.pairs(split, corpus.sides)
     if corpus.reverse:
         pairs = ((target, source) for source, target in pairs)
@@ -225,7 +229,7 @@ def count_pairs(data: DataConfig, most: int) -> int:
     Raises:
         UserError: the text is damaged.
     """
-    pairs = chain.from_iterable(_in_direction(corpus, "train") for corpus in data.parts)
+    pairs = chain.from_iterable(in_direction(corpus, "train") for corpus in data.parts)
     return sum(1 for _ in islice(pairs, most))
 
 

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -164,7 +166,7 @@ def train_tokenizer(
     _LOGGER.info("tokenizer: learning the vocabulary from the training text (%s)", side)
     import sentencepiece
 
-    sample = _sample(sentences, config.max_training_sentences)
+    sample = draw_sample(sentences, config.max_training_sentences)
     if not any(line.strip() for line in sample):
         raise UserError(f"no text to train the {side} tokenizer on: the corpus is empty")
     longest = max(len(line.encode()) for line in sample)
@@ -193,23 +195,23 @@ def train_tokenizer(
     return Tokenizer(model.getvalue(), f"the {side} tokenizer")
 
 
-def _sample(sentences: Iterable[str], limit: int) -> list[str]:
-    """At most `limit` sentences, uniformly at random, and always the same ones.
+def draw_sample(items: Iterable[T], limit: int) -> list[T]:
+    """At most `limit` of the items, uniformly at random, and always the same ones.
 
     Algorithm R of Vitter 1985. SentencePiece can sample too, but with random numbers that depend
     on the C++ library that it was built with.
     """
-    sample: list[str] = []
+    sample: list[T] = []
     random = np.random.Generator(np.random.PCG64(0))
     draws: list[float] = []
-    for count, sentence in enumerate(sentences):
+    for count, item in enumerate(items):
         if count < limit:
-            sample.append(sentence)
+            sample.append(item)
             continue
         draws = draws or random.random(65536).tolist()
         place = int(draws.pop() * (count + 1))
         if place < limit:
-            sample[place] = sentence
+            sample[place] = item
     return sample
 
 

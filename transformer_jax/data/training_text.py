@@ -5,17 +5,19 @@ import errno
 import json
 import tempfile
 from collections import deque
-from collections.abc import Iterator
-from itertools import chain, compress, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, islice, repeat
 from pathlib import Path
 from typing import IO, Self
 
 import numpy as np
 
-from transformer_jax.data.config import Corpus, DataConfig
+from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.sources.base import Languages, Numbered, Pair
 from transformer_jax.data.splits import holding_out, read_pairs, without_held_out
+from transformer_jax.data.tokenizer_training import draw_sample
 from transformer_jax.errors import UserError
 from transformer_jax.paths import user_cache
 
@@ -76,6 +78,19 @@ class TrainingText:
             lines = compress(islice(copy, len(kept)), kept)
             yield ((number, (source, target)) for number, source, target in map(json.loads, lines))
 
+    def sample(self, config: TokenizerConfig) -> Iterable[Pair]:
+        """The pairs that tokenizers are trained on; each iteration may raise as `__iter__`."""
+
+        def draw() -> Iterator[Pair]:
+            copy = self.read()
+            copy.seek(0)
+            corpora = (repeat(n, len(kept)) for n, kept in enumerate(self._kept))
+            lines = zip(chain.from_iterable(corpora), copy, strict=True)
+            drawn = draw_sample(lines, pairs_to_learn_from(config))
+            return without_bad([(n, _pair(line)) for n, line in drawn], self.data)
+
+        return Repeatable(draw)
+
     def validation(self, limit: int, direction: Languages | None = None) -> list[Pair]:
         """The first pairs of a direction's validation set, which is read to find mistakes.
 
@@ -124,6 +139,42 @@ class TrainingText:
             raise cannot_write(self.cache, error) from None
         self._copy, self._kept = copy, kept
         return copy
+
+
+@dataclass(frozen=True)
+class Repeatable:
+    """Pairs that are made anew by each iteration."""
+
+    make: Callable[[], Iterator[Pair]]
+
+    def __iter__(self) -> Iterator[Pair]:
+        """The pairs."""
+        return self.make()
+
+
+def _pair(line: str) -> Pair:
+    _, source, target = json.loads(line)
+    return source, target
+
+
+def pairs_to_learn_from(config: TokenizerConfig) -> int:
+    """How many pairs a tokenizer is trained on at most."""
+    return max(1, config.max_training_sentences // (2 if config.joint else 1))
+
+
+def without_bad(rows: Sequence[tuple[int, Pair]], data: DataConfig) -> Iterator[Pair]:
+    """The pairs of a sample without those that filters leave out, which see the sample alone.
+
+    Args:
+        rows: the number of each pair's corpus, and the pair.
+        data: the corpora.
+    """
+    for number, corpus in enumerate(data.parts):
+        pairs = [pair for of_corpus, pair in rows if of_corpus == number]
+        kept = np.ones(len(pairs), bool)
+        for judge in data.filters:
+            kept &= ~judge.bad(judge.marks(pairs, corpus.direction))
+        yield from compress(pairs, kept)
 
 
 def cannot_write(cache_dir: Path, error: OSError) -> Exception:

@@ -37,6 +37,7 @@ from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_whole, open_run
+from transformer_jax.runs.prepared import with_prepared
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     """
     check_whole(workdir)
     old = open_run(workdir).config if (workdir / "config.json").exists() else None
-    config = validated(config)
+    config, by_pairs = with_prepared(validated(config), by_pairs)
     files = {key: attrgetter(key)(config) for key in _FILES}
     given = override(config, {key: absolute_name(name) for key, name in files.items() if name})
     given = dataclasses.replace(given, data=resolve_data(given.data))
@@ -239,6 +240,7 @@ def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.D
     Raises:
         UserError: the text is damaged, or a value is wrong.
     """
+    config, by_pairs = with_prepared(config, by_pairs)
     if by_pairs is None or not by_pairs.keys:
         return config
     most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)

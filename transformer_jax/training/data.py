@@ -112,7 +112,8 @@ def read_training_data(
 
     def learn_or_load() -> Tokenizers:
         if start.is_new:  # any tokenizer in the folder is of a start that failed
-            return tokenizers_of_text(config.tokenizer, config.data, text)
+            sample = text.sample(config.tokenizer)
+            return tokenizers_of_text(config.tokenizer, config.data, sample)
         return Run(workdir, config).tokenizers()
 
     with TrainingText(config.data, is_new=start.is_new and is_first()) as text:

@@ -13,7 +13,7 @@ class Filter(ABC):
     """A reason to leave pairs out of the training text: `data.filters`.
 
     A filter is a frozen dataclass; its fields are the options. It sees the pairs of one corpus,
-    without tags, a part at a time (`marks`), and then all its marks together (`bad`).
+    without tags, a part at a time (`marks`), and then the marks of all of them (`bad`).
     """
 
     #: Whether a new run counts its pairs also where the filter is not chosen.
@@ -32,5 +32,9 @@ class Filter(ABC):
         """
 
     def bad(self, marks: np.ndarray) -> np.ndarray:
-        """Which pairs of a corpus to leave out: [pairs] bool, from the marks of all of them."""
+        """Which pairs of a corpus to leave out: [pairs] bool.
+
+        Args:
+            marks: of all pairs, or of those with some of the marks; in the order of the pairs.
+        """
         return marks

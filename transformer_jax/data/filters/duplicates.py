@@ -11,14 +11,19 @@ import numpy as np
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
 
-_NO_LETTERS = re.compile(r"[\W\d_]+")
+
+class _Letters(dict[int, str | None]):
+    """A table for `str.translate` that keeps letters, and marks, which tell words apart."""
+
+    def __missing__(self, code: int) -> str | None:
+        character = chr(code)
+        is_kept = _NO_LETTER.match(character) is None or unicodedata.category(character)[0] == "M"
+        kept = self[code] = character if is_kept else None
+        return kept
 
 
-def _marks(found: re.Match[str]) -> str:
-    """The marks among what is no letter: without them, different words would be equal."""
-    if found[0].isascii():
-        return ""
-    return "".join(c for c in found[0] if unicodedata.category(c)[0] == "M")
+_NO_LETTER = re.compile(r"[\W\d_]")
+_LETTERS = _Letters()
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class NearDuplicates(Duplicates):
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         letters = [
-            (_NO_LETTERS.sub(_marks, source).casefold(), _NO_LETTERS.sub(_marks, target).casefold())
+            (source.translate(_LETTERS).casefold(), target.translate(_LETTERS).casefold())
             for source, target in pairs
         ]
         return super().marks(letters, languages)

@@ -8,12 +8,15 @@ import numpy as np
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
-from transformer_jax.data.sources.base import Languages, Numbered
+from transformer_jax.data.sources.base import Languages, Numbered, Pair
 from transformer_jax.variants import to_text
 
 _LOGGER = logging.getLogger(__name__)
 
 _CHUNK = 10_000  # pairs that are marked at a time
+_AT_ONCE = 1 << 24  # marks that are compared at a time
+
+Marks = list[np.ndarray]  # of each filter, what it notes about some pairs
 
 
 class Review:
@@ -31,18 +34,22 @@ class Review:
         self._filters = (*chosen, *(cls() for cls in others))
         self._num_chosen = len(chosen)
         self._languages = languages
-        self._marks: list[list[np.ndarray]] = [[] for _ in self._filters]
-        self._count = 0
+        self._marks: list[Marks] = []
 
     def seen(self, numbered: Iterable[Numbered]) -> Iterator[Numbered]:
         """Yields the pairs, with the numbers of their documents, and marks them."""
         iterator = iter(numbered)
         while chunk := list(islice(iterator, _CHUNK)):
-            pairs = [pair for _, pair in chunk]
-            for marks, each in zip(self._marks, self._filters, strict=True):
-                marks.append(each.marks(pairs, self._languages))
-            self._count += len(chunk)
+            self.add(self.marks([pair for _, pair in chunk]))
             yield from chunk
+
+    def marks(self, pairs: Sequence[Pair]) -> Marks:
+        """The marks that each filter gives some of the pairs, which depend on them alone."""
+        return [each.marks(pairs, self._languages) for each in self._filters]
+
+    def add(self, marks: Marks) -> None:
+        """Takes the marks of the next pairs."""
+        self._marks.append(marks)
 
     def kept(self, name: str) -> np.ndarray:
         """Which of the pairs seen are used, [pairs] bool; logs the counts.
@@ -50,17 +57,45 @@ class Review:
         Args:
             name: of the corpus, for the log.
         """
-        kept = np.ones(self._count, bool)
+        total = sum(len(marks[0]) for marks in self._marks)
+        kept = np.ones(total, bool)
         counts = []
-        for number, (marks, each) in enumerate(zip(self._marks, self._filters, strict=True)):
-            bad = each.bad(np.concatenate(marks)) if marks else np.zeros(0, bool)
+        for number, each in enumerate(self._filters):
+            bad = find_bad(each, [marks[number] for marks in self._marks])
             is_chosen = number < self._num_chosen
             if is_chosen:
                 kept &= ~bad
             if found := int(bad.sum()):
-                share = f"{found:,} {to_text(each, FILTERS)} ({found / self._count:.2%})"
+                share = f"{found:,} {to_text(each, FILTERS)} ({found / total:.2%})"
                 counts.append(f"{share} {'left out' if is_chosen else 'kept'}")
         left = f", {int(kept.sum()):,} of them used" if self._num_chosen else ""
         found_by = ", ".join(counts) or "nothing found"
-        _LOGGER.info(f"{name}: {self._count:,} pairs{left}; filters: {found_by}")
+        _LOGGER.info(f"{name}: {total:,} pairs{left}; filters: {found_by}")
         return kept
+
+
+def find_bad(judge: Filter, marks: Sequence[np.ndarray]) -> np.ndarray:
+    """Which pairs of a corpus a filter leaves out: [pairs] bool.
+
+    To find what is equal takes several times the memory of the marks. So these are divided by what
+    they are: equal ones stay together and in their order.
+
+    Args:
+        judge: the filter.
+        marks: that it gave to the pairs, a part after the other.
+    """
+    starts = np.cumsum([0, *map(len, marks)])
+    bad = np.zeros(starts[-1], bool)
+    divisor = 1 + len(bad) // _AT_ONCE
+    for part in range(divisor):
+        places = [np.flatnonzero(_bits(each) % divisor == part) for each in marks]
+        if any(map(len, places)):
+            values = [each[rows] for each, rows in zip(marks, places, strict=True)]
+            rows = [rows + start for rows, start in zip(places, starts, strict=False)]
+            bad[np.concatenate(rows)] = judge.bad(np.concatenate(values))
+    return bad
+
+
+def _bits(marks: np.ndarray) -> np.ndarray:
+    """Marks as whole numbers, equal for equal ones."""
+    return marks.view(f"u{marks.dtype.itemsize}")

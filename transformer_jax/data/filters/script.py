@@ -69,10 +69,27 @@ def _share(text: str, scripts: Sequence[str]) -> float:
     if text.isascii() and scripts == ["LATIN"]:
         return 1.0
     usual = unicodedata.normalize("NFKC", text)  # letters of usual width
-    found = [_script(character) for character in usual if character.isalpha()]
-    return sum(script in scripts for script in found) / len(found) if found else 1.0
+    letters = usual.translate(_table(tuple(scripts)))
+    return letters.count(_OWN) / len(letters) if letters else 1.0
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def _script(character: str) -> str:
-    return unicodedata.name(character, "NONE").partition(" ")[0]
+_OWN, _OTHER = "xo"
+
+
+class _Table(dict[int, str | None]):
+    """A table for `str.translate`: letters of some scripts, other letters, and nothing else."""
+
+    def __init__(self, scripts: Sequence[str]) -> None:
+        super().__init__()
+        self._scripts = scripts
+
+    def __missing__(self, code: int) -> str | None:
+        character, kind = chr(code), None
+        if character.isalpha():
+            script = unicodedata.name(character, "NONE").partition(" ")[0]
+            kind = _OWN if script in self._scripts else _OTHER
+        self[code] = kind
+        return kind
+
+
+_table = functools.cache(_Table)

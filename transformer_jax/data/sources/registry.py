@@ -4,6 +4,7 @@ from transformer_jax.data.sources.base import Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.grammar_documents import GrammarDocuments
+from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.sources.tfds import Tfds
 
 SOURCES: dict[str, type[Source]] = {
@@ -11,4 +12,5 @@ SOURCES: dict[str, type[Source]] = {
     "tfds": Tfds,
     "grammar": Grammar,
     "grammar_documents": GrammarDocuments,
+    "prepared": Prepared,
 }

@@ -1,0 +1,123 @@
+"""A text that is prepared first, by the commands a user types."""
+
+import contextlib
+
+import jax
+import numpy as np
+import pytest
+
+from tests.cli.test_corpora import RECIPE
+from tests.oracles import need
+from transformer_jax.cli.main import main
+from transformer_jax.runs.folder import open_run
+
+PARTS = "--part_pairs=50"
+
+
+@pytest.fixture(scope="module")
+def place(texts):
+    german = (texts / "train.de").read_text().splitlines()
+    (texts / "train.fr").write_text("".join(line[::-1] + "\n" for line in german))
+    (texts / "recipe.py").write_text(RECIPE.format(place=texts))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def prepared(place):
+    """By two processes, several corpora with tags, weights and sampled segmentations."""
+    folder = place / "prepared"
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
+    assert main([*command, "--shards=2"]) == 0
+    return folder
+
+
+def losses(run):
+    keys = ("loss", "nll", "validation.bleu", "grad_norm")
+    return [[record.get(key) for key in keys] for record in open_run(run).metrics()]
+
+
+def test_training_from_it_is_training_from_the_text(place, prepared, tmp_path):
+    command = ["train", f"--config={place / 'recipe.py'}", "--no_progress"]
+    assert main([*command, f"--workdir={tmp_path / 'text'}"]) == 0
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for path in [*place.glob("train.*"), *place.glob("test.*")]:
+        path.rename(hidden / path.name)
+    try:
+        here = f"--config.data.prepared={prepared}"
+        assert main([*command, f"--workdir={tmp_path / 'prepared'}", here]) == 0
+        assert main(["eval", f"--workdir={tmp_path / 'prepared'}"]) == 0
+    finally:
+        for path in hidden.iterdir():
+            path.rename(place / path.name)
+    assert losses(tmp_path / "text") == losses(tmp_path / "prepared")
+    one, other = (open_run(tmp_path / name).params("latest") for name in ("text", "prepared"))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def content(folder):
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def in_steps(place, folder):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
+    assert main([*command, "--tokenizer"]) == 0
+    for number in (2, 0, 1):
+        assert main([*command, f"--shard={number}/3"]) == 0
+    assert main([*command, "--merge"]) == 0
+
+
+def test_the_steps_one_by_one_write_the_same_bytes(place, prepared, tmp_path):
+    whole = content(prepared)
+    prepared.rename(tmp_path / "away")  # the same name: it is part of what entries are found by
+    try:
+        in_steps(place, prepared)
+        assert content(prepared) == whole
+    finally:
+        (tmp_path / "away").replace(tmp_path / "unused")
+
+
+@contextlib.contextmanager
+def direct():
+    yield "--runner=DirectRunner --direct_num_workers=2 --direct_running_mode=multi_processing"
+
+
+@contextlib.contextmanager
+def dask():
+    """A cluster of two processes."""
+    distributed = need("distributed")
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
+        runner = "apache_beam.runners.dask.dask_runner.DaskRunner"
+        yield f"--runner={runner} --dask_client_address={cluster.scheduler_address}"
+
+
+@pytest.mark.parametrize("runner", [direct, dask])
+def test_by_apache_beam(runner, place, prepared, tmp_path):
+    need("apache_beam")
+    whole = content(prepared)
+    prepared.rename(tmp_path / "by_processes")
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={prepared}", PARTS]
+    with runner() as flags:
+        assert main([*command, "--shards=5", f"--beam={flags}"]) == 0
+    assert content(prepared) == whole
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--shard=3/3"], "--shard=3/3: give I/N with I from 0 to N - 1"),
+        (["--shard=a"], "--shard=a: give I/N"),
+        (["--shards=0"], "--shards=0: must be at least 1"),
+        (["--merge", "--shards=2"], "--shards has no effect on one step"),
+        (["--config.data.prepared=x"], "data.prepared is what `prepare` makes"),
+        (["--config.tokenizer.vocab_size=99"], "vocab_size=99 has no room for characters"),
+        (["--config.data.corpora=none"], "no training text"),
+    ],
+)
+def test_mistakes_are_one_line(place, tmp_path, capsys, flags, message):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}"]
+    assert main([*command, *flags]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "new").exists()

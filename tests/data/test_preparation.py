@@ -1,0 +1,315 @@
+"""Text that is prepared in parts: what n shards write, and what a training then reads."""
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transformer_jax.config import Config
+from transformer_jax.data.blocks import Blocks
+from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.filters import review
+from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
+from transformer_jax.data.filters.lengths import LengthRatio
+from transformer_jax.data.ids import IdCorpus, ids_of_text
+from transformer_jax.data.preparation import Preparation, begin, learn_tokenizers, make_shard, merge
+from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.prepared import Prepared
+from transformer_jax.data.splits import read_pairs, resolve
+from transformer_jax.data.tokenizer_training import tokenizers_of_text
+from transformer_jax.data.training_text import TrainingText
+from transformer_jax.errors import UserError
+from transformer_jax.runs.prepared import with_prepared
+
+SMALL = TokenizerConfig(vocab_size=300)
+NAMES = [
+    "red",
+    "brown",
+    "green",
+    "yellow",
+    "white",
+    "small",
+    "large",
+    "quick",
+    "tired",
+    "clever",
+    "strange",
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """530 pairs in documents of one to three, some of them twice or bad, and a test set."""
+    pairs = [
+        (
+            f"the {NAMES[i % 9]} dogs see {i} {NAMES[i % 11]} boats",
+            f"die {NAMES[i % 7]} Hunde sehen {i}",
+        )
+        for i in range(500)
+    ]
+    pairs += [*pairs[:9], ("a dog " * 30, "ein Hund"), *pairs[300:320]]
+    for side, language in enumerate(("en", "de")):
+        lines = (pair[side] + "\n" + "\n" * (i % 5 in (1, 4)) for i, pair in enumerate(pairs))
+        (tmp_path / f"train.{language}").write_text("".join(lines))
+        (tmp_path / f"test.{language}").write_text("".join(p[side] + "\n" for p in pairs[:5]))
+    train, test = (
+        (f"{tmp_path}/{split}.en", f"{tmp_path}/{split}.de") for split in ("train", "test")
+    )
+    return Files((train[0],), (train[1],), (), (), (test[0],), (test[1],), documents=True)
+
+
+def data_of(files: Files, **options: object) -> DataConfig:
+    options = {"filters": (LengthRatio(), NearDuplicates()), "validation_from_train": 7} | options
+    return resolve(DataConfig(files, "en", "de", **options))  # type: ignore[arg-type]
+
+
+def prepared_by(
+    folder: Path, data: DataConfig, shards: int = 1, tokenizer: TokenizerConfig = SMALL
+) -> Preparation:
+    """Shards made in reverse order, and merged."""
+    preparation = Preparation(folder, data, tokenizer, part_pairs=64)
+    begin(preparation)
+    learn_tokenizers(preparation)
+    for number in reversed(range(shards)):
+        make_shard(preparation, number, shards)
+    merge(preparation)
+    return preparation
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def assert_equal(one: IdCorpus, other: IdCorpus) -> None:
+    assert one.sizes == other.sizes
+    assert one.fingerprint == other.fingerprint
+    for side in ("source", "target"):
+        arrays = (getattr(each, side).arrays for each in (one, other))
+        first, second = arrays
+        assert first.keys() == second.keys()
+        for name, values in first.items():
+            np.testing.assert_array_equal(values, second[name])
+
+
+CASES = {
+    "sentences": ({}, SMALL),
+    "blocks": ({"blocks": (Blocks(sentences=(1, 2)),)}, SMALL),
+    "two tokenizers": ({}, replace(SMALL, joint=False)),
+    "sampling": ({}, replace(SMALL, sampling_alpha=0.2)),
+    "sampled blocks": ({"blocks": (Blocks(tokens=40),)}, replace(SMALL, sampling_alpha=0.2)),
+    "no filter": ({"filters": (), "validation_from_train": None}, SMALL),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_reads_what_it_would_make_of_the_text(
+    case: str, files: Files, tmp_path: Path
+) -> None:
+    options, tokenizer = CASES[case]
+    data = data_of(files, cache_dir=str(tmp_path / "cache"), **options)
+    folder = tmp_path / "prepared"
+    prepared_by(folder, data, shards=3, tokenizer=tokenizer)
+    given = DataConfig(prepared=str(folder), blocks=data.blocks)
+    config, _ = with_prepared(Config(data=given, tokenizer=tokenizer), None)
+    made = []
+    for text_data, learned in ((data, tokenizer), (resolve(config.data), config.tokenizer)):
+        with TrainingText(text_data, is_new=True) as text:
+            tokenizers = tokenizers_of_text(learned, text_data, text.sample(learned))
+            alpha = learned.sampling_alpha
+            sampler = SubwordSampler(tokenizers, alpha) if alpha else None
+            made.append((tokenizers.files(), ids_of_text(text, tokenizers, sampler)))
+            pairs = list(text)
+            assert pairs[0] == next(read_pairs(data, "train"))
+    assert made[0][0] == made[1][0]
+    assert_equal(made[0][1], made[1][1])
+    assert pairs == list(read_pairs(resolve(config.data), "train"))
+    for split in ("validation", "test") if data.validation_from_train else ("test",):
+        assert list(read_pairs(config.data, split)) == list(read_pairs(data, split))
+    (entry,) = (folder / "ids").iterdir()  # nothing was encoded again
+
+
+def test_corpora_keep_tags_weights_and_directions(files: Files, tmp_path: Path) -> None:
+    names = vars(files) | {"test_source": (), "test_target": ()}
+    corpora = (
+        Corpus(files, ("en", "de")),
+        Corpus(files, ("en", "de"), reverse=True, weight=2.0),
+        Corpus(Files(**names), ("en", "de"), tag="<bt>"),
+    )
+    data = resolve(
+        DataConfig(
+            corpora=corpora,
+            temperature=2.0,
+            validation_from_train=7,
+            filters=(Duplicates(),),
+            cache_dir=str(tmp_path / "cache"),
+        )
+    )
+    folder = tmp_path / "prepared"
+    prepared_by(folder, data, shards=2)
+    config, _ = with_prepared(Config(data=DataConfig(prepared=str(folder)), tokenizer=SMALL), None)
+    made = []
+    for text_data, learned in ((data, SMALL), (config.data, config.tokenizer)):
+        with TrainingText(text_data, is_new=True) as text:
+            tokenizers = tokenizers_of_text(learned, text_data, text.sample(learned))
+            made.append(ids_of_text(text, tokenizers))
+    assert_equal(*made)
+    assert [each.weight for each in config.data.parts] == [1, 2, 1]
+    assert config.data.temperature == 2
+    for direction in (("en", "de"), ("de", "en")):
+        for split in ("validation", "test"):
+            expected = list(read_pairs(data, split, direction))
+            assert list(read_pairs(config.data, split, direction)) == expected
+
+
+@pytest.mark.parametrize("case", ["sentences", "sampled blocks"])
+def test_any_number_of_shards_writes_the_same_bytes(
+    case: str, files: Files, tmp_path: Path
+) -> None:
+    options, tokenizer = CASES[case]
+    data = data_of(files, **options)
+    for shards in (1, 3, 20):
+        prepared_by(tmp_path / str(shards) / "prepared", data, shards, tokenizer)
+    one = content(tmp_path / "1")
+    assert sum(name.endswith("record.json") for name in one) == 9
+    for shards in ("3", "20"):
+        other = content(tmp_path / shards)
+        for made in (one, other):  # the name of the folder is in what it is found by
+            entry = next(name for name in made if name.endswith("meta.json"))
+            assert len(entry.split("/")) == 4
+        assert {name.split("/")[-1] for name in one} == {name.split("/")[-1] for name in other}
+        assert [v for k, v in sorted(one.items()) if "/ids/" not in k] == [
+            v for k, v in sorted(other.items()) if "/ids/" not in k
+        ]
+
+
+def test_a_killed_shard_is_made_again(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    data = data_of(files)
+    prepared_by(whole, data)
+    preparation = Preparation(folder, data, SMALL, part_pairs=64)
+    begin(preparation)
+    learn_tokenizers(preparation)
+    make_shard(preparation, 1, 2)
+    from transformer_jax.data import preparation as module
+
+    calls: list[int] = []
+
+    def killed(*args: object) -> object:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(*args)  # type: ignore[arg-type]
+
+    encode = module.encode_rows
+    monkeypatch.setattr(module, "encode_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make_shard(preparation, 0, 2)
+    with pytest.raises(UserError, match="missing: run that shard again"):
+        merge(preparation)
+    make_shard(preparation, 0, 2)
+    assert len(calls) == 3 + 3  # of five parts two were there
+    merge(preparation)
+    ours, theirs = content(folder), content(whole)
+    assert ours.keys() == theirs.keys()
+    assert ours == theirs
+
+
+def test_marks_are_compared_in_parts(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they are where there are too many for one comparison."""
+    data = data_of(files, filters=(Duplicates(), LengthRatio()))
+    prepared_by(tmp_path / "one", data)
+    monkeypatch.setattr(review, "_AT_ONCE", 50)
+    prepared_by(tmp_path / "two", data)
+    kept = [(tmp_path / each / "corpus_0/kept.bin").read_bytes() for each in ("one", "two")]
+    assert kept[0] == kept[1]
+    assert kept[0].count(0) == 30 - 7 + 0  # the last seven are held out
+
+
+def test_what_does_not_belong_together_is_refused(files: Files, tmp_path: Path) -> None:
+    data = data_of(files)
+    folder = tmp_path / "prepared"
+    preparation = Preparation(folder, data, SMALL, 64)
+    begin(preparation)
+    with pytest.raises(UserError, match="no tokenizer yet: run prepare with --tokenizer"):
+        make_shard(preparation, 0, 1)
+    learn_tokenizers(preparation)
+    with pytest.raises(UserError, match="no shard is finished"):
+        merge(preparation)
+    with pytest.raises(UserError, match="begun with another part_pairs: give the same"):
+        begin(preparation._replace(part_pairs=65))
+    with pytest.raises(UserError, match="begun with another filters, another tokenizer"):
+        begin(Preparation(folder, data_of(files, filters=()), TokenizerConfig(vocab_size=310), 64))
+    other = Preparation(tmp_path / "other", data, TokenizerConfig(vocab_size=310), 64)
+    begin(other)
+    learn_tokenizers(other)
+    make_shard(other, 0, 1)
+    make_shard(preparation, 0, 1)
+    part = "corpus_0/part_000002"
+    shutil.rmtree(folder / part)
+    shutil.copytree(tmp_path / "other" / part, folder / part)
+    with pytest.raises(UserError, match=r"part_000002: made of another text, or with other sett"):
+        merge(preparation)
+    (tmp_path / "train.en").write_text((tmp_path / "train.en").read_text().replace("boats", "cats"))
+    with pytest.raises(UserError, match="begun with another text"):
+        begin(preparation)
+
+
+def test_a_damaged_folder_is_named(files: Files, tmp_path: Path) -> None:
+    folder = tmp_path / "prepared"
+    with pytest.raises(UserError, match="not a prepared text, or not whole yet"):
+        Prepared(str(folder)).has("train")
+    prepared_by(folder, data_of(files))
+    source = Prepared(str(folder))
+    with pytest.raises(UserError, match="it has 1 corpora, no 1"):
+        Prepared(str(folder), 1).has("train")
+    text = folder / "corpus_0/part_000001/text.jsonl.gz"
+    text.write_bytes(text.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"text\.jsonl\.gz: damaged"):
+        list(source.pairs("train", ("en", "de")))
+    for damaged in ("[]", "{", json.dumps({"format": 0, "corpora": []})):
+        (folder / "merged.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"merged\.json: damaged, or of another version"):
+            source.has("train")
+
+
+def test_a_config_that_does_not_go_with_it_is_refused(files: Files, tmp_path: Path) -> None:
+    folder = str(tmp_path / "prepared")
+    prepared_by(Path(folder), data_of(files))
+    config = Config(data=DataConfig(prepared=folder))
+    with_prepared(replace(config, tokenizer=SMALL), None)
+    with_prepared(replace(config, data=replace(data_of(files), prepared=folder)), None)
+    data = config.data
+    for changes, message in (
+        ({"data": replace(data, filters=(Duplicates(),))}, r"filters \[.*length_ratio"),
+        ({"data": replace(data, source_language="fr")}, r"languages \['en', 'de'\], .* \['fr'"),
+        ({"data": replace(data, blocks=(Blocks(tokens=9),))}, "blocks False, and the config has T"),
+        ({"data": replace(data_of(files), prepared=data.prepared, temperature=2.0)}, "temperature"),
+        ({"data": replace(data, corpora=(Corpus(files, ("fr", "de")),))}, r"corpora \[\['en', 'd"),
+        ({"tokenizer": TokenizerConfig(vocab_size=9)}, "vocab_size=9: .* was prepared with 300"),
+        ({"tokenizer": TokenizerConfig(sampling_alpha=0.1)}, "sampling_alpha=0.1: .* with None"),
+    ):
+        with pytest.raises(UserError, match=message):
+            with_prepared(replace(config, **changes), None)
+
+
+def test_a_large_text_is_sampled_before_it_is_filtered(files: Files, tmp_path: Path) -> None:
+    """The same pairs teach the tokenizer, whether all of the text is at hand or read once."""
+    few = replace(SMALL, max_training_sentences=300)
+    data = data_of(files, cache_dir=str(tmp_path / "cache"))
+    preparation = prepared_by(tmp_path / "prepared", data, tokenizer=few)
+    with TrainingText(data, is_new=True) as text:
+        sample = list(text.sample(few))
+        learned = tokenizers_of_text(few, data, text.sample(few))
+        assert len(set(sample)) == len(sample) <= 150 and set(sample) <= set(text)
+    assert learned.files() == learn_tokenizers(preparation).files()
+    assert len(list(chain.from_iterable(sample))) == 2 * len(sample)

@@ -1,0 +1,160 @@
+"""Parallel text that `transformer-jax prepare` has prepared.
+
+The text of a corpus is in parts of some 100,000 pairs, as gzipped lines of JSON: the number of the
+document, source, target. `merged.json` says how many there are, and `kept.bin` which pairs filters
+have left in. The folder also has the ids and the tokenizer; see `data/preparation.py`.
+"""
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from pydantic import NonNegativeInt
+
+from transformer_jax.data.sources.base import (
+    BOUNDARY,
+    Languages,
+    Numbered,
+    Pair,
+    Source,
+    Split,
+    absolute_name,
+    missing,
+)
+from transformer_jax.errors import UserError
+
+#: Of the folder: raise it when its layout changes.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Prepared(Source):
+    """A corpus in a folder that `transformer-jax prepare` has written."""
+
+    folder: str  #: what `prepare --output` named
+    corpus: NonNegativeInt = 0  #: which of its corpora
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Those that the text was prepared for."""
+        source, target = self._record["languages"]
+        return source, target
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the text told where documents end."""
+        return bool(self._record["has_documents"])
+
+    def has(self, split: Split) -> bool:
+        """Whether the text had the split; a validation set may be of its training text."""
+        return split in self._record["digests"]
+
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        """The pairs, those of "train" without what filters leave out."""
+        self._check(split, languages)
+        is_turned = languages != tuple(self._record["languages"])
+        last = None
+        for number, (source, target) in self._rows(split):
+            if self.has_documents and last not in (None, number):
+                yield BOUNDARY
+            last = number
+            yield (target, source) if is_turned else (source, target)
+        if self.has_documents:
+            yield BOUNDARY
+
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        """A hash of what the folder says about its text, which is not read."""
+        self._check(split, languages)
+        digest = self._record["digests"][split]
+        return hashlib.sha256(f"prepared {digest} {split} {languages}".encode()).hexdigest()
+
+    def absolute(self) -> Self:
+        """A copy with an absolute folder."""
+        return replace(self, folder=absolute_name(self.folder))
+
+    def _rows(self, split: Split) -> Iterator[Numbered]:
+        folder = corpus_folder(Path(self.folder), self.corpus)
+        if split != "train":
+            yield from read_rows(folder / f"{split}.jsonl.gz")
+            return
+        begin, sizes = 0, self._record["sizes"]
+        kept = np.fromfile(folder / "kept.bin", bool)
+        for number, size in enumerate(sizes):
+            rows = read_rows(part_folder(folder, number) / "text.jsonl.gz")
+            for row, is_kept in zip(rows, kept[begin : begin + size].tolist(), strict=True):
+                if is_kept:
+                    yield row
+            begin += size
+
+    def _check(self, split: Split, languages: Languages) -> None:
+        if not self.has(split):
+            raise missing(split, f"the text that was prepared in {self.folder} one")
+        known = self._record["languages"]
+        if sorted(languages) != sorted(known):
+            raise UserError(f"{self.folder}: prepared for {'-'.join(known)}, not for {languages}")
+
+    @property
+    def _record(self) -> dict[str, Any]:
+        corpora = read_merged(self.folder)["corpora"]
+        if self.corpus >= len(corpora):
+            raise UserError(f"{self.folder}: it has {len(corpora)} corpora, no {self.corpus}")
+        record: dict[str, Any] = corpora[self.corpus]
+        return record
+
+
+def read_merged(folder: str | Path) -> dict[str, Any]:
+    """What `prepare` wrote last into its folder.
+
+    Raises:
+        UserError: there is nothing, or it is damaged.
+    """
+    path = Path(folder) / "merged.json"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        whole = record["format"] == FORMAT and isinstance(record["corpora"], list)
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: not a prepared text, or not whole yet: `transformer-jax prepare --merge` "
+            "writes merged.json last"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise UserError(f"{path}: damaged, or of another version: prepare the text again")
+    return dict(record)
+
+
+def corpus_folder(folder: Path, number: int) -> Path:
+    """Where the text of a corpus is."""
+    return folder / f"corpus_{number}"
+
+
+def part_folder(folder: Path, number: int) -> Path:
+    """Where a part of a corpus is."""
+    return folder / f"part_{number:06}"
+
+
+def read_rows(path: Path) -> Iterator[Numbered]:
+    """The rows of a file: the number of the document, and the pair.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+            for number, source, target in map(json.loads, lines):
+                yield number, (source, target)
+    except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
+        raise UserError(f"{path}: damaged ({error}): prepare this part again") from None
+
+
+def row_bytes(rows: list[Numbered]) -> bytes:
+    """The lines of a file, not compressed."""
+    lines = (json.dumps((number, *pair), ensure_ascii=False) + "\n" for number, pair in rows)
+    return "".join(lines).encode()
