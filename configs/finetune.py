@@ -12,11 +12,12 @@ Score:     10.89 to 19.22 BLEU in 12 minutes with a small model in place of a pu
 Model, tokenizers, languages and decoding are those of the run folder that train.init_from names;
 its best checkpoint is the start, and its BLEU on the validation set is logged as step 0. The text
 has the forms of configs/from_files.py. Its last 500 pairs are held out for validation, unless
-there are validation files.
+there are validation files. Without a text it is that of the run.
 
     --config.model.adapter='lora(rank=8)'    trains low-rank adapters alone; use a learning rate
                                              ten times higher
     --config.train.frozen='encoder/*'        trains the rest alone
+    --config.model.quantize=int8             simulates int8 (docs/students.md)
 
 Training stops when validation BLEU has not risen for five evaluations.
 

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.published import write_opus_mt
 from tests.oracles import need
 from tests.pages import ROOT, blocks
-from transformer_jax.interop.settings import read_json
+from transformer_jax.published.settings import read_json
 
 #: Stands for `transformer-jax`: what the page says, but few steps. The last flag of a name decides.
 SHORT = f"""#!/bin/sh

@@ -59,6 +59,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.models.api import apply, decode_step, encode, init, loss
     from transformer_jax.models.config import ModelConfig, StackConfig
     from transformer_jax.models.lora import Lora
+    from transformer_jax.models.quantization import Int8, Int8Dynamic
     from transformer_jax.optimizers.optimizers import Adafactor, Adam, AdamW, Lion, Sgd
     from transformer_jax.optimizers.schedules import (
         ConstantSchedule,

@@ -16,6 +16,8 @@ from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError, first_error, hint
+from transformer_jax.metrics.base import Criterion
+from transformer_jax.metrics.criteria import CRITERIA, Bleu
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
@@ -50,8 +52,9 @@ class TrainConfig:
     log_every: PositiveInt = 50  #: steps between lines of metrics
     evaluate_every: PositiveInt = 1000  #: steps between greedy translations of validation text
     evaluate_sentences: PositiveInt = 500  #: at most, of the validation set of a direction
+    best_by: Annotated[Criterion, OneOf(CRITERIA)] = Bleu()  #: what selects the best checkpoint
     early_stopping: PositiveInt | None = None
-    #: stop after this many evaluations without a better BLEU; none = never
+    #: stop after this many evaluations without a better score; none = never
     max_bad_steps: PositiveInt = 10
     #: stop after this many steps in a row whose loss or gradient is not finite
     checkpoint_every: PositiveInt = 1000  #: steps between checkpoints

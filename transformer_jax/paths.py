@@ -50,6 +50,11 @@ def absolute(path: epath.Path) -> epath.Path:
     return path if in_bucket(path) else path.absolute()
 
 
+def absolute_name(path: str) -> str:
+    """The absolute name of a file or folder; a URL stays as it is."""
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
 def write_whole(path: epath.Path, content: bytes) -> None:
     """Writes a whole file; if that fails, the old content stays.
 
@@ -153,7 +158,7 @@ def _check_bucket(url: str) -> None:
     if not _has("google.cloud.storage") or not (_has("tensorflow") or _has("gcsfs")):
         raise UserError(
             f"{url}: a bucket needs packages that are not installed here: "
-            "pip install google-cloud-storage gcsfs"
+            "./run setup gcs, or pip install 'transformer-jax[gcs]'"
         )
     import fsspec
 

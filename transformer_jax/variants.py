@@ -19,7 +19,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, core_schema
@@ -106,8 +106,12 @@ class ManyOf(OneOf):
 
 
 def mark_of(annotation: Any) -> OneOf | None:
-    """The `OneOf` or `ManyOf` in `Annotated[..., OneOf(family)]`; None in other annotations."""
-    marks = getattr(annotation, "__metadata__", ())
+    """The `OneOf` or `ManyOf` in `Annotated[..., OneOf(family)]`, which may be `| None`.
+
+    None in other annotations.
+    """
+    members = get_args(annotation) if type(None) in get_args(annotation) else (annotation,)
+    marks = (mark for each in members for mark in getattr(each, "__metadata__", ()))
     return next((mark for mark in marks if isinstance(mark, OneOf)), None)
 
 
@@ -138,7 +142,7 @@ def flag_text(value: Any, key: Key) -> str:
     """The value of a key as a flag spells it."""
     if isinstance(value, tuple):
         return ",".join(flag_text(each, key) for each in value)
-    if mark := mark_of(key.annotation):
+    if value is not None and (mark := mark_of(key.annotation)):
         return to_text(value, mark.family)
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 

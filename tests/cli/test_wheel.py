@@ -44,11 +44,13 @@ def test_the_recipes_are_in_the_wheel(site, tmp_path):
     assert not list(site.glob("configs"))
 
 
-def test_the_page_is_in_the_wheel(site):
+def test_the_pages_are_in_the_wheel(site):
     from transformer_jax.serving.page import FILES
 
     for name, _ in FILES.values():
         assert (site / "transformer_jax" / "serving" / "static" / name).is_file()
+    for name in ("index.html", "page.js", "worker.js"):
+        assert (site / "transformer_jax" / "interop" / "web" / name).is_file()
 
 
 def test_the_words_of_the_embedded_corpus_are_in_the_wheel(site):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.metrics.folders import metricx_folder
 from tests.oracles import need
 from transformer_jax.config import Config, override
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
@@ -28,6 +29,7 @@ from transformer_jax.data.splits import fingerprint, read_pairs, resolve
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
+from transformer_jax.variants import kind_of, to_text
 
 EN_DE = ("en", "de")
 GOOD: list[Pair] = [
@@ -43,6 +45,7 @@ BAD: dict[str, list[Pair]] = {
     "length_ratio": [("", ""), ("No.", "Das ist ein viel zu langer Satz für so wenig."), ("x", "")],
     "identical": [("Homepage of the city", " Homepage of the city "), ("", "")],
     "script": [("A man walks.", "Мужчина идёт."), ("男人走路。", "Ein Mann geht.")],
+    "quality": [("ein Buch", "Привет мир"), ("x", "Nein, nein, nein.")],
     "language": [
         ("A man walks his dog in the park.", "Un homme promène son chien dans le parc ce matin."),
         ("Ein Mann geht heute mit seinem Hund spazieren.", "Ein Mann geht mit seinem Hund."),
@@ -59,27 +62,34 @@ def judged(each: Filter, pairs: list[Pair], *, part: int = 1000) -> list[bool]:
     return list(bad.tolist())
 
 
+@pytest.fixture(scope="module")
+def metric(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random metric, for which the good pairs are better than the bad ones."""
+    return metricx_folder(tmp_path_factory.mktemp("metric"))
+
+
 @pytest.fixture(params=FILTERS)
-def name(request: pytest.FixtureRequest) -> str:
+def each(request: pytest.FixtureRequest, metric: Path) -> Filter:
     if request.param == "language":
         need("py3langid")
-    return str(request.param)
+    needed: dict[str, Any] = {"quality": {"model": str(metric), "at_most": 0.9}}
+    return FILTERS[request.param](**needed.get(request.param, {}))
 
 
-def test_it_finds_what_is_bad_and_nothing_else(name: str) -> None:
-    pairs = [*GOOD, *BAD[name]]
-    assert judged(FILTERS[name](), pairs) == [False] * len(GOOD) + [True] * len(BAD[name])
+def test_it_finds_what_is_bad_and_nothing_else(each: Filter) -> None:
+    bad = BAD[kind_of(each, FILTERS)]
+    assert judged(each, [*GOOD, *bad]) == [False] * len(GOOD) + [True] * len(bad)
 
 
-def test_parts_change_nothing(name: str) -> None:
+def test_parts_change_nothing(each: Filter) -> None:
     pairs = [*GOOD, *(pair for pairs in BAD.values() for pair in pairs), *GOOD]
-    whole = judged(FILTERS[name](), pairs)
-    assert all(judged(FILTERS[name](), pairs, part=part) == whole for part in (1, 3))
+    whole = judged(each, pairs)
+    assert all(judged(each, pairs, part=part) == whole for part in (1, 3))
 
 
-def test_it_is_chosen_by_its_name(name: str) -> None:
-    config = override(Config(), {"data.filters": f"{name},identical"})
-    assert config.data.filters == (FILTERS[name](), Identical())
+def test_it_is_chosen_by_its_name(each: Filter) -> None:
+    config = override(Config(), {"data.filters": f"{to_text(each, FILTERS)},identical"})
+    assert config.data.filters == (each, Identical())
 
 
 def random_pairs(seed: int, count: int) -> list[Pair]:

@@ -53,7 +53,7 @@ def epoch_rows(plan, epoch):
 @pytest.mark.parametrize("longest", [40, 250])
 def test_the_histogram_is_that_of_counting(multiple, longest):
     lengths = np.random.default_rng(1).integers(1, longest + 1, (2, 3000))
-    visits = Visits(np.repeat([0, 1], [1000, 2000]), np.array([2.0, 0.3]))
+    visits = Visits(np.array([1000, 3000]), np.array([2.0, 0.3]))
     step, top = multiple, -(-lengths.max(axis=1) // multiple) * multiple
     while True:
         counts = Counter()
@@ -73,7 +73,7 @@ def test_documents_of_8192_tokens_leave_fine_steps_to_sentences():
     rng = np.random.default_rng(0)
     source = np.append(rng.integers(6, 31, 60_000), rng.integers(4000, 8193, 180))
     target = np.clip(source * rng.normal(1.0, 0.1, len(source)), 4, 8192).astype(int)
-    visits = Visits(np.zeros(len(source), int), np.ones(1))
+    visits = Visits(np.array([len(source)]), np.ones(1))
     lengths, counts = length_histogram(np.stack([source, target]), visits)
     assert counts.sum() == len(source) and len(counts) <= 1500
     assert lengths.max(axis=1).tolist() == [source.max(), target.max()]
@@ -221,7 +221,7 @@ def test_fewer_shapes_where_fewer_suffice():
 
 
 def once(pairs):
-    return Visits(np.zeros(pairs.shape[1], np.uint8), np.ones(1))
+    return Visits(np.array([pairs.shape[1]]), np.ones(1))
 
 
 def test_boxes_beat_one_box_and_hold_everything():

@@ -25,6 +25,7 @@ from transformer_jax.interop.export import write
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.paths import MEASURED
 from transformer_jax.paths import as_path
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
@@ -120,6 +121,8 @@ def random_model(model: ModelConfig, tokenizers: Tokenizers) -> TrainedModel:
 
     def random(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         name, shape = path[-1].key, leaf.shape
+        if path[0].key == MEASURED:
+            return jnp.float32(20.0)  # of activations up to 6.35
         gain = 4.0 if any(key.key == "cross" for key in path) else 1.5  # the source matters
         deviation = gain * shape[0] ** -0.5 if name == "kernel" else 0.3
         return jnp.asarray((name == "scale") + rng.normal(0, deviation, shape), leaf.dtype)

@@ -5,6 +5,7 @@
 
 import json
 import struct
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -15,20 +16,25 @@ from tests.interop.runtimes import NaiveInNumPy
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.interop.export import export
+from transformer_jax.interop.export import export, write
 from transformer_jax.interop.exporters.bergamot import Bergamot
 from transformer_jax.interop.import_model import import_model
-from transformer_jax.interop.marian_bin import Int8, read_bin, to_bytes
+from transformer_jax.interop.marian_bin import Int8 as Int8Item
+from transformer_jax.interop.marian_bin import read_bin, to_bytes
 from transformer_jax.interop.run_folder import write_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.ssru import SSRU
+from transformer_jax.models import api
 from transformer_jax.models.lora import Lora
+from transformer_jax.models.quantization import Int8, NoQuantization
+from transformer_jax.paths import as_path
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
 
@@ -152,6 +158,73 @@ def test_what_the_engine_cannot_compute_is_refused_by_name(options, words):
     assert all(word in message for word in ["Bergamot cannot express it", *words]), message
 
 
+INT8 = {"d_model": 64, "d_ff": 128, "quantize": Int8()}
+
+
+@pytest.mark.parametrize("tie", ["all", "decoder", "none"])
+def test_int8_of_a_model_that_was_trained_for_it(tie, tokenizers, tmp_path):
+    """The file has the whole numbers and the factors that training computes with."""
+    model = suite.random_model(suite.small(**STUDENT, **INT8, tie_embeddings=tie), tokenizers)
+    Bergamot().check(model.config)
+    write(Bergamot(), model, as_path(tmp_path / "out"))
+    found = read_bin(tmp_path / "out" / "model.intgemm.alphas.bin")
+    held = api.for_decoding(model.config.model, model.params)
+    up = held["encoder"]["blocks_0"]["feed_forward"]["up"]["kernel"]
+    want = up.values * up.scale
+    np.testing.assert_allclose(found["encoder_l1_ffn_W1"].read(), want, rtol=3e-7)
+    settings = (tmp_path / "out" / "config.intgemm8bitalpha.yml").read_text()
+    assert "int8shiftAlphaAll" in settings and "model.intgemm.alphas.bin" in settings
+    alphas = {name for name in found if name.endswith("_QuantMultA")}
+    tied = {"all": "Wemb", "decoder": "decoder_Wemb", "none": "decoder_ff_logit_out_W"}[tie]
+    assert f"{tied}_QuantMultA" in alphas and len(alphas) == 2 * (6 + 8) + 1
+    values = found[tied].read()
+    assert max(values.shape) % 8 == 0 and max(values.shape) > tokenizers.target.vocab_size - 2
+    if tie != "none":  # the engine quantises these once more, by the largest number
+        table = held["target_embedding"]["table"]
+        again = np.rint(values * np.float32(127 / np.abs(values).max()))
+        piece = tokenizers.source.encode("The")[0]
+        spm = load_processor(tokenizers.source.sentencepiece_model, "vocab.spm")
+        row = spm.piece_to_id(tokenizers.source.pieces([piece])[0])
+        np.testing.assert_array_equal(again[row], np.asarray(table.values)[piece])
+
+
+def test_int8_files_are_read_again(tokenizers, tmp_path):
+    model = suite.random_model(suite.small(**STUDENT, **INT8), tokenizers)
+    write(Bergamot(), model, as_path(tmp_path / "out"))
+    run = import_model(tmp_path / "out", tmp_path / "run")
+    up = ("encoder", "blocks_0", "feed_forward", "up", "kernel")
+    held, read = api.for_decoding(model.config.model, model.params), run.params("latest")
+    for name in up:
+        held, read = held[name], read[name]
+    np.testing.assert_allclose(read, held.values * held.scale, rtol=3e-7)
+    assert run.config.model.quantize == NoQuantization()
+
+
+def test_int8_needs_sentences_or_a_model_that_was_trained_for_it(tmp_path):
+    floats, trained = (
+        Config(model=suite.small(**STUDENT, **(INT8 | {"quantize": kind()})))
+        for kind in (NoQuantization, Int8)
+    )
+    missing, empty = tmp_path / "missing", tmp_path / "empty"
+    empty.write_text("\n \n")
+    for config, options, words in (
+        (floats, {"quantization": "int8"}, r"give both quantization=int8 and sentences=FILE"),
+        (floats, {"sentences": str(empty)}, r"give both quantization=int8 and sentences=FILE"),
+        (floats, {"quantization": "int8", "sentences": str(missing)}, rf"={missing}: cannot be"),
+        (floats, {"quantization": "int8", "sentences": str(empty)}, rf"={empty}: holds no sent"),
+        (trained, {"quantization": "float32"}, r"model\.quantize=int8.*leave out"),
+        (trained, {"quantization": "int8", "sentences": str(empty)}, r"quantize=int8.*leave out"),
+        (
+            replace(trained, model=replace(trained.model, d_ff=96)),
+            {},
+            r"model\.d_ff=96: Bergamot's int8 needs a multiple of 64",
+        ),
+    ):
+        with pytest.raises(UserError, match=words) as refusal:
+            Bergamot(**options).check(config)
+        assert "\n" not in str(refusal.value)
+
+
 def test_vocabularies_that_the_engine_cannot_read_are_refused(two, tmp_path):
     model = suite.random_model(suite.small(**STUDENT, tie_embeddings="decoder"), two)
     tied = model._replace(config=Config(model=suite.small(**STUDENT)))
@@ -167,7 +240,11 @@ def test_vocabularies_that_the_engine_cannot_read_are_refused(two, tmp_path):
 def test_a_matrix_of_int8_is_read_as_its_floats(tmp_path):
     rng = np.random.default_rng(0)
     values = rng.integers(-127, 128, (16, 8)).astype(np.int8)
-    items = {"a_Wq": Int8(values, 50.0), "Wemb": Int8(values, 25.0), "b": np.float32([[1, 2]])}
+    items = {
+        "a_Wq": Int8Item(values, 50.0),
+        "Wemb": Int8Item(values, 25.0),
+        "b": np.float32([[1, 2]]),
+    }
     (tmp_path / "x.bin").write_bytes(to_bytes(items))
     found = read_bin(tmp_path / "x.bin")
     np.testing.assert_array_equal(found["a_Wq"].read(), values / np.float32(50))

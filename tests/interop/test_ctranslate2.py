@@ -1,6 +1,6 @@
 """CTranslate2 runs what we export, and computes the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -24,6 +24,7 @@ from transformer_jax.mixers.strided import Strided
 from transformer_jax.mixers.window import Window
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import Lora
+from transformer_jax.models.quantization import Int8, Int8Dynamic, NoQuantization
 from transformer_jax.positions.alibi import Alibi
 from transformer_jax.positions.concatenated import Concatenated
 from transformer_jax.positions.learned import Learned
@@ -35,6 +36,8 @@ from transformer_jax.positions.t5 import T5
 from transformer_jax.translation.translator import Translator
 
 need("ctranslate2")
+
+NONE = NoQuantization()
 
 
 def both(**options):
@@ -123,6 +126,28 @@ def test_smaller_weights_load_and_stay_near(quantization, tokenizers, tmp_path):
     assert size < 0.75 * full
     suite.check_log_probs(model, small, tolerance=0.5)
     assert len(small.greedy([[5, 6], [7]])) == len(exact.greedy([[5, 6], [7]]))
+
+
+@pytest.mark.parametrize("name", ["default", "marian", "rms_glu", "grouped", "untied_concatenated"])
+def test_int8_is_what_training_simulates(name, tokenizers, tmp_path):
+    """A number that is nearly halfway between two whole ones may be rounded to the other."""
+    config = suite.small(**MODELS[name], quantize=Int8Dynamic())
+    model = suite.random_model(config, tokenizers)
+    theirs = suite.exported(CTranslate2("int8"), model, tmp_path / "out", InCTranslate2)
+    print(name, suite.check_log_probs(model, theirs, tolerance=0.1))
+    suite.check_greedy(model, theirs)
+    floats = model._replace(config=Config(model=replace(model.config.model, quantize=NONE)))
+    with pytest.raises(AssertionError):
+        suite.check_log_probs(floats, theirs, tolerance=0.1)
+
+
+def test_int8_of_a_simulation_is_not_exported_as_floats(tokenizers, tmp_path):
+    model = suite.random_model(suite.small(quantize=Int8Dynamic()), tokenizers)
+    with pytest.raises(UserError, match=r"quantize=int8_dynamic: give .*quantization=int8"):
+        CTranslate2().check(model.config)
+    static = suite.random_model(suite.small(quantize=Int8()), tokenizers)
+    with pytest.raises(UserError, match=r"model\.quantize=int8: CTranslate2 cannot express it"):
+        CTranslate2("int8").check(static.config)
 
 
 def test_two_vocabularies(tokenizers, tmp_path):

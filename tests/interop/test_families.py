@@ -15,7 +15,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.interop.families.base import Languages, Published
 from transformer_jax.interop.families.registry import FAMILIES
 from transformer_jax.interop.import_model import import_model, open_folder, read_model
-from transformer_jax.interop.weights import Stored, Weights
+from transformer_jax.published.weights import Stored, Weights
 from transformer_jax.runs.folder import Run, open_run
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 

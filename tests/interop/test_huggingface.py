@@ -22,7 +22,6 @@ from transformer_jax.interop.export import export, write
 from transformer_jax.interop.exporters.huggingface import HuggingFace
 from transformer_jax.interop.families.base import search
 from transformer_jax.interop.import_model import import_model
-from transformer_jax.interop.settings import Settings
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -31,6 +30,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.positions.t5 import T5
+from transformer_jax.published.settings import Settings
 from transformer_jax.vocabulary import EOS_ID
 
 need("torch")

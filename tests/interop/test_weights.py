@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 from tests.malformed.harness import few
 from tests.oracles import need
 from transformer_jax.errors import UserError
-from transformer_jax.interop.torch_files import read_torch
-from transformer_jax.interop.weight_files import read_weights
-from transformer_jax.interop.weights import Stored, Weights
+from transformer_jax.published.torch_files import read_torch
+from transformer_jax.published.weight_files import read_weights
+from transformer_jax.published.weights import Stored, Weights
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.linspace(-1, 1, 4).astype(np.float32)

@@ -270,4 +270,4 @@ def test_missing_packages_are_named(monkeypatch, capsys, tmp_path):
     paths._check_bucket.cache_clear()
     assert main(["eval", "--workdir=gs://bucket/run"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "a bucket needs packages" in line and "pip install google-cloud-storage gcsfs" in line
+    assert "a bucket needs packages" in line and "pip install 'transformer-jax[gcs]'" in line

@@ -11,9 +11,9 @@ from tests.oracles import need
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import while_training
 from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.mbr import UTILITIES, Aggregate, Pairwise, mbr_scores
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
-from transformer_jax.translation.mbr import mbr_scores
 
 
 @pytest.fixture
@@ -53,7 +53,9 @@ def chrf_of_counts(hypothesis: str, references: list[str]) -> float:
 def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
     sentences = [texts(0), texts(1)[:4]]
     metric = CHRF()
-    for found, hypotheses in zip(mbr_scores(sentences, "pairwise"), sentences, strict=True):
+    for found, hypotheses in zip(
+        mbr_scores(["", ""], sentences, Pairwise()), sentences, strict=True
+    ):
         expected = [
             np.mean([metric.sentence_score(one, [other]).score for other in hypotheses])
             for one in hypotheses
@@ -63,7 +65,7 @@ def test_pairwise_is_the_mean_of_sacrebleus_chrf(fastchrf):
 
 def test_aggregate_compares_with_the_mean_counts(fastchrf):
     hypotheses = texts(2)
-    (found,) = mbr_scores([hypotheses], "aggregate")
+    (found,) = mbr_scores([""], [hypotheses], Aggregate())
     expected = [chrf_of_counts(hypothesis, hypotheses) for hypothesis in hypotheses]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -78,7 +80,7 @@ def test_translations_are_ranked_by_mbr(make_translator, fastchrf, method, kind)
     assert ranked[1] == plain[1]
     for before, after in zip(plain[::2], ranked[::2], strict=True):
         assert sorted(t.tokens for t in before) == sorted(t.tokens for t in after)
-        (scores,) = mbr_scores([[t.text for t in before]], kind)
+        (scores,) = mbr_scores([""], [[t.text for t in before]], UTILITIES[kind]())
         assert [t.score for t in after] == sorted(scores, reverse=True)
         by_text = dict(zip([t.text for t in before], scores, strict=True))
         assert all(t.score == by_text[t.text] for t in after)

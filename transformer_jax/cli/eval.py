@@ -3,11 +3,14 @@
     transformer-jax eval --workdir=runs/quickstart
     transformer-jax eval --workdir=DIR --split=validation --direction=en-fr
     transformer-jax eval --workdir=DIR --source=in.en --reference=in.de --checkpoint=average:5
+    transformer-jax eval --workdir=DIR --split=validation --baseline=DIR_BEFORE
+    transformer-jax eval --workdir=DIR --metric=metricx --metric_model=metricx-24-hybrid-large
 
 Writes `translations/<set>.<checkpoint>.txt` into the run folder, and the scores of exactly
 those translations into `scores.json`, under the key `<set>.<checkpoint>`. A model of several
 directions is scored in all of them that have the set, or in one, which need not be among those
-that were trained.
+that were trained. A baseline that is a run folder translates the same sets, and of several
+directions a table says what changed.
 """
 
 import argparse
@@ -27,10 +30,12 @@ from transformer_jax.cli.run_flags import (
     chosen_run,
     start_processes,
 )
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from transformer_jax.data.sources.base import Languages, Split
+    from transformer_jax.metrics.base import Metric
+    from transformer_jax.runs.evaluation import Report
     from transformer_jax.runs.folder import Run
 
 
@@ -42,11 +47,14 @@ def add_arguments(parser: Parser) -> None:
     add("--direction", metavar="A-B", help="from A into B (default: all that are trained)")
     add("--source", metavar="FILE", help="score this text instead of a split")
     add("--reference", metavar="FILE", help="the reference translation of --source")
-    add("--baseline", metavar="FILE", help="other translations, compared by paired bootstrap")
+    other = "other translations, or a run that makes them, compared by paired bootstrap"
+    add("--baseline", metavar="FILE|DIR", help=other)
     add("--documents", action="store_true", help="translate and score documents: blocks as input")
     more: Any = {"action": "append_const", "dest": "metrics", "default": []}
     add("--ter", const="ter", help="also report TER", **more)
     add("--lowercase", const="bleu_lc", help="also report BLEU in lower case", **more)
+    add("--metric", metavar="NAME", help="also report a learned metric: metricx, metricx_qe, ...")
+    add("--metric_model", metavar="FOLDER", help="its downloaded model")
     add("--json", action="store_true", help="print one JSON object on standard output, alone")
     add_process_arguments(parser)
 
@@ -56,34 +64,93 @@ def run(args: argparse.Namespace) -> int:
     with _all_output_on_standard_error():
         start_processes(args)
         from transformer_jax.data.sources.files import read_lines
+        from transformer_jax.data.splits import read_pairs
         from transformer_jax.parallel.processes import gather
         from transformer_jax.runs.evaluation import evaluate
 
         run, overrides = chosen_run(args)
+        metrics = [*args.metrics, *_learned(args.metric, args.metric_model)]
         pairs: Any = args.split or "test"
         if from_files := args.source is not None or args.reference is not None:
             if args.split is not None:
                 raise UserError("give either --split or --source and --reference, not both")
-            pairs = file_pairs(source=args.source, reference=args.reference)
-        baseline = None if args.baseline is None else list(read_lines(args.baseline))
-        reports = [
-            evaluate(
-                run,
-                pairs,
-                direction=direction,
-                name=Path(args.source).name if from_files else None,
-                checkpoint=args.checkpoint,
-                baseline=baseline,
-                metrics=args.metrics,
-                documents=args.documents,
-                **overrides,
-            )
-            for direction in _directions(args.direction, run, None if from_files else pairs)
-        ]
+            if args.reference is None and metrics != args.metrics:
+                pairs = [(line, None) for line in read_lines(args.source)]
+            else:
+                pairs = file_pairs(source=args.source, reference=args.reference)
+        name = Path(args.source).name if from_files else pairs
+        other = _run_of(args)
+        reports = []
+        for direction in _directions(args.direction, run, None if from_files else pairs):
+            options = {"direction": direction, "name": name, "documents": args.documents}
+            baseline = None
+            if other is not None:
+                asked = pairs if from_files else list(read_pairs(run.config.data, pairs, direction))
+                before = evaluate(other, asked, **options, **overrides)
+                baseline = None if before is None else list(read_lines(before.translations))
+            elif args.baseline is not None:
+                baseline = list(read_lines(args.baseline))
+            options |= {"checkpoint": args.checkpoint, "metrics": metrics, "baseline": baseline}
+            reports.append(evaluate(run, pairs, **options, **overrides))
         gather([])  # all processes end together
     for report in filter(None, reports):
         print(json.dumps(report.to_json()) if args.json else report, flush=True)
+    made = list(filter(None, reports))
+    if other is not None and len(made) > 1 and not args.json:
+        print(_table(made), flush=True)
     return 0
+
+
+def _run_of(args: argparse.Namespace) -> "Run | None":
+    """The run that the baseline names; None: it is a file, or there is none.
+
+    Raises:
+        UserError: a folder that holds no run.
+    """
+    from transformer_jax.paths import as_path
+    from transformer_jax.runs.folder import open_run
+
+    if args.baseline is None or not as_path(args.baseline).is_dir():
+        return None
+    if args.documents:
+        raise UserError(f"--baseline={args.baseline}: with --documents give a file of translations")
+    return open_run(args.baseline)
+
+
+def _table(reports: "list[Report]") -> str:
+    """BLEU of each direction before and after."""
+    width = max(9, *(len(report.direction) for report in reports))
+    lines = [f"{'direction':<{width}}  {'before':>6}  {'after':>6}  {'change':>6}  p-value"]
+    for report in reports:
+        assert report.baseline is not None
+        bleu = report.baseline["bleu"]
+        change = bleu.score - bleu.baseline_score
+        lines.append(
+            f"{report.direction:<{width}}  {bleu.baseline_score:6.2f}  {bleu.score:6.2f}  "
+            f"{change:+6.2f}  {bleu.p_value:.4f}"
+        )
+    return "\n".join(lines)
+
+
+def _learned(name: str | None, model: str | None) -> "list[Metric]":
+    """The metric that the flags choose.
+
+    Raises:
+        UserError: there is no such metric, or one of the flags is missing.
+    """
+    from transformer_jax.metrics.registry import METRICS
+    from transformer_jax.variants import OneOf
+
+    if name is None and model is None:
+        return []
+    if name is None:
+        raise UserError(f"--metric_model={model}: say with --metric which metric it is of")
+    options = {"kind": name} | ({} if model is None else {"model": model})
+    try:
+        return [OneOf(METRICS).parse(options)]
+    except ValueError as error:
+        advice = "; name it with --metric_model=FOLDER" if model is None else ""
+        raise UserError(f"--metric={name}: {first_line(error)}{advice}") from error
 
 
 def _directions(flag: str | None, run: "Run", split: "Split | None") -> "list[Languages | None]":

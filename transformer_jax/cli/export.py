@@ -2,6 +2,7 @@
 
     transformer-jax export --workdir=DIR --format=ctranslate2 --output=OUT
     transformer-jax export --workdir=DIR --format='ctranslate2(quantization=int8)' --output=OUT
+    transformer-jax export --workdir=DIR --format=web --output=OUT
 
 The quantization of ctranslate2 is float32, float16, int16, int8, int8_float32 or int8_float16.
 docs/interop.md describes the formats, and what each cannot express.

@@ -21,6 +21,8 @@ def add_arguments(parser: Parser) -> None:
     spelled = "as the model spells it (NLLB: eng_Latn); some families need it"
     add("--source_language", metavar="CODE", help=f"language to translate from, {spelled}")
     add("--target_language", metavar="CODE", help=f"language to translate into, {spelled}")
+    add("--add_language", metavar="CODE", help="add a language that the model lacks (NLLB, M2M100)")
+    add("--from_language", metavar="CODE", help="begin it as this one (default: mean of all)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
         args.workdir,
         source_language=args.source_language,
         target_language=args.target_language,
+        add_language=args.add_language,
+        from_language=args.from_language,
     )
     model, data = imported.config.model, imported.config.data
     languages = f"{data.source_language or '?'} -> {data.target_language or '?'}"

@@ -119,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
 def recipe_of(args: argparse.Namespace) -> Recipe:
     """The recipe with the flags, which also replace what depends on the size of the text.
 
-    With `train.init_from` the flags change the model of that run.
+    With `train.init_from` the flags change the model of that run; its text is that run's if neither
+    the recipe nor a flag names one.
     """
     config, by_pairs = open_recipe(args.config)
     given = set(args.flags)
@@ -127,7 +128,10 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
     if init_from.train.init_from:
         from transformer_jax.runs.pretrained import starting_from
 
-        config = starting_from(config, init_from.train.init_from, args.workdir)
+        its_text = not any(flag.startswith(("data.source", "data.corpora")) for flag in given)
+        config = starting_from(
+            config, init_from.train.init_from, args.workdir, on_its_text=its_text
+        )
         given |= {"model", "tokenizer"}
     return Recipe(override(config, args.flags), by_pairs and by_pairs.without(given))
 

@@ -20,6 +20,7 @@ from transformer_jax.errors import UserError
 Box = tuple[int, int]  # longest source and target
 Shape = tuple[int, int, int]  # rows, longest source, longest target
 
+_PART = 1 << 20  # pairs that are computed with at a time
 _MAX_CELLS = 1500  # of the histogram; for more, lengths are rounded up to coarser steps
 _MAX_ROUNDS = 30
 _STARTS = 8  # local search ends in local optima; the best of a few starts is good enough
@@ -35,15 +36,14 @@ class Histogram(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """How often the pairs of each corpus are seen in an epoch."""
+    """How often the pairs of each corpus are seen in an epoch; the corpora follow each other."""
 
-    corpus_of: np.ndarray  #: [pairs], the number of each pair's corpus, ascending
+    ends: np.ndarray  #: [corpora] int64, the first pair after each corpus
     rates: np.ndarray  #: [corpora] float64, mean visits of a pair in an epoch
 
-    def by_corpus(self, lengths: np.ndarray) -> list[np.ndarray]:
-        """The lengths [2, pairs] of each corpus, views of those of all."""
-        begins = np.searchsorted(self.corpus_of, np.arange(1, len(self.rates)))
-        return np.split(lengths, begins, axis=1)
+    def by_corpus(self, values: np.ndarray) -> list[np.ndarray]:
+        """The values [..., pairs] of each corpus, views of those of all."""
+        return np.split(values, self.ends[:-1], axis=-1)
 
     def quotas(self, shape_of: np.ndarray, num_shapes: int) -> np.ndarray:
         """Rows of each corpus in each shape in an epoch: [corpora, shapes] int64.
@@ -52,12 +52,19 @@ class Visits(NamedTuple):
             shape_of: [pairs], the shape of each pair.
             num_shapes: number of shapes.
         """
-        count = len(self.rates)
-        cells = self.corpus_of.astype(np.int64) * num_shapes + shape_of
-        pairs = np.bincount(cells, minlength=count * num_shapes).reshape(count, num_shapes)
+        counts = [
+            sum(np.bincount(part, minlength=num_shapes) for part in in_parts(own))
+            for own in self.by_corpus(shape_of)
+        ]
+        pairs = np.stack([np.zeros(num_shapes, np.int64) + count for count in counts])
         # At least one: no pair is left out of all epochs.
         wanted = np.maximum(np.rint(pairs * self.rates[:, None]), 1).astype(np.int64)
         return np.where(pairs > 0, wanted, 0)
+
+
+def in_parts(values: np.ndarray) -> list[np.ndarray]:
+    """Views of parts of [..., pairs], so that what is computed of one at a time is small."""
+    return [values[..., i : i + _PART] for i in range(0, values.shape[-1], _PART)]
 
 
 def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> Histogram:
@@ -66,17 +73,19 @@ def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> 
     There are at most `_MAX_CELLS` cells. For this, lengths are rounded up further, those above 256
     at least to 32 steps between powers of two.
     """
-    longest = -(-lengths.max(axis=1, keepdims=True) // multiple) * multiple
+    longest = -(-lengths.max(axis=1, keepdims=True).astype(np.int64) // multiple) * multiple
     width = int(_rounded(longest)[1, 0]) + 1
     # Not a table of all pairs of lengths, which would take 0.5 GB at 8,192 tokens.
-    parts = [
-        np.unique(_rounded(source) * width + _rounded(target), return_counts=True)
-        for source, target in visits.by_corpus(lengths)
-    ]
-    of_parts, numbers = (np.concatenate(each) for each in zip(*parts, strict=True))
-    cells, index = np.unique(of_parts, return_inverse=True)
-    rates = np.repeat(visits.rates, [len(each) for each, _ in parts])
-    weights = np.bincount(index, weights=rates * numbers)
+    found: list[np.ndarray] = []
+    weights_of: list[np.ndarray] = []
+    for rate, own in zip(visits.rates, visits.by_corpus(lengths), strict=True):
+        for source, target in in_parts(own):
+            cells = _rounded(source) * width + _rounded(target)
+            of_part, numbers = np.unique(cells, return_counts=True)
+            found.append(of_part)
+            weights_of.append(rate * numbers)
+    cells, index = np.unique(np.concatenate(found), return_inverse=True)
+    weights = np.bincount(index, weights=np.concatenate(weights_of))
     distinct = np.stack(np.divmod(cells, width))
     # A cell of a step holds at most step^2 of these: smaller steps are too fine.
     step = multiple * math.ceil(math.sqrt(len(cells) / _MAX_CELLS) / multiple)
@@ -92,6 +101,7 @@ def length_histogram(lengths: np.ndarray, visits: Visits, multiple: int = 1) -> 
 
 def _rounded(lengths: np.ndarray) -> np.ndarray:
     """Lengths above 256 rounded up to 32 steps between powers of two, int64."""
+    lengths = lengths.astype(np.int64)
     bits = np.frexp(lengths - 1)[1]
     steps = np.where(bits > 8, 2 ** np.maximum(bits - 6, 0), 1)
     return np.asarray(-(-lengths // steps) * steps, np.int64)
@@ -111,15 +121,16 @@ def choose_boxes(histogram: Histogram, num_boxes: int) -> list[Box]:
 
 
 def assign_boxes(boxes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Index of the cheapest box that holds each pair, [pairs] int32.
+    """Index of the cheapest box that holds each pair, [pairs] of a small unsigned type.
 
     Args:
         boxes: [boxes, 2]; the last must hold all pairs.
         lengths: [2, pairs].
     """
-    best = np.full(lengths.shape[1], len(boxes) - 1, np.int32)
+    best = np.full(lengths.shape[1], len(boxes) - 1, np.min_scalar_type(len(boxes)))
     for i in np.argsort(-boxes.sum(axis=1), kind="stable"):  # the cheapest is written last
-        best[_holds(boxes[i], lengths)] = i
+        for part, values in zip(in_parts(best), in_parts(lengths), strict=True):
+            part[_holds(boxes[i], values)] = i
     return best
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.batch_shapes import Shape, Visits, pack
+from transformer_jax.data.batch_shapes import Shape, Visits, in_parts, pack
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.data.ids import IdCorpus, Sentences
 from transformer_jax.data.padding import pad
@@ -85,34 +85,30 @@ class BatchPlan:
                 "expected two vectors of equal length, "
                 f"got {source_lengths.shape} and {target_lengths.shape}"
             )
-        lengths = np.stack([source_lengths, target_lengths]).astype(np.int32)
-        kept = np.flatnonzero((lengths <= config.max_length).all(axis=0))
+        lengths, kept = _short_enough(source_lengths, target_lengths, config.max_length)
         self.num_pairs = len(kept)
-        self.num_skipped = lengths.shape[1] - len(kept)
+        self.num_skipped = len(source_lengths) - len(kept)
         if not len(kept):
             raise UserError(
                 f"no sentence pair to batch: the corpus has {self.num_skipped} pairs, of which "
                 f"{self.num_skipped} are longer than batch.max_length={config.max_length}"
             )
-        lengths = lengths[:, kept]
         sizes, rates = zip(*corpora or [(len(source_lengths), 1.0)], strict=True)
         self._ends = np.cumsum(sizes)  # the first pair after each corpus
-        corpus_of = np.searchsorted(self._ends, kept, side="right").astype(np.uint16)
-        packing = self._packing = pack(
-            lengths, config, row_multiple, Visits(corpus_of, np.array(rates, np.float64))
-        )
-        self._seed = config.seed
+        visits = Visits(np.searchsorted(kept, self._ends), np.array(rates, np.float64))
+        packing = self._packing = pack(lengths, config, row_multiple, visits)
         #: The pairs of each corpus in each shape, and how many of them an epoch has.
         self._cells: list[list[tuple[np.ndarray, int]]] = [[] for _ in packing.shapes]
+        self._seed = config.seed
         tokens = 0.0
-        cell_of = packing.shape_of * len(rates) + corpus_of
-        order = np.argsort(cell_of, kind="stable")
-        ends = np.searchsorted(cell_of[order], np.arange(packing.quotas.size), side="right")
-        cells = zip(packing.quotas.T.flat, np.split(order, ends[:-1]), strict=True)
-        for cell, (quota, members) in enumerate(cells):
-            if quota:
-                self._cells[cell // len(rates)].append((kept[members], int(quota)))
-                tokens += lengths[:, members].mean(axis=1).sum() * quota
+        parts = (visits.by_corpus(values) for values in (packing.shape_of, kept, lengths))
+        for corpus, (shape_of, numbers, of_corpus) in enumerate(zip(*parts, strict=True)):
+            for shape, quota in enumerate(packing.quotas[corpus].tolist()):
+                if quota:
+                    is_own = shape_of == shape
+                    self._cells[shape].append((numbers[is_own], quota))
+                    tokens += of_corpus[:, is_own].mean(axis=1).sum() * quota
+        self._packing = packing._replace(shape_of=np.zeros(0, np.uint8))  # it is in the cells
         self._num_tokens = int(np.rint(tokens))
         self.shapes = packing.shapes
         self.num_rows = int(packing.quotas.sum())
@@ -137,7 +133,8 @@ class BatchPlan:
                 "make the plan with row_multiple = number of devices"
             )
         size //= share.num_hosts
-        return (size, lengths[0], lengths[1]), rows[share.host * size : (share.host + 1) * size]
+        of_share = rows[share.host * size : (share.host + 1) * size].astype(np.int64)
+        return (size, lengths[0], lengths[1]), of_share
 
     def examples(self) -> list[tuple[int, int]]:
         """For each shape, the position of its first batch, and how many batches an epoch has."""
@@ -182,7 +179,7 @@ class BatchPlan:
         ]
         batches: list[tuple[Shape, np.ndarray]] = []
         for shape, larger, parts in zip(self.shapes, self._packing.moves, pools, strict=True):
-            pool = np.concatenate([np.zeros(0, np.int64), *parts])  # a shape may have no pair
+            pool = np.concatenate([np.zeros(0, np.uint32), *parts])  # a shape may have no pair
             pool = pool[np.argsort(words.random_raw(len(pool)), kind="stable")]
             rows = shape[0]
             if larger is not None:
@@ -206,6 +203,27 @@ class BatchPlan:
         """The pairs in the order of their visit number `number`."""
         key = np.random.SeedSequence([self._seed, number, int(members[0]), len(members)])
         return members[np.argsort(np.random.Philox(key).random_raw(len(members)), kind="stable")]
+
+
+def _short_enough(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, longest: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lengths [2, kept] and the numbers [kept] of the pairs that are not too long.
+
+    Both are of the smallest types: they are most of what a plan of many pairs takes.
+    """
+    is_kept = (source_lengths <= longest) & (target_lengths <= longest)
+    count = int(is_kept.sum())
+    lengths = np.empty((2, count), np.min_scalar_type(longest))
+    kept = np.empty(count, np.min_scalar_type(len(is_kept)))
+    filled = begin = 0
+    for part in in_parts(is_kept):
+        end = filled + int(part.sum())
+        kept[filled:end] = np.flatnonzero(part) + begin
+        for row, values in zip(lengths, (source_lengths, target_lengths), strict=True):
+            row[filled:end] = values[begin : begin + len(part)][part]
+        filled, begin = end, begin + len(part)
+    return lengths, kept
 
 
 def make_batch(

@@ -9,18 +9,20 @@ from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.blocks import Blocks
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
+from transformer_jax.data.noise.base import Noise
+from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.base import Languages, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
-from transformer_jax.variants import ManyOf, OneOf
+from transformer_jax.variants import ManyOf, OneOf, kind_of
 
 
 @dataclass(frozen=True)
 class Corpus:
     """One of several texts to train on, and how it is used.
 
-    A corpus with a tag is only trained on: its validation and test sets are not read.
+    A corpus with a tag or noise is only trained on: its validation and test sets are not read.
     """
 
     source: Annotated[Source, OneOf(SOURCES)] = Files()  #: where the text is
@@ -30,6 +32,13 @@ class Corpus:
     weight: Positive = 1.0  #: how often a pair is seen while one of weight 1 is seen once
     tag: Annotated[str, Field(pattern=r"^(<[^\s<>]+>)?$")] = ""
     #: a piece that its source sentences begin with, such as <bt> for back-translated text
+    noise: Annotated[tuple[Noise, ...], ManyOf(NOISES, least=0)] = ()
+    #: how its pairs are changed, one after the other, such as typos
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether its validation and test sets are read."""
+        return not self.tag and not self.noise
 
     @property
     def sides(self) -> Languages:
@@ -41,6 +50,10 @@ class Corpus:
     def direction(self) -> Languages:
         """The languages to translate from and into, where `languages` names both."""
         return self.sides[::-1] if self.reverse else self.sides
+
+
+def _kinds(noise: tuple[Noise, ...]) -> str:
+    return "".join(f"+{kind_of(each, NOISES)}" for each in noise)
 
 
 Int32 = Annotated[PositiveInt, Field(lt=2**31)]  # all that SentencePiece reads
@@ -119,7 +132,7 @@ class DataConfig:
             UserError: as `parts`.
         """
         return tuple(
-            f"{number}:{'-'.join(corpus.direction)}{corpus.tag}"
+            f"{number}:{'-'.join(corpus.direction)}{corpus.tag}{_kinds(corpus.noise)}"
             for number, corpus in enumerate(self.parts, start=1)
         )
 

@@ -64,7 +64,6 @@ class Sentences:
     Attributes:
         ids, offsets: see above.
         starts, stops: [rows] int64, where the ids of each sentence, or block, begin and end.
-        lengths: [rows] int32, slots that each needs, EOS included.
     """
 
     def __init__(self, arrays: Arrays):
@@ -73,10 +72,8 @@ class Sentences:
         if "first" in arrays:
             first, last = arrays["first"], arrays["last"]
             self.starts, self.stops = self.offsets[first], self.offsets[last] - 1
-            self.lengths = (self.slots[last] - self.slots[first]).astype(np.int32)
         else:
             self.starts, self.stops = self.offsets[:-1], self.offsets[1:]
-            self.lengths = np.diff(self.slots).astype(np.int32) + 1
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -84,6 +81,18 @@ class Sentences:
     def __getitem__(self, i: int) -> np.ndarray:
         """Ids of sentence or block i, [length] int32, no EOS."""
         return self.ids[self.starts[i] : self.stops[i]].astype(np.int32)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[rows] int32: slots that each row needs, EOS included. It is computed anew each time."""
+        slots = self.slots
+        if "first" in self.arrays:
+            first, last = self.arrays["first"], self.arrays["last"]
+            return np.asarray((slots[last] - slots[first]).astype(np.int32))
+        lengths = np.empty(len(self), np.int32)
+        for begin in range(0, len(self), _PART):
+            lengths[begin : begin + _PART] = np.diff(slots[begin : begin + _PART + 1]) + 1
+        return lengths
 
     @property
     def slots(self) -> np.ndarray:
@@ -313,7 +322,7 @@ def stored_ids(folder: Path, chunks: Iterable[Arrays]) -> IdCorpus:
         with tempfile.TemporaryDirectory(
             prefix=f".{folder.name}.", dir=cache_dir, ignore_cleanup_errors=True
         ) as temporary:
-            arrays = append_arrays(Path(temporary), chunks)
+            arrays = _with_offsets(Path(temporary), append_arrays(Path(temporary), chunks))
             fingerprint = _corpus(map_arrays(Path(temporary), arrays)).fingerprint
             meta = {"format": _FORMAT, "arrays": arrays, "fingerprint": fingerprint}
             (Path(temporary) / "meta.json").write_text(json.dumps(meta))  # last: it is complete
@@ -378,9 +387,6 @@ def _corpus(arrays: Arrays) -> IdCorpus:
     sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}}
     for name, values in arrays.items():
         side, _, array = name.partition("_")
-        if array.endswith("lengths"):
-            array = array.replace("lengths", "offsets")
-            values = np.append(0, np.cumsum(values, dtype=np.int64))
         sides[side][array] = values
     sizes = tuple(sides["corpus"]["sizes"].tolist())
     return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes)
@@ -463,6 +469,25 @@ def append_arrays(folder: Path, chunks: Iterable[Arrays]) -> dict[str, tuple[str
             _, size = arrays.get(name, ("", 0))
             arrays[name] = (values.dtype.str, size + len(values))
     return arrays
+
+
+def _with_offsets(folder: Path, arrays: dict[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+    """Replaces the files of lengths by those of offsets, which need no memory as mapped files."""
+    made: dict[str, tuple[str, int]] = {}
+    for name, (dtype, size) in arrays.items():
+        if not name.endswith("lengths"):
+            made[name] = dtype, size
+            continue
+        new, end = name.replace("lengths", "offsets"), np.zeros(1, "<i8")
+        with open(folder / f"{new}.bin", "wb") as file:
+            file.write(end.tobytes())
+            for part in _in_pages(map_arrays(folder, {name: (dtype, size)})[name]):
+                offsets = end + np.cumsum(part, dtype="<i8")
+                file.write(offsets.tobytes())
+                end = offsets[-1:]
+        (folder / f"{name}.bin").unlink(missing_ok=True)
+        made[new] = "<i8", size + 1
+    return made
 
 
 def _publish(temporary: Path, folder: Path) -> None:

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
-from transformer_jax.data.tokenizer import SEPARATOR, Tokenizer, load_processor
+from transformer_jax.data.tokenizer import SEPARATOR, Tokenizer
 from transformer_jax.errors import UserError, first_line, sentence
+from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 Ids = tuple[NonNegativeInt, ...]

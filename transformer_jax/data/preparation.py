@@ -49,6 +49,7 @@ from transformer_jax.data.ids import (
     stored_ids,
 )
 from transformer_jax.data.language_tags import text_tags
+from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.base import Numbered, Pair, Split
 from transformer_jax.data.sources.prepared import (
@@ -66,6 +67,7 @@ from transformer_jax.data.tokenizer_training import draw_sample, tokenizers_of_t
 from transformer_jax.data.training_text import Repeatable, pairs_to_learn_from, without_bad
 from transformer_jax.errors import UserError
 from transformer_jax.paths import write_whole
+from transformer_jax.variants import to_text
 from transformer_jax.vocabulary import EOS_ID
 
 _LOGGER = logging.getLogger(__name__)
@@ -128,9 +130,19 @@ def _settings(preparation: Preparation) -> dict[str, Any]:
 def corpora_settings(data: DataConfig) -> dict[str, Any]:
     """What of the settings a config tells without its text: what is trained on and how."""
     return {
-        "corpora": [[*each.direction, each.tag, each.weight] for each in data.parts],
+        "corpora": [
+            [*each.direction, each.tag, each.weight, [to_text(one, NOISES) for one in each.noise]]
+            for each in data.parts
+        ],
         "languages": list(data.languages),
         "temperature": data.temperature,
+        **use_settings(data),
+    }
+
+
+def use_settings(data: DataConfig) -> dict[str, Any]:
+    """What of `corpora_settings` does not depend on the corpora."""
+    return {
         "filters": adapter(DataConfig).dump_python(data, mode="json")["filters"],
         "blocks": bool(data.blocks),
     }
@@ -278,7 +290,7 @@ def prepared_data(folder: Path) -> DataConfig:
             "temperature": merged["settings"]["temperature"],
             "corpora": tuple(
                 Corpus(source, (one, other), tag=tag, weight=weight)
-                for source, (one, other, tag, weight) in zip(
+                for source, (one, other, tag, weight, _) in zip(  # the noise is in the text
                     sources, merged["settings"]["corpora"], strict=True
                 )
             ),
@@ -357,7 +369,7 @@ def _sets(
 ) -> Iterator[tuple[Split, Iterable[Numbered]]]:
     """The validation and test sets that a corpus gives to its direction."""
     corpus = data.parts[number]
-    if corpus.tag:
+    if not corpus.is_scored:
         return
     holding = holding_out(data, corpus.direction)
     if holding is not None:

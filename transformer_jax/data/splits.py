@@ -13,6 +13,8 @@ from operator import itemgetter
 
 from transformer_jax.data.config import Corpus, DataConfig
 from transformer_jax.data.filters.registry import FILTERS
+from transformer_jax.data.noise.base import Draws, Noise
+from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.base import (
     BOUNDARY,
     SPLITS,
@@ -20,10 +22,10 @@ from transformer_jax.data.sources.base import (
     Numbered,
     Pair,
     Split,
-    absolute_name,
 )
 from transformer_jax.errors import UserError
-from transformer_jax.variants import kind_of
+from transformer_jax.paths import absolute_name
+from transformer_jax.variants import kind_of, to_text
 
 
 def resolve(data: DataConfig) -> DataConfig:
@@ -42,6 +44,7 @@ def resolve(data: DataConfig) -> DataConfig:
         data,
         source=data.source.absolute(),
         corpora=tuple(replace(corpus, source=corpus.source.absolute()) for corpus in corpora),
+        filters=tuple(each.absolute() for each in data.filters),
         source_language=source_language,
         target_language=target_language,
         cache_dir=absolute_name(data.cache_dir) if data.cache_dir else None,
@@ -207,7 +210,21 @@ def in_direction(corpus: Corpus, split: Split) -> Iterator[Numbered]:
     pairs = corpus.source.pairs(split, corpus.sides)
     if corpus.reverse:
         pairs = ((target, source) for source, target in pairs)
-    return _numbered(pairs) if corpus.source.has_documents else zip(repeat(0), pairs)
+    rows = _numbered(pairs) if corpus.source.has_documents else zip(repeat(0), pairs)
+    return _with_noise(rows, corpus.noise)
+
+
+def _with_noise(rows: Iterator[Numbered], noise: Sequence[Noise]) -> Iterator[Numbered]:
+    """The pairs with noise, one after the other."""
+    for place, each in enumerate(noise):
+        rows = _changed(rows, each, f"{place} {to_text(each, NOISES)}")
+    return rows
+
+
+def _changed(rows: Iterator[Numbered], noise: Noise, key: str) -> Iterator[Numbered]:
+    """The pairs with one noise, which depends on the key and on the number of the pair."""
+    for number, (document, pair) in enumerate(rows):
+        yield document, noise(pair, Draws(f"{key} {number}"))
 
 
 def _numbered(pairs: Iterable[Pair]) -> Iterator[Numbered]:
@@ -253,6 +270,8 @@ def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
     key = corpus.source.fingerprint("train" if count else split, corpus.sides)
     if corpus.reverse:
         key = _hash(f"{key} reversed")
+    if corpus.noise:
+        key = _hash(f"{key} with {[to_text(each, NOISES) for each in corpus.noise]}")
     if count:
         key = _hash(f"{key} {split}: without or of the last {count}")
     if split == "train" and data.filters:
@@ -283,13 +302,13 @@ def holding_out(data: DataConfig, direction: Languages) -> Corpus | None:
 
 
 def _holding_corpus(data: DataConfig, direction: Languages) -> Corpus | None:
-    corpora = _untagged(data, direction)
+    corpora = _scored(data, direction)
     has_own = any(each.source.has("validation") for each in corpora)
     return None if has_own else next(iter(corpora), None)
 
 
-def _untagged(data: DataConfig, direction: Languages) -> list[Corpus]:
-    return [each for each in data.parts if each.direction == direction and not each.tag]
+def _scored(data: DataConfig, direction: Languages) -> list[Corpus]:
+    return [each for each in data.parts if each.direction == direction and each.is_scored]
 
 
 def _readable(data: DataConfig, split: Split, direction: Languages) -> list[Corpus]:
@@ -298,7 +317,7 @@ def _readable(data: DataConfig, split: Split, direction: Languages) -> list[Corp
         return [each for each in data.parts if each.direction == direction]
     if split == "validation" and (holding := holding_out(data, direction)):
         return [holding]
-    return [each for each in _untagged(data, direction) if each.source.has(split)]
+    return [each for each in _scored(data, direction) if each.source.has(split)]
 
 
 def _existing(data: DataConfig, split: Split, direction: Languages) -> list[Corpus]:
@@ -307,11 +326,11 @@ def _existing(data: DataConfig, split: Split, direction: Languages) -> list[Corp
     Raises:
         UserError: no corpus is meant.
     """
-    corpora = _readable(data, split, direction) or _untagged(data, direction)[:1]
+    corpora = _readable(data, split, direction) or _scored(data, direction)[:1]
     if not corpora:
         known = ", ".join("-".join(each) for each in data.directions)
         raise UserError(
             f"no {split} set of {'-'.join(direction)}: the directions of the text are {known}, and "
-            "a corpus with a tag is only trained on"
+            "a corpus with a tag or noise is only trained on"
         )
     return corpora

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from transformer_jax.errors import UserError
+from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 Side = Literal["source", "target"]
@@ -137,20 +138,3 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int] | np.ndarray) -> list[str]:
         """The piece of each id, `▁` for a space; special ids as `<pad>`, `</s>` …"""
         return [self._processor.id_to_piece(i) for i in np.asarray(ids, dtype=np.int64).tolist()]
-
-
-def load_processor(model: bytes, name: str) -> Any:
-    """The `SentencePieceProcessor` of a model file's bytes; UserError if they are not one."""
-    import sentencepiece
-
-    processor: Any = sentencepiece.SentencePieceProcessor()
-    try:
-        if not model:
-            raise RuntimeError("empty file")
-        processor.LoadFromSerializedProto(model)
-    except (RuntimeError, ValueError, OSError) as error:
-        raise UserError(
-            f"{name} is not a SentencePiece model or is damaged; "
-            "give a .model file written by spm_train, or train a new one"
-        ) from error
-    return processor

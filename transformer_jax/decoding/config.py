@@ -10,6 +10,7 @@ from pydantic import FiniteFloat, PositiveInt
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.mbr import UTILITIES, Utility
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.repetition import Repetition
 from transformer_jax.variants import OneOf
@@ -38,8 +39,8 @@ class DecodeConfig:
     #: no sequence of this many pieces occurs twice in a translation; 0 = off
     repetition_penalty: Annotated[FiniteFloat, Gt(0)] = 1.0
     #: pieces that occurred: their logits are divided by it if positive, else multiplied
-    mbr: Literal["pairwise", "aggregate"] | None = None
-    #: rank a sentence's translations by their mean chrF against all of them
+    mbr: Annotated[Utility, OneOf(UTILITIES)] | None = None
+    #: rank a sentence's translations by how well each agrees with all of them
     weights: Literal["float", "int8"] = "float"
     #: int8: matrices take half of bfloat16's memory; for TPUs and GPUs
     block_tokens: Annotated[int, Ge(2)] | None = None

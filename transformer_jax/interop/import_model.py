@@ -2,21 +2,23 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from transformer_jax.config import Config, TrainConfig
 from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.language_tags import towards
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
-from transformer_jax.interop.families.base import Languages, ModelFolder, Published, search
+from transformer_jax.interop.families.base import Languages, Published, search
 from transformer_jax.interop.families.registry import FAMILIES
 from transformer_jax.interop.marian_files import find_marian, open_marian
+from transformer_jax.interop.new_language import with_language
 from transformer_jax.interop.run_folder import check_no_run, write_run
-from transformer_jax.interop.settings import Settings, read_json
-from transformer_jax.interop.weight_files import read_weights
 from transformer_jax.models.config import check_model_config
+from transformer_jax.published.layout import ModelFolder, read_folder
 from transformer_jax.runs.folder import Run
 
 
@@ -26,6 +28,8 @@ def import_model(
     *,
     source_language: str | None = None,
     target_language: str | None = None,
+    add_language: str | None = None,
+    from_language: str | None = None,
 ) -> Run:
     """Writes a run folder with the weights, the tokenizers and the config of a published model.
 
@@ -36,19 +40,24 @@ def import_model(
         source_language: as the model spells it, such as `eng_Latn`; needed by families with
             language tokens.
         target_language: the same.
+        add_language: a language that the model lacks: it gets a language token
+            (`interop/new_language.py`), and may be the source or the target.
+        from_language: whose row of the embeddings the new one copies; None: the mean of all.
 
     Raises:
         UserError: a file is missing or damaged, the architecture cannot be expressed, or there is
             a run in `workdir`. Nothing is written then.
     """
     check_no_run(workdir)
+    if from_language and not add_language:
+        raise UserError(f"from_language={from_language}: name the new language with add_language")
     if safetensors.is_exported(folder):
-        if source_language or target_language:
+        if source_language or target_language or add_language:
             raise UserError(f"{folder} knows its languages: do not name them")
         return write_run(workdir, safetensors.read(folder))
-    languages = Languages(source_language, target_language)
+    asked = Languages(source_language, target_language)
     found = open_folder(folder)
-    published = read_model(found, languages)
+    published = read_model(found, _without(add_language, asked))
     model, tokenizers = published.model, published.tokenizers
     params = published.table.to_params(model, found.weights)
     sizes = {tokenizers.source.vocab_size, tokenizers.target.vocab_size}
@@ -65,7 +74,26 @@ def import_model(
             method=search(found.generation), max_source_length=max(2, model.max_length)
         ),
     )
-    return write_run(workdir, TrainedModel(config, params, tokenizers))
+    made = TrainedModel(config, params, tokenizers)
+    if add_language:
+        made = _in_languages(with_language(made, add_language, from_language), asked)
+    return write_run(workdir, made)
+
+
+def _without(new: str | None, asked: Languages) -> Languages:
+    """The languages to read a model in that lacks one of them: the other one in its place."""
+    other = next((code for code in asked if code != new), None)
+    return Languages(*(other if new and code == new else code for code in asked))
+
+
+def _in_languages(model: TrainedModel, languages: Languages) -> TrainedModel:
+    """The model with these as its languages, where they are given."""
+    named = {"source_language": languages.source, "target_language": languages.target}
+    data = replace(model.config.data, **{key: code for key, code in named.items() if code})
+    tokenizers = towards(model.tokenizers, *languages)
+    tokenizer = replace(model.config.tokenizer, joint=tokenizers.joint)
+    config = replace(model.config, data=data, tokenizer=tokenizer)
+    return model._replace(config=config, tokenizers=tokenizers)
 
 
 def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
@@ -83,11 +111,7 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
         raise UserError(f"{folder}: no such folder{download}")
     if model := find_marian(path):
         return open_marian(model)
-    files = [path / "config.json", path / "generation_config.json"]
-    if not files[1].is_file():
-        files[1] = files[0]
-    config, generation = (Settings(str(file), read_json(file)) for file in files)
-    return ModelFolder(path, config, generation, read_weights(path))
+    return read_folder(path)
 
 
 def read_model(folder: ModelFolder, languages: Languages) -> Published:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.errors import UserError
-from transformer_jax.interop.weights import Stored
+from transformer_jax.published.weights import Stored
 
 #: Numbers of the types: float32, int8 (text), and the int8 of intgemm.
 _FLOAT32, _INT8, _INTGEMM8 = 0x404, 0x101, 0x4101

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.interop.families.base import ModelFolder
 from transformer_jax.interop.marian_bin import read_bin
-from transformer_jax.interop.settings import Settings, parse_yaml
-from transformer_jax.interop.weights import Stored, Weights, in_memory
+from transformer_jax.published.layout import ModelFolder
+from transformer_jax.published.settings import Settings, parse_yaml
+from transformer_jax.published.weights import Stored, Weights, in_memory
 
 #: The name of the options among the tensors.
 OPTIONS = "special:model.yml"

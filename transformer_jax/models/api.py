@@ -21,8 +21,10 @@ from transformer_jax.mixers.full_attention import FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
+from transformer_jax.models.paths import by_path
+from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
-from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes, quantize
+from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Table, in_dtypes, quantize
 from transformer_jax.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
 
@@ -42,15 +44,21 @@ def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     ids = jnp.zeros((1, 2), jnp.int32)
     mask = jnp.ones((1, 2), bool)
     params = Transformer(config).init(key, ids, mask, ids, mask)["params"]
-    return params | config.adapter.init(key, params)
+    return params | config.adapter.init(key, params) | config.quantize.init(params)
 
 
 def _apply(
     config: ModelConfig, params: Params, *args: Any, rng: jax.Array | None = None, **options: Any
 ) -> Any:
-    variables = {"params": config.adapter.merge(params)}
+    variables = {"params": _quantized(config, config.adapter.merge(params))}
     rngs = {} if rng is None else {"dropout": rng}
     return Transformer(config).apply(variables, *args, rngs=rngs, **options)
+
+
+def _quantized(config: ModelConfig, params: Params) -> Params:
+    if config.quantize == NoQuantization():
+        return params
+    return config.quantize.merge(params, by_path(_abstract_boxes(config)))
 
 
 def merge_adapter(config: ModelConfig, params: Params) -> tuple[ModelConfig, Params]:
@@ -91,12 +99,18 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
 
     The matrices of linear layers and embeddings are of the dtype of the products, or of int8. The
     other parameters stay as they are. The functions here take both forms, `loss` only floats. What
-    they compute with `float` is equal to what they compute with the parameters themselves.
+    they compute with `float` is equal to what they compute with the parameters themselves. With
+    `model.quantize` the matrices are in its form.
 
     Raises:
-        UserError: `int8`, and the model has an adapter. With floats such parameters stay as they
-            are, since the adapter is added to them first.
+        UserError: `int8`, and the model has an adapter or a form of its own. With floats the
+            parameters of an adapter stay as they are, since it is added to them first.
     """
+    if config.quantize != NoQuantization() and weights == "int8":
+        raise UserError(
+            "decode.weights=int8: model.quantize has its own form of the matrices; leave "
+            "decode.weights=float"
+        )
     if config.adapter != NoAdapter():
         if weights == "float":
             return params
@@ -104,6 +118,8 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
             "decode.weights=int8: the model has an adapter, which is for floats; merge it first "
             "(`merge_adapter`)"
         )
+    if config.quantize != NoQuantization():
+        return _quantized(config, params)
 
     def converted(box: Any, w: Any) -> Any:
         if not isinstance(box, MatrixBox):
@@ -117,6 +133,12 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
     return jax.tree.map(converted, _abstract_boxes(config), params, is_leaf=_is_box)
 
 
+def matrix_boxes(config: ModelConfig) -> dict[str, MatrixBox]:
+    """What the matrices are for that `decode.weights` and `model.quantize` change, by path."""
+    boxes = by_path(_abstract_boxes(config))
+    return {path: box for path, box in boxes.items() if isinstance(box, MatrixBox)}
+
+
 def product_dtypes(config: ModelConfig) -> Any:
     """The dtype in which the model reads each parameter.
 
@@ -124,6 +146,7 @@ def product_dtypes(config: ModelConfig) -> Any:
     are bfloat16, because each use then rounds the matrix to it. Otherwise it is its own dtype.
     """
     rounds = config.dtype == config.matmul_dtype == "bfloat16"
+    rounds = rounds and config.quantize == NoQuantization()
 
     def dtype(box: Any, w: Any) -> Any:
         return jnp.dtype("bfloat16") if rounds and isinstance(box, MatrixBox) else w.dtype
@@ -137,13 +160,20 @@ def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
     def axes(box: Any, names: PartitionSpec, held: Any) -> Any:
         if isinstance(held, Int8Matrix):
             kept = (None if axis == box.contracted else name for axis, name in enumerate(names))
-            return Int8Matrix(names, PartitionSpec(*kept))
+            scale = PartitionSpec(*kept)
+            if isinstance(held, Int8Products):
+                return Int8Products(names, scale, None if held.alpha is None else PartitionSpec())
+            return Int8Matrix(names, scale)
         if isinstance(held, Table):
             return Table(names, PartitionSpec(*reversed(names)))
         return names
 
     held = jax.eval_shape(lambda w: for_decoding(config, w, weights), abstract_params(config))
-    return jax.tree.map(axes, _abstract_boxes(config), logical_axes(config), held, is_leaf=_is_box)
+    boxes, names = (
+        {name: part for name, part in tree.items() if name in held}  # without measured factors
+        for tree in (_abstract_boxes(config), logical_axes(config))
+    )
+    return jax.tree.map(axes, boxes, names, held, is_leaf=_is_box)
 
 
 def _is_box(x: Any) -> bool:

@@ -24,6 +24,7 @@ from transformer_jax.mixers.base import NOT_CROSS, CrossMixerConfig, MixerConfig
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.lora import ADAPTERS, Adapter, NoAdapter
+from transformer_jax.models.quantization import QUANTIZATIONS, NoQuantization, Quantization
 from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
@@ -91,6 +92,8 @@ class ModelConfig:
     unused_ids: Annotated[tuple[NonNegativeInt, ...], COMMAS] = ()
     #: target ids that are never predicted
     adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
+    quantize: Annotated[Quantization, OneOf(QUANTIZATIONS)] = NoQuantization()
+    #: products in 8 bits, as a runtime for them computes; a training simulates them
     dropout_rate: Literal["auto"] | DropoutRate = 0.1
     #: after each sublayer and on the embeddings; auto = by the epochs of the training, 0.1 to 0.3
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included

@@ -10,6 +10,9 @@ from flax import traverse_util
 
 from transformer_jax.errors import UserError
 
+#: The entry of the parameters that is measured, not trained (`models/quantization.py`).
+MEASURED = "alphas"
+
 
 def by_path(params: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of nested dicts, by path; `from_paths` is the inverse."""
@@ -54,7 +57,7 @@ def trained_paths(frozen: Sequence[str] | None, params: Mapping[str, Any]) -> fr
     Raises:
         UserError: a pattern matches nothing, or nothing is left to train.
     """
-    paths = by_path(params).keys()
+    paths = {path for path in by_path(params) if not path.startswith(f"{MEASURED}/")}
     if frozen is None:
         return frozenset(path for path in paths if path.startswith("lora/")) or frozenset(paths)
     trained = paths - set(matching(frozen, paths, "train.frozen"))

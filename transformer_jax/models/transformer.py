@@ -16,10 +16,11 @@ from transformer_jax.models.config import (
     mixer_context,
 )
 from transformer_jax.models.stack import Stack
+from transformer_jax.ops.int8_products import rounded
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.losses import cross_entropy
 from transformer_jax.ops.matmul import matmul
-from transformer_jax.ops.matrices import Int8Matrix, Matrix
+from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Matrix
 from transformer_jax.vocabulary import BOS_ID
 
 #: Added to the logits of `ModelConfig.unused_ids`. exp(-100) adds nothing to a softmax in float32,
@@ -102,16 +103,22 @@ class Transformer(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
-        if isinstance(kernel, Int8Matrix):
-            raise UserError("the loss needs parameters of floats, and these are of int8")
         hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
+        features_BTD, dtype = self._word_features(hidden_BTD), self.config.matmul_dtype
+        if isinstance(kernel, Int8Products):
+            # Floats that stand for whole numbers, which bfloat16 would round once more.
+            a_BTD, alpha = rounded(features_BTD, kernel.alpha, 1)
+            features_BTD, kernel = a_BTD / alpha, kernel.values * kernel.scale
+            dtype = "float32"
+        elif isinstance(kernel, Int8Matrix):
+            raise UserError("the loss needs parameters of floats, and these are of int8")
         return cross_entropy(
-            self._word_features(hidden_BTD),
+            features_BTD,
             kernel,
             labels_BT,
             target_mask_BT,
             label_smoothing,
-            self.config.matmul_dtype,
+            dtype,
             bias_V=self._logit_bias(),
         )
 

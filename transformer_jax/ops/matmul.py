@@ -32,7 +32,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
-from transformer_jax.ops.matrices import Int8Matrix, Matrix
+from transformer_jax.ops.int8_products import rounded
+from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Matrix
 from transformer_jax.ops.platform import by_platform
 
 #: The name of every product for a policy of `jax.checkpoint`.
@@ -64,6 +65,8 @@ def matmul(
     Returns:
         [..., N...]; products and bias are summed up in float32.
     """
+    if isinstance(w, Int8Products):
+        return _int8_products(x, w, dtype, contracted, bias).astype(result)
     if isinstance(w, Int8Matrix):
         return _int8_matmul(x.astype(dtype), w, contracted, bias, result)
     if jnp.dtype(dtype) == jnp.float32:
@@ -72,6 +75,17 @@ def matmul(
         form = _LowPrecision(jnp.dtype(dtype), contracted, jnp.dtype(result))
         y = _low_precision_matmul(form, x, w, bias)
     return checkpoint_name(y, PRODUCT)
+
+
+def _int8_products(
+    x: jax.Array, w: Int8Products, dtype: DTypeLike, contracted: int, bias: jax.Array | None
+) -> jax.Array:
+    # Whole numbers up to 127 are exact in bfloat16, and so are their sums in float32, up to 2^24.
+    a, alpha = rounded(x, w.alpha, contracted)
+    y = matmul(a, w.values, dtype, contracted)
+    alpha = alpha.reshape(*alpha.shape[: x.ndim - contracted], *(1,) * (w.values.ndim - contracted))
+    y = y * (jax.lax.broadcast_to_rank(w.scale.reshape(w.shape[contracted:]), y.ndim) / alpha)
+    return y if bias is None else y + jax.lax.broadcast_to_rank(bias, y.ndim)
 
 
 def _int8_matmul(

@@ -13,8 +13,8 @@ from W by at most scale / 2: symmetric rounding to nearest, which is that of Jac
 (arXiv:1712.05877) without a zero point.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +37,19 @@ class Int8Matrix:
         return tuple(self.values.shape)
 
     @property
-    def T(self) -> "Int8Matrix":  # noqa: N802  (as of an array)
-        return Int8Matrix(self.values.T, self.scale.T)
+    def T(self) -> Self:  # noqa: N802  (as of an array)
+        return replace(self, values=self.values.T, scale=self.scale.T)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Int8Products(Int8Matrix):
+    """An `Int8Matrix` whose products are of int8 on both sides (`ops/int8_products.py`).
+
+    `values` are whole numbers in floats, so that a training can have their gradient.
+    """
+
+    alpha: Any  #: float32 scalar that inputs are multiplied by; None: 127 / max |x| of each row
 
 
 #: A matrix as a layer gets it.
@@ -63,7 +74,7 @@ def in_dtypes(w: jax.Array | Table, looked_up: DTypeLike, product: DTypeLike) ->
     return Table(w.astype(looked_up), w.T.astype(product))
 
 
-def quantize(w: Matrix, contracted: int) -> Int8Matrix:
+def quantize(w: jax.Array | Int8Matrix, contracted: int) -> Int8Matrix:
     """The nearest int8 values of a float matrix, and their scales.
 
     Args:
@@ -84,7 +95,11 @@ def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Ma
     if not isinstance(w, Int8Matrix):
         return w.reshape(*inputs, *outputs)
     ones = (1,) * len(inputs)
-    return Int8Matrix(w.values.reshape(*inputs, *outputs), w.scale.reshape(*ones, *outputs))
+    return replace(
+        w,
+        values=w.values.reshape(*inputs, *outputs),
+        scale=w.scale.reshape(*ones, *outputs),
+    )
 
 
 def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:

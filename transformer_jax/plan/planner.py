@@ -1,5 +1,6 @@
 """A recipe's plan: the memory that its programs need on given devices, and the expected time."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.step_time import StepTime, estimate
 from transformer_jax.recipes import ByPairs
 from transformer_jax.training.trainer import Trainer
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ def make_plan(
     compiler = Compiler(config, target, by_pairs)
     config = compiler.config
     length = length or config.batch.max_length
+    _LOGGER.info("compiling the training step and the searches, which takes some minutes")
     step = compiler.train_step(_rows(compiler, length), length)
     module = parse(step.compiled.as_text()) if step.compiled else None
     alone = decoding_mesh(config.mesh, target.process_devices)
@@ -156,6 +160,7 @@ def largest_rows(compiler: Compiler, step: Program, length: int) -> int | None:
     state = bytes_per_device(compiler.state)
     if state >= memory:
         return 0
+    _LOGGER.info("compiling larger batches; --plan_no_search leaves them out")
 
     def fits(rows: int) -> bool:
         return (step if rows == step.rows else compiler.train_step(rows, length)).fits

@@ -11,9 +11,11 @@ import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
-from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair
+from transformer_jax.data.sources.base import BOUNDARY, Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
+from transformer_jax.metrics.base import Metric
+from transformer_jax.metrics.registry import METRICS
 from transformer_jax.parallel.mesh import decoding_mesh
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import write_whole
@@ -28,9 +30,11 @@ from transformer_jax.translation.scores import (
     corpus_scores,
     make_metrics,
 )
+from transformer_jax.variants import kind_of
 
-#: A split of the run's corpus, or (source, reference) sentences.
-Pairs = Literal["test", "validation"] | Iterable[tuple[str, str]]
+#: A split of the run's corpus, or (source, reference) sentences. Without references, which are
+#: None then, only metrics that need none give scores.
+Pairs = Literal["test", "validation"] | Iterable[tuple[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Report:
             f"{self.num_sentences} sentences scored, {cut}; {self.sentences_per_second:.1f} "
             f"sentences/s (and {self.compile_seconds:.1f} s compiling)",
         ]
-        lines += [f"{s.name:<8}{s.score:6.2f}  {s.signature}" for s in self.scores.values()]
+        width = max([8, *(len(s.name) + 2 for s in self.scores.values())])
+        lines += [f"{s.name:<{width}}{s.score:6.2f}  {s.signature}" for s in self.scores.values()]
         if self.documents is not None:
             lines.append(str(self.documents))
         if self.baseline is not None:
@@ -88,7 +93,7 @@ def evaluate(
     checkpoint: str = "best",
     name: str | None = None,
     baseline: Sequence[str] | None = None,
-    metrics: Collection[str] = (),
+    metrics: Collection[str | Metric] = (),
     documents: bool = False,
     **overrides: Any,
 ) -> Report | None:
@@ -106,7 +111,8 @@ def evaluate(
         checkpoint: as `which` of `Run.params`.
         name: the name of the set; default: the split, or `pairs`.
         baseline: other translations of the sources, to compare by paired bootstrap.
-        metrics: what to compute besides BLEU and chrF++: `ter`, and `bleu_lc`, BLEU in lower case.
+        metrics: what to compute besides BLEU and chrF++: `ter`, `bleu_lc`, BLEU in lower case, and
+            learned metrics such as `MetricX(FOLDER)`, whose score is the mean over the sentences.
         documents: translate blocks of sentences, and score documents too. Pairs that are given
             have an empty pair after each document.
         **overrides: fields of `DecodeConfig`, in place of the run's own.
@@ -133,8 +139,13 @@ def evaluate(
         raise UserError(
             f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
         )
-    options: Any = {"target_language": target_language, "also": metrics}
+    learned = [metric for metric in metrics if isinstance(metric, Metric)]
+    also = [metric for metric in metrics if isinstance(metric, str)]
+    options: Any = {"target_language": target_language, "also": also}
     make_metrics(**options)
+    if has_none := None in references:
+        _check_without_references(learned, other=also or baseline or documents)
+    judges = [metric.open() for metric in learned] if is_first() else []
     run.scores()
     mesh = decoding_mesh(run.config.mesh, jax.devices())
     chosen = run.select(checkpoint)
@@ -162,6 +173,11 @@ def evaluate(
             divided=made.divided,
         )
     computing = max(made.seconds - made.compile_seconds, 1e-9)
+    scores = {} if has_none else corpus_scores(translations, references, **options)
+    for metric, judge in zip(learned, judges, strict=True):
+        judged = judge(sources, translations, [reference or "" for reference in references])
+        score = Score(metric.title, float(judged.mean()), metric.signature)
+        scores[kind_of(metric, METRICS)] = score
     key = f"{name}.{chosen.which.replace(':', '-')}"
     path = run.path / "translations" / f"{key}.txt"
     report = Report(
@@ -177,7 +193,7 @@ def evaluate(
         compile_seconds=round(made.compile_seconds, 3),
         sentences_per_second=round(len(sources) / computing, 2),
         decode=to_dict(translator.decode_config),
-        scores=corpus_scores(translations, references, **options),
+        scores=scores,
         translations=str(path),
         baseline=compare(translations, baseline, references, **options) if baseline else None,
         documents=of_documents,
@@ -191,9 +207,21 @@ def evaluate(
     return report
 
 
+def _check_without_references(learned: Sequence[Metric], other: Any) -> None:
+    """Raises UserError if something needs the references that are not there."""
+    needing = [kind_of(metric, METRICS) for metric in learned if metric.needs_reference]
+    if needing or other or not learned:
+        needs = needing[0] if needing else "what you ask for" if other else "BLEU"
+        without = ", ".join(name for name, cls in METRICS.items() if not cls.needs_reference)
+        raise UserError(
+            f"there is no reference, which {needs} needs: give --reference, or score by {without} "
+            "alone"
+        )
+
+
 def _read_set(
     run: Run, pairs: Pairs, direction: Languages | None, name: str | None, documents: bool
-) -> tuple[list[Pair], list[int], str]:
+) -> tuple[list[tuple[str, Any]], list[int], str]:
     """(pairs, with `documents` the pairs of each document, the set's name)."""
     data = run.config.data
     if isinstance(pairs, str) and pairs not in ("test", "validation"):
@@ -206,7 +234,7 @@ def _read_set(
     if documents:
         name += ".documents"
         if isinstance(pairs, str):
-            found = list(read_documents(data, pairs, direction))
+            found: list[list[Any]] = list(read_documents(data, pairs, direction))
         else:
             found = [
                 list(rows)
@@ -215,8 +243,10 @@ def _read_set(
             ]
         rows, lengths = list(chain.from_iterable(found)), list(map(len, found))
     else:
-        rows = list(read_pairs(data, pairs, direction) if isinstance(pairs, str) else pairs)
-        lengths = []
+        given: Iterable[Any] = pairs
+        if isinstance(pairs, str):
+            given = read_pairs(data, pairs, direction)
+        rows, lengths = list(given), []
     if not rows:
         raise UserError(f"{name}: there are no sentences")
     return rows, lengths, name

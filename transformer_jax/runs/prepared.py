@@ -4,13 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Config, differences, from_dict, override
-from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
-from transformer_jax.data.preparation import corpora_settings, prepared_data
-from transformer_jax.data.sources.base import absolute_name
+from transformer_jax.config import Config, differences, from_dict
+from transformer_jax.data.config import DataConfig, TokenizerConfig
+from transformer_jax.data.preparation import corpora_settings, prepared_data, use_settings
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.prepared import read_merged
 from transformer_jax.errors import UserError
+from transformer_jax.paths import absolute_name
 from transformer_jax.recipes import ByPairs
 
 
@@ -54,13 +54,12 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
 
 def _check(given: DataConfig, settings: dict[str, Any], folder: str) -> None:
     """Checks that the text that a config names, or none, is used as the prepared one."""
-    if given.source == Files() and not given.corpora:  # it names none
-        one, other = settings["languages"]
-        corpora = tuple(Corpus(Files(), (a, b), False, w, t) for a, b, t, w in settings["corpora"])
-        filled = {"source_language": one, "target_language": other, "corpora": corpora}
-        filled |= {"temperature": settings["temperature"]}
-        given = override(given, {k: v for k, v in filled.items() if _is_default(given, k)})
-    found = corpora_settings(given)
+    if given.source != Files() or given.corpora:
+        found = corpora_settings(given)
+    else:
+        named = given.source_language, given.target_language
+        languages = zip(named, settings["languages"], strict=True)
+        found = {"languages": [own or known for own, known in languages]} | use_settings(given)
     if given.filters == ():
         found["filters"] = settings["filters"]  # they have been applied
     for key, value in found.items():
@@ -69,7 +68,3 @@ def _check(given: DataConfig, settings: dict[str, Any], folder: str) -> None:
                 f"data.prepared={folder}: it was prepared with {key} {settings[key]}, and the "
                 f"config has {value}: give the same, or prepare the text again"
             )
-
-
-def _is_default(data: DataConfig, key: str) -> bool:
-    return bool(getattr(data, key) == getattr(DataConfig(), key))

@@ -8,19 +8,23 @@ from etils import epath
 
 from transformer_jax.config import Config, differences
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.sources.base import absolute_name
+from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
+from transformer_jax.models.quantization import NoQuantization
+from transformer_jax.paths import absolute_name
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def starting_from(config: Config, init_from: str, workdir: epath.Path | None = None) -> Config:
+def starting_from(
+    config: Config, init_from: str, workdir: epath.Path | None = None, *, on_its_text: bool = False
+) -> Config:
     """The recipe of a run that begins with the parameters of another.
 
     The model, the tokenizers, the languages and the decoding are those of that run, in place of
@@ -32,6 +36,7 @@ def starting_from(config: Config, init_from: str, workdir: epath.Path | None = N
         init_from: the folder of the other run.
         workdir: the folder of this run. If it was trained there before, what is taken from
             `init_from` is taken from there, and `init_from` need not exist any more.
+        on_its_text: whether the text is that run's too, if the recipe names none.
 
     Raises:
         UserError: there is no run in `init_from`.
@@ -43,10 +48,11 @@ def starting_from(config: Config, init_from: str, workdir: epath.Path | None = N
         own = own if own.config.train.init_from == place else None
     run = own or open_init_from(place)
     taken, tokenizer = run.config, run.config.tokenizer if own else given_by(run)
+    names_text = config.data.source != Files() or bool(config.data.corpora)
     return dataclasses.replace(
         config,
         data=dataclasses.replace(
-            config.data,
+            taken.data if on_its_text and not names_text else config.data,
             source_language=taken.data.source_language or config.data.source_language,
             target_language=taken.data.target_language or config.data.target_language,
         ),
@@ -105,7 +111,10 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
     changed = differences(run.model, model)
     theirs, ours = (
         {path: leaf.shape for path, leaf in by_path(abstract_params(each)).items()}
-        for each in (run.model, model)
+        for each in (
+            dataclasses.replace(each, quantize=NoQuantization())  # its factors are measured anew
+            for each in (run.model, model)
+        )
     )
     for path in sorted(theirs.keys() | ours.keys()):
         if theirs.get(path) != ours.get(path):

@@ -26,13 +26,12 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
-from transformer_jax.data.sources.base import absolute_name
 from transformer_jax.data.splits import count_pairs, lacks_own_validation
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
-from transformer_jax.paths import in_bucket
+from transformer_jax.paths import absolute_name, in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
@@ -188,7 +187,11 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     config, by_pairs = with_prepared(validated(config), by_pairs)
     files = {key: attrgetter(key)(config) for key in _FILES}
     given = override(config, {key: absolute_name(name) for key, name in files.items() if name})
-    given = dataclasses.replace(given, data=resolve_data(given.data))
+    given = dataclasses.replace(
+        given,
+        data=resolve_data(given.data),
+        train=dataclasses.replace(given.train, best_by=given.train.best_by.absolute()),
+    )
     if old is not None:
         # What the given config leaves open, or the text's size chose, is as it is in the run.
         values: dict[str, Any] = {}

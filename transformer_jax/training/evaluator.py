@@ -1,4 +1,4 @@
-"""BLEU on the validation sets, between the steps of a training."""
+"""BLEU and a learned metric on the validation sets, between the steps of a training."""
 
 import dataclasses
 from typing import Any
@@ -10,18 +10,22 @@ from transformer_jax.data.language_tags import in_languages
 from transformer_jax.data.sources.base import Languages, Pair
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.config import while_training
+from transformer_jax.metrics.base import Judge, Metric
+from transformer_jax.metrics.registry import METRICS
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.training.loop import Evaluate
 from transformer_jax.translation.scores import corpus_scores
 from transformer_jax.translation.translator import Translator
+from transformer_jax.variants import kind_of
 
 
 def make_evaluator(
     config: Config, tokenizers: Tokenizers, validation: dict[Languages, list[Pair]], mesh: Mesh
 ) -> Evaluate | None:
-    """Greedy BLEU on the validation sentences; None if there are none.
+    """Scores of greedy translations of the validation sentences; None if there are none.
 
-    Of several directions it is the mean of their BLEU.
+    They are BLEU and, if it is another, what `train.best_by` names. Of several directions it is the
+    mean of their scores.
 
     The parameters stay on the devices where training has them, and all devices translate: no
     process needs more of the parameters than its own part.
@@ -37,18 +41,25 @@ def make_evaluator(
         for direction in validation
     }
 
+    criterion = config.train.best_by
+    judges: dict[str, Judge] = {}
+    if isinstance(criterion, Metric):
+        judges[kind_of(criterion, METRICS)] = criterion.open()
+
     def evaluate(params: Any, step: int) -> dict[str, float]:
         del step
         merged = config.model.adapter.merge(params)
-        bleu = {}
+        found: dict[str, dict[str, float]] = {"bleu": {}, **{name: {} for name in judges}}
         for direction, pairs in validation.items():
             sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
             hypotheses = translators[direction].with_params(merged).translate(sources)
             scores = corpus_scores(hypotheses, references, target_language=direction[1])
-            bleu["-".join(direction)] = scores["bleu"].score
-        mean = {"bleu": sum(bleu.values()) / len(bleu)}
-        return mean | (
-            {f"bleu.{name}": score for name, score in bleu.items()} if len(bleu) > 1 else {}
-        )
+            found["bleu"]["-".join(direction)] = scores["bleu"].score
+            for name, judge in judges.items():
+                judged = judge(sources, hypotheses, references)
+                found[name]["-".join(direction)] = float(judged.mean())
+        means = {name: sum(of.values()) / len(of) for name, of in found.items()}
+        each = {f"{name}.{key}": score for name, of in found.items() for key, score in of.items()}
+        return means | (each if len(validation) > 1 else {})
 
     return evaluate

@@ -19,6 +19,8 @@ from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
 from transformer_jax.errors import UserError
+from transformer_jax.metrics.base import Criterion
+from transformer_jax.metrics.criteria import CRITERIA
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.parallel.processes import is_first
@@ -37,12 +39,13 @@ from transformer_jax.training.record import (
 from transformer_jax.training.reporter import BatchMetrics, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
+from transformer_jax.variants import kind_of
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Batches from a position on; position p is the p-th batch of the run.
 BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
-#: Scores of (params, step); the one named `bleu` selects the best checkpoint.
+#: Scores of (params, step); the one that `train.best_by` names selects the best checkpoint.
 Evaluate = Callable[[Any, int], dict[str, float]]
 
 
@@ -177,8 +180,9 @@ class Session:
             if self._stopped_early():
                 since = self._record
                 _LOGGER.info(
-                    f"stopped early: no better validation BLEU in {since.evaluations_since_best} "
-                    f"evaluations since step {since.best_step} ({since.best_bleu:.2f})"
+                    f"stopped early: no better validation {self._criterion.title} in "
+                    f"{since.evaluations_since_best} evaluations since step {since.best_step} "
+                    f"({self._criterion.score(since.best_bleu):.2f})"
                 )
         if ended is not None:
             fewer = f", or set train.steps={ended}" if ended else ""
@@ -201,6 +205,7 @@ class Session:
         given = None
         if saved is None and (init_from := self.trainer.train.init_from):
             given = open_init_from(init_from).params("best", self.trainer.mesh)
+            given = self.trainer.measured(given, self.feed.batches)
         self._state = saved or self.trainer.init(given)
         return done
 
@@ -229,6 +234,10 @@ class Session:
             self._save(ended)
         return ended
 
+    @property
+    def _criterion(self) -> Criterion:
+        return self.trainer.train.best_by
+
     def _is_due(self, every: int, step: int) -> bool:
         return step % every == 0 or step == self.trainer.train.steps
 
@@ -239,11 +248,12 @@ class Session:
         with self._report.pause():
             scores = self.evaluate(self._state.eval_params, step)
         self._report.write(step, {f"validation.{key}": value for key, value in scores.items()})
-        if step == 0 or "bleu" not in scores:
+        score = scores.get(kind_of(self._criterion, CRITERIA))
+        if step == 0 or score is None:
             return False
-        record = self._record
-        is_best = scores["bleu"] > record.best_bleu
-        best = (scores["bleu"], step) if is_best else (record.best_bleu, record.best_step)
+        record, goodness = self._record, self._criterion.goodness(score)
+        is_best = goodness > record.best_bleu
+        best = (goodness, step) if is_best else (record.best_bleu, record.best_step)
         self._record = Record(*best, 0 if is_best else record.evaluations_since_best + 1)
         return is_best
 

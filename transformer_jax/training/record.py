@@ -34,7 +34,7 @@ class Origin:
 class Record:
     """The evaluations of a run so far."""
 
-    best_bleu: StrictFloat
+    best_bleu: StrictFloat  #: the `goodness` of the best: BLEU, or what `train.best_by` makes of it
     best_step: StrictInt
     evaluations_since_best: StrictInt
 

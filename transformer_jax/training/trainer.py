@@ -3,8 +3,9 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -18,10 +19,12 @@ from jax.sharding import Mesh
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.data.batches import Share
+from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.api import Params
+from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.paths import by_path, overlaid, subset, trained_paths
+from transformer_jax.models.paths import MEASURED, by_path, overlaid, subset, trained_paths
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
     batch_devices,
@@ -47,6 +50,8 @@ from transformer_jax.training.step import (
 _LOGGER = logging.getLogger(__name__)
 
 _UPDATE = "update"
+#: Batches on which the factors of `model.quantize` are measured: some thousand sentences.
+_MEASURED_BATCHES = 8
 
 #: (epochs, the dropout rate of trainings with fewer), measured on texts of 10,000 to 150,000 pairs
 #: (docs/results.md). Longer trainings have the last rate: a text that is seen a few times only is
@@ -58,6 +63,9 @@ _LONGEST = 0.3
 class Trainer:
     """What the configs of a model and of its training determine on a mesh.
 
+    Raises:
+        UserError: `model.quantize` needs a trained model.
+
     Attributes:
         model, train, mesh: as given; `train` with the length of `with_length`.
         trained: the paths of the trained parameters.
@@ -66,6 +74,11 @@ class Trainer:
     """
 
     def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
+        if model.quantize.measures and not train.init_from:
+            raise UserError(
+                "model.quantize=int8 measures the activations of a trained model: train it with "
+                "model.quantize=none, then go on with train.init_from=FOLDER"
+            )
         self.model, self.train, self.mesh = model, train, mesh
         abstract, axes = api.abstract_params(model), api.logical_axes(model)
         self.trained = trained_paths(train.frozen, abstract)
@@ -222,6 +235,18 @@ class Trainer:
         """
         make = jax.jit(self._new_state, out_shardings=self._shardings, donate_argnums=0)
         return make(given or {})
+
+    def measured(self, given: Params, batches: Callable[[int], Iterator[Any]]) -> Params:
+        """Parameters to begin with, with the factors that `model.quantize` needs of them.
+
+        Args:
+            given: of a model whose `model.quantize` may be another.
+            batches: this process's rows of the batches from a position on.
+        """
+        if not self.model.quantize.measures:
+            return {name: part for name, part in given.items() if name != MEASURED}
+        first = itertools.islice(batches(0), _MEASURED_BATCHES)
+        return with_alphas(self.model, given, map(self.place, first))
 
     def _new_state(self, given: Params) -> TrainState:
         params = api.init(self.model, jax.random.key(self.train.seed))

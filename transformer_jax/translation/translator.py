@@ -21,6 +21,7 @@ from transformer_jax.data.language_tags import towards
 from transformer_jax.data.padding import pad
 from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.mbr import UTILITIES, Utility, mbr_scores
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.parallel.mesh import (
@@ -31,7 +32,6 @@ from transformer_jax.parallel.mesh import (
     replicated,
 )
 from transformer_jax.translation.documents import Ids, Room, Tally, translate_documents
-from transformer_jax.translation.mbr import mbr_scores
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
     Pairs,
@@ -43,6 +43,7 @@ from transformer_jax.translation.model_calls import (
 )
 from transformer_jax.translation.run_batches import num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
+from transformer_jax.variants import to_text
 from transformer_jax.vocabulary import EOS_ID
 
 #: Called with the number of sentences just finished.
@@ -62,7 +63,7 @@ class Translation:
     """One translation of a sentence."""
 
     text: str  #: one line
-    score: float  #: what it was ranked by: log_prob / length penalty, or the mean chrF of mbr
+    score: float  #: what it was ranked by: log_prob / length penalty, or the utility of mbr
     log_prob: float  #: log p(target | source, prefix) in nats, EOS included, as searched
     tokens: tuple[int, ...]  #: target ids, prefix and EOS included
 
@@ -275,7 +276,10 @@ class Translator:
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
             on_host = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), hypotheses)
             found = [self._translations(*one) for _, *one in zip(batch, *on_host, strict=False)]
-            for row, best in zip(batch, _by_mbr(found, config.mbr), strict=True):
+            if config.mbr:
+                given = [self._source_text(sources[row.number]) for row in batch]
+                found = _by_mbr(given, found, config.mbr)
+            for row, best in zip(batch, found, strict=True):
                 translations[row.number] = best[: row.num_best]
             if progress:
                 progress(len(batch))
@@ -437,10 +441,11 @@ class Translator:
         if config.mbr:
             if config.method.num_hypotheses == 1:
                 raise UserError(
-                    f"decode.mbr={config.mbr} compares several translations of a sentence, and the "
-                    "method finds one: try method='sample(num_samples=64, epsilon=0.02)'"
+                    f"decode.mbr={to_text(config.mbr, UTILITIES)} compares several translations of "
+                    "a sentence, and the method finds one: try "
+                    "method='sample(num_samples=64, epsilon=0.02)'"
                 )
-            mbr_scores([], config.mbr)  # fails now if it cannot be computed
+            mbr_scores([], [], config.mbr)  # fails now if it cannot be computed
         return config
 
     def _source_rows(
@@ -518,6 +523,9 @@ class Translator:
         text: str = self.tokenizers.target.decode(ids)
         return text.translate(_LINE_ENDS)
 
+    def _source_text(self, source: str | Sequence[int]) -> str:
+        return source if isinstance(source, str) else str(self.tokenizers.source.decode(source))
+
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
         """A function from a text to the ids that `decode` makes of it, without EOS."""
         config = config or self.decode_config
@@ -554,12 +562,12 @@ def _filled(numbers: list[int], num_rows: int, fill: int = 0) -> np.ndarray:
     return np.array([*numbers, *[fill] * (num_rows - len(numbers))], np.int32)
 
 
-def _by_mbr(found: list[list[Translation]], kind: str | None) -> list[list[Translation]]:
-    """The translations of each sentence, scored and sorted by minimum Bayes risk, if asked for."""
-    if not kind:
-        return found
-    all_scores = mbr_scores([[each.text for each in sentence] for sentence in found], kind)
-    for sentence, scores in zip(found, all_scores, strict=True):
+def _by_mbr(
+    sources: list[str], found: list[list[Translation]], utility: Utility
+) -> list[list[Translation]]:
+    """The translations of each sentence, scored and sorted by minimum Bayes risk."""
+    texts = [[each.text for each in sentence] for sentence in found]
+    for sentence, scores in zip(found, mbr_scores(sources, texts, utility), strict=True):
         scored = zip(sentence, scores, strict=True)
         sentence[:] = [replace(each, score=score) for each, score in scored]
         sentence.sort(key=lambda each: -each.score)

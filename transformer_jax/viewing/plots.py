@@ -46,7 +46,7 @@ def plot_training(run: Run, records: list[dict[str, Any]]) -> epath.Path | None:
         best = max(bleu)
         label = f"validation BLEU: {best:.1f} after {at[bleu.index(best)]:,.0f} steps"
         right.plot(at, bleu, "o-", color="tab:orange", label=label)
-        right.set(ylabel="BLEU (greedy)", ylim=(0, 100))
+        right.set(ylabel="BLEU (greedy)", ylim=(0, None))
         lines += right.get_lines()
     axes.legend(lines, [line.get_label() for line in lines], loc="center right")
     return save(figure, run.path / "plots" / "training.png")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class Filter(ABC):
         Raises:
             UserError: a package that the filter needs is missing.
         """
+
+    def absolute(self) -> Self:
+        """The filter with absolute names of files and folders."""
+        return self
 
     def bad(self, marks: np.ndarray) -> np.ndarray:
         """Which pairs of a corpus to leave out: [pairs] bool.

@@ -5,6 +5,7 @@ from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.filters.language import Language
 from transformer_jax.data.filters.lengths import LengthRatio
+from transformer_jax.data.filters.quality import Quality
 from transformer_jax.data.filters.script import Script
 
 FILTERS: dict[str, type[Filter]] = {
@@ -14,4 +15,5 @@ FILTERS: dict[str, type[Filter]] = {
     "identical": Identical,
     "script": Script,
     "language": Language,
+    "quality": Quality,
 }

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import islice
 
 import numpy as np
@@ -31,7 +32,8 @@ class Review:
     def __init__(self, chosen: Sequence[Filter], languages: Languages) -> None:
         kinds = {type(each) for each in chosen}
         others = (cls for cls in FILTERS.values() if cls.counted and cls not in kinds)
-        self._filters = (*chosen, *(cls() for cls in others))
+        # Copies: what a filter reads to judge, such as a model, is kept no longer than the review.
+        self._filters = (*map(copy, chosen), *(cls() for cls in others))
         self._num_chosen = len(chosen)
         self._languages = languages
         self._marks: list[Marks] = []

@@ -1,6 +1,5 @@
 """What every source of parallel text answers; a source is one file and one line of the registry."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Literal, Self, get_args
@@ -80,8 +79,3 @@ def missing(split: Split, remedy: str) -> UserError:
     """The error of a source without this split; `remedy` names the options that add it."""
     held_out = " or data.validation_from_train" if split == "validation" else ""
     return UserError(f"no {split} set: give {remedy}{held_out}")
-
-
-def absolute_name(path: str) -> str:
-    """The absolute name of a file or folder; a URL stays as it is."""
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))

@@ -33,10 +33,10 @@ from transformer_jax.data.sources.base import (
     Pair,
     Source,
     Split,
-    absolute_name,
     missing,
 )
 from transformer_jax.errors import UserError
+from transformer_jax.paths import absolute_name
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TWO_COLUMNS = "source TAB target"

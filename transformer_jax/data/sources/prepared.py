@@ -24,10 +24,10 @@ from transformer_jax.data.sources.base import (
     Pair,
     Source,
     Split,
-    absolute_name,
     missing,
 )
 from transformer_jax.errors import UserError
+from transformer_jax.paths import absolute_name
 
 #: Of the folder: raise it when its layout changes.
 FORMAT = 1

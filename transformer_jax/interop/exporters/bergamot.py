@@ -13,39 +13,100 @@ projection to logits allows it, are put into the weights.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 import yaml
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.data.tokenizer import Tokenizer, load_processor
+from transformer_jax.data.padding import pad
+from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
-from transformer_jax.errors import UserError
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel, without_adapter
 from transformer_jax.interop.exporters.folding import converted, listed, unlike
-from transformer_jax.interop.families.marian_own import read_options, tensors, write_options
+from transformer_jax.interop.families.marian_own import (
+    BIAS,
+    NEVER,
+    read_options,
+    tensors,
+    write_options,
+)
+from transformer_jax.interop.marian_bin import Int8 as Int8Item
 from transformer_jax.interop.marian_bin import to_bytes
-from transformer_jax.interop.marian_files import OPTIONS
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.vocabularies import UNUSED, Arrangement
+from transformer_jax.interop.marian_files import ALPHA, OPTIONS
+from transformer_jax.models.api import Params, matrix_boxes
+from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
-from transformer_jax.vocabulary import BOS_ID, PAD_ID
+from transformer_jax.models.paths import MEASURED, by_path
+from transformer_jax.models.quantization import Int8, NoQuantization
+from transformer_jax.ops.matrices import LARGEST
+from transformer_jax.paths import as_path
+from transformer_jax.published.arrangement import UNUSED, Arrangement
+from transformer_jax.published.settings import Settings
+from transformer_jax.published.tables import Table
+from transformer_jax.sentencepiece_model import load_processor
+from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: The name that translateLocally expects, whatever the precision.
-_CONFIG = "config.intgemm8bitalpha.yml"
+CONFIG = "config.intgemm8bitalpha.yml"
+
+
+#: Where the paths of the matrix that projects to logits can be.
+_LOGITS = {"target_embedding/table", "projection/kernel"}
+#: Precision -> the usual name of the file, and what the engine calls the precision.
+_MODELS = {
+    "float32": ("model.bin", "float32"),
+    "int8": ("model.intgemm.alphas.bin", "int8shiftAlphaAll"),
+}
+#: Sizes of int8 matrices are multiples of these on every machine: of what is summed up, and of rows
+#: of the table that projects to logits.
+_INT8_SUMS, _INT8_ROWS = 64, 8
+#: Sentences that the factors of int8 are measured on, at most, and so many at a time.
+_MEASURED, _AT_A_TIME = 1000, 32
 
 
 @dataclass(frozen=True)
 class Bergamot(Exporter):
     """A folder for translateLocally, whose files Firefox and a web page read too."""
 
+    quantization: Literal["float32", "int8"] | None = None
+    #: of matrices and their products; None = int8 if the model is of `model.quantize=int8`
+    sentences: str | None = None
+    #: a file of source sentences, on which int8 measures the activations of other models
+
     def check(self, config: Config) -> None:
         model = replace(config.model, adapter=NoAdapter())
+        is_int8 = self.quantization == "int8"
+        if isinstance(model.quantize, Int8):
+            model, is_int8 = replace(model, quantize=NoQuantization()), True
+            if self.quantization == "float32" or self.sentences is not None:
+                raise UserError(
+                    "format=bergamot: the model is of int8 with measured activations "
+                    "(model.quantize=int8); leave out quantization=float32 and sentences"
+                )
+        elif is_int8 != (self.sentences is not None):
+            raise UserError(
+                "format=bergamot: give both quantization=int8 and sentences=FILE, source sentences "
+                "on which activations are measured, or none of them for float32"
+            )
+        elif self.sentences is not None:
+            _read_lines(self.sentences)
+        for name in ("d_model", "d_ff"):
+            size = getattr(model, name)
+            if is_int8 and size % _INT8_SUMS:
+                raise UserError(
+                    f"model.{name}={size}: Bergamot's int8 needs a multiple of {_INT8_SUMS}; "
+                    "export it without model.quantize=int8 or quantization=int8"
+                )
         theirs = _theirs(model)
         if keys := unlike(model, theirs):
             raise UserError(
@@ -55,17 +116,100 @@ class Bergamot(Exporter):
 
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model = without_adapter(model)
-        config = model.config.model
-        theirs = _theirs(config)
-        table = tensors(theirs, *_arrangements(config, model.tokenizers))
-        items = table.to_tensors(converted(config, theirs, model.params))
-        options = yaml.safe_dump(write_options(config), sort_keys=False).encode() + b"\0"
-        items[OPTIONS] = np.frombuffer(options, np.int8)
-        (folder / "model.bin").write_bytes(to_bytes(items))
-        for name, tokenizer in _vocabulary_files(model.tokenizers).items():
-            (folder / name).write_bytes(tokenizer.sentencepiece_model)
-        (folder / _CONFIG).write_text(yaml.safe_dump(_engine(model), sort_keys=False))
+        if self.sentences is not None:
+            model = calibrated(model, _read_lines(self.sentences))
+        precision = "int8" if isinstance(model.config.model.quantize, Int8) else "float32"
+        name, theirs = _MODELS[precision]
+        (folder / name).write_bytes(to_bytes(_items(model)))
+        settings = yaml.safe_dump(_engine(model, name, theirs), sort_keys=False)
+        (folder / CONFIG).write_text(settings)
+        for vocabulary, tokenizer in _vocabulary_files(model.tokenizers).items():
+            (folder / vocabulary).write_bytes(tokenizer.sentencepiece_model)
         (folder / "model_info.json").write_text(json.dumps(_about(model.config), indent=2) + "\n")
+
+
+def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
+    """The model with `model.quantize=int8`, whose factors are measured.
+
+    Args:
+        model: of floats, without an adapter.
+        sentences: of the source language. The model's own greedy translations are the targets.
+    """
+    config = model.config.model
+    decode = replace(model.config.decode, method=Greedy(), mbr=None, weights="float")
+    translator = Translator(config, model.params, model.tokenizers, decode)
+    encode, limit = translator.source_encoder(), translator.max_source_length - 1
+    sources = [[*encode(text)[:limit], EOS_ID] for text in sentences]
+    targets = [list(best.tokens) for (best,) in translator.n_best(sentences, 1)]
+    widths = [max(map(len, side)) for side in (sources, targets)]
+
+    def batch(start: int) -> dict[str, np.ndarray]:
+        sides = [side[start : start + _AT_A_TIME] for side in (sources, targets)]
+        (source, source_mask), (target, target_mask) = (
+            pad(side, _AT_A_TIME, width) for side, width in zip(sides, widths, strict=True)
+        )
+        masks = {"source_mask": source_mask, "target_mask": target_mask}
+        return {"source": source, "target": target, **masks}
+
+    batches = map(batch, range(0, len(sources), _AT_A_TIME))
+    params = with_alphas(config, model.params, batches)
+    config = replace(config, quantize=Int8())
+    return model._replace(config=replace(model.config, model=config), params=params)
+
+
+def _items(model: TrainedModel) -> dict[str, np.ndarray | Int8Item]:
+    """The items of the model's file, in int8 if the model is."""
+    config = model.config.model
+    theirs = _theirs(config)
+    table = tensors(theirs, *_arrangements(config, model.tokenizers))
+    floats = {name: part for name, part in model.params.items() if name != MEASURED}
+    params = converted(replace(config, quantize=NoQuantization()), theirs, floats)
+    options = write_options(config)
+    items: dict[str, np.ndarray | Int8Item] = {**table.to_tensors(params)}
+    if isinstance(config.quantize, Int8):
+        alphas = by_path(model.params[MEASURED])
+        for path in _LOGITS & alphas.keys():  # whose input they do not scale
+            alphas[path] *= config.logit_scale / theirs.logit_scale
+        items = _in_int8(items, theirs, table, params, alphas)
+        rows = [
+            next(len(items[name].values) for name in names if name in items)
+            for names in (("Wemb", "encoder_Wemb"), ("Wemb", "decoder_Wemb"))
+        ]
+        options["dim-vocabs"] = rows
+    text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
+    return {**items, OPTIONS: np.frombuffer(text, np.int8)}
+
+
+def _in_int8(
+    items: Mapping[str, Any],
+    config: ModelConfig,
+    table: Table,
+    params: Params,
+    alphas: Mapping[str, Any],
+) -> dict[str, np.ndarray | Int8Item]:
+    """The items with matrices of int8, and what their products multiply the input by.
+
+    The engine makes floats of a table that is also the projection, and quantises them again: the
+    largest number becomes 127. So that nothing changes, a row that is never predicted has a 127.
+    """
+    found, boxes, leaves = dict(items), matrix_boxes(config), by_path(params)
+    is_tied = config.tie_embeddings in ("all", "decoder")
+    extra = -(items[BIAS].size + is_tied) % _INT8_ROWS + is_tied
+    for path, (name, *_), _ in table.tensors:
+        if name in ("Wemb", "decoder_Wemb"):
+            found[name] = np.pad(items[name], ((0, extra), (0, 0)))
+        elif path == "projection/kernel" or name == BIAS:
+            fill = NEVER if name == BIAS else 0
+            found[name] = np.pad(items[name], ((0, 0), (0, extra)), constant_values=fill)
+        if path in boxes:
+            factor = np.float32(Int8.factor(jnp.asarray(leaves[path]), boxes[path]))
+            values = np.rint(found[name] * factor).astype(np.int8)
+            if is_tied and path == "target_embedding/table":
+                values[-1, 0] = LARGEST
+            found[name] = Int8Item(values, float(factor))
+        if path in alphas:
+            found[f"{name}{ALPHA}"] = np.array([alphas[path]], np.float32)
+    return found
 
 
 def _theirs(config: ModelConfig) -> ModelConfig:
@@ -78,6 +222,17 @@ def _theirs(config: ModelConfig) -> ModelConfig:
         unused_ids=config.unused_ids,
         max_length=config.max_length,
     )
+
+
+def _read_lines(path: str) -> list[str]:
+    """Sentences of a file, `_MEASURED` at most."""
+    try:
+        lines = as_path(path).read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(f"sentences={path}: cannot be read ({first_line(error)})") from error
+    if not (found := [line for line in map(str.strip, lines) if line][:_MEASURED]):
+        raise UserError(f"sentences={path}: holds no sentences")
+    return found
 
 
 def _arrangements(config: ModelConfig, tokenizers: Tokenizers) -> list[Arrangement]:
@@ -121,7 +276,7 @@ def _vocabulary_files(tokenizers: Tokenizers) -> dict[str, Tokenizer]:
     return {"srcvocab.spm": tokenizers.source, "trgvocab.spm": tokenizers.target}
 
 
-def _engine(model: TrainedModel) -> dict[str, Any]:
+def _engine(model: TrainedModel, name: str, precision: str) -> dict[str, Any]:
     """The settings of the engine, with paths from the folder."""
     method = model.config.decode.method
     beams, penalty = 1, 1.0
@@ -131,7 +286,7 @@ def _engine(model: TrainedModel) -> dict[str, Any]:
     files = list(_vocabulary_files(model.tokenizers))
     return {
         "relative-paths": True,
-        "models": ["model.bin"],
+        "models": [name],
         "vocabs": [files[0], files[-1]],
         "beam-size": beams,
         "normalize": penalty,
@@ -144,7 +299,7 @@ def _engine(model: TrainedModel) -> dict[str, Any]:
         "max-length-factor": 3.0,
         "workspace": 128,
         "skip-cost": beams == 1,  # a search of one hypothesis needs no softmax
-        "gemm-precision": "float32",
+        "gemm-precision": precision,
     }
 
 

@@ -47,6 +47,7 @@ from transformer_jax.models.config import (
 )
 from transformer_jax.models.lora import Lora, NoAdapter
 from transformer_jax.models.paths import by_path
+from transformer_jax.models.quantization import Int8Dynamic, NoQuantization
 from transformer_jax.models.transformer import UNUSED
 from transformer_jax.positions.alibi import Alibi
 from transformer_jax.positions.concatenated import Concatenated
@@ -73,6 +74,7 @@ EXPRESSED = {
     StackConfig: frozenset({"num_layers"}),
     NoAdapter: frozenset(),
     Lora: frozenset({"rank", "alpha", "targets"}),  # put into the weights
+    NoQuantization: frozenset(),
     Full: _ATTENTION,
     FullCross: _ATTENTION,
     Window: frozenset({"window", "dilation"}),
@@ -124,7 +126,14 @@ class CTranslate2(Exporter):
                 "format=ctranslate2 needs a package: ./run setup ctranslate2, or "
                 "pip install ctranslate2"
             ) from error
-        check_expressed(config.model, EXPRESSED, "CTranslate2")
+        expressed = dict(EXPRESSED)
+        if self.quantization in ("int8", "int8_float32"):
+            expressed[Int8Dynamic] = frozenset()
+        elif isinstance(config.model.quantize, Int8Dynamic):
+            raise UserError(
+                "model.quantize=int8_dynamic: give --format='ctranslate2(quantization=int8)'"
+            )
+        check_expressed(config.model, expressed, "CTranslate2")
         if config.model.start_id is None and PAD_ID not in config.model.unused_ids:
             raise UserError(
                 "model.start_id=none: CTranslate2 starts from the embedding of a piece, which can "

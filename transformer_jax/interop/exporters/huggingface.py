@@ -15,6 +15,7 @@ a SentencePiece model freely.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -33,11 +34,12 @@ from transformer_jax.interop.exporters.base import (
 from transformer_jax.interop.exporters.folding import converted, listed, unlike
 from transformer_jax.interop.exporters.safetensors import WEIGHTS
 from transformer_jax.interop.families.language_tokens import is_language
+from transformer_jax.interop.families.m2m100 import LANGUAGES
 from transformer_jax.interop.families.registry import LAYOUTS
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.vocabularies import UNUSED, Arrangement, arrange, piece_ids
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
+from transformer_jax.published.arrangement import UNUSED, Arrangement, arrange, piece_ids
+from transformer_jax.published.settings import Settings
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 
@@ -205,15 +207,19 @@ def _write_tokenizer(
         if all(is_language(tag) for tag in tags):
             kind = "NllbTokenizer"
             tokens |= {"bos_token": source.pieces[BOS_ID], "additional_special_tokens": tags}
-            settings["added_tokens_decoder"] = {
-                str(source.theirs(i)): {"content": source.pieces[i], "special": True}
-                for i in vocabulary.hidden
-            }
+            settings["added_tokens_decoder"] = _added(source, vocabulary.hidden)
         else:
             kind = "M2M100Tokenizer"
             ids = {piece: i for piece, i in source.ids.items() if piece not in tags}
             _write_json(folder / "vocab.json", ids)
-            settings["language_codes"] = "m2m100" if len(tags) > 8 else "wmt21"
+            codes, known = next(
+                (codes, {f"__{code}__" for code in listed_codes.split()})
+                for codes, listed_codes in LANGUAGES.items()
+                if {f"__{code}__" for code in listed_codes.split()} <= set(tags)
+            )
+            settings["language_codes"] = codes
+            if added := [i for i in vocabulary.tags if source.pieces[i] not in known]:
+                settings["added_tokens_decoder"] = _added(source, added)
     elif tags or vocabulary.prefix:
         raise UserError(
             f"tokenizer: Transformers has no tokenizer for {family} with these language tokens"
@@ -233,6 +239,11 @@ def _write_tokenizer(
     settings |= {"tokenizer_class": kind, "model_max_length": model.config.model.max_length}
     _write_json(folder / "special_tokens_map.json", tokens)
     _write_json(folder / "tokenizer_config.json", settings | tokens)
+
+
+def _added(source: _Vocabulary, ids: Iterable[int]) -> dict[str, Any]:
+    """Tokens of our ids that SentencePiece does not have, in the form of Transformers."""
+    return {str(source.theirs(i)): {"content": source.pieces[i], "special": True} for i in ids}
 
 
 def _write_json(path: epath.Path, values: dict[str, Any]) -> None:

@@ -4,9 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import Layout
-from transformer_jax.interop.settings import Settings
-from transformer_jax.interop.tables import (
+from transformer_jax.layers.feed_forward import Activation, Mlp
+from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.positions.base import PositionConfig
+from transformer_jax.positions.learned import Learned
+from transformer_jax.published.arrangement import Arrangement
+from transformer_jax.published.layout import Layout
+from transformer_jax.published.settings import Settings
+from transformer_jax.published.tables import (
     AS_ROW,
     TRANSPOSED,
     Shape,
@@ -17,13 +24,6 @@ from transformer_jax.interop.tables import (
     rows,
     scaled,
 )
-from transformer_jax.interop.vocabularies import Arrangement
-from transformer_jax.layers.feed_forward import Activation, Mlp
-from transformer_jax.layers.norms import LayerNorm
-from transformer_jax.mixers.full_attention import Full, FullCross
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.positions.base import PositionConfig
-from transformer_jax.positions.learned import Learned
 
 #: Transformers' names of activations.
 ACTIVATIONS: dict[str, Activation] = {

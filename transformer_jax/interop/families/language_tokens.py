@@ -8,17 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import (
-    Languages,
-    Layout,
-    ModelFolder,
-    Published,
-    make_tokenizers,
-)
-from transformer_jax.interop.settings import REQUIRED
+from transformer_jax.interop.families.base import Languages, Published, make_tokenizers
 from transformer_jax.interop.vocabularies import vocabulary
+from transformer_jax.published.layout import Layout, ModelFolder
+from transformer_jax.published.settings import REQUIRED
+from transformer_jax.sentencepiece_model import load_processor
 
 #: Names of the SentencePiece model.
 SENTENCEPIECE = ("sentencepiece.bpe.model", "sentence.bpe.model", "sentencepiece.model")
@@ -51,6 +46,12 @@ def is_language(piece: str) -> bool:
     return bool(_LANGUAGE.fullmatch(piece))
 
 
+def added_tokens(folder: ModelFolder) -> dict[str, int]:
+    """The ids of the tokens in `tokenizer_config.json` that are not SentencePiece's."""
+    numbered = folder.json("tokenizer_config.json").get("added_tokens_decoder") or {}
+    return {token.get("content"): int(i) for i, token in numbered.items()}
+
+
 def _listed(folder: ModelFolder, first: int) -> dict[str, int]:
     """Pieces that are not SentencePiece's; a list without ids counts from `first`."""
     whole = folder.json("tokenizer.json").get("added_tokens")
@@ -58,8 +59,7 @@ def _listed(folder: ModelFolder, first: int) -> dict[str, int]:
         pairs = [(token.get("content"), token.get("id")) for token in whole]
     else:
         named = folder.json("tokenizer_config.json")
-        numbered = named.get("added_tokens_decoder") or {}
-        pairs = [(token.get("content"), int(i)) for i, token in numbered.items()]
+        pairs = list(added_tokens(folder).items())
         if not any(is_language(str(piece)) for piece, _ in pairs):
             named = folder.json("special_tokens_map.json") or named
             key = "additional_special_tokens"

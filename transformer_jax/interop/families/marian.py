@@ -7,14 +7,10 @@ the start of the source, `>>deu<<`, which is an ordinary piece of its vocabulary
 """
 
 from transformer_jax.interop.families.bart_layout import BartLayout
-from transformer_jax.interop.families.base import (
-    Languages,
-    ModelFolder,
-    Published,
-    make_tokenizers,
-)
+from transformer_jax.interop.families.base import Languages, Published, make_tokenizers
 from transformer_jax.interop.vocabularies import vocabulary
 from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.published.layout import ModelFolder
 
 #: Keys of older `config.json` that say how a model of the family differs from the others.
 _FIXED = {

@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.tokenizer import load_processor
 from transformer_jax.errors import UserError
-from transformer_jax.interop.families.base import (
-    Languages,
-    ModelFolder,
-    Published,
-    make_tokenizers,
-)
-from transformer_jax.interop.settings import Settings, parse_yaml
-from transformer_jax.interop.tables import (
+from transformer_jax.interop.families.base import Languages, Published, make_tokenizers
+from transformer_jax.interop.vocabularies import vocabulary
+from transformer_jax.layers.feed_forward import Activation, Mlp
+from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.mixers.base import MixerConfig
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.mixers.ssru import SSRU
+from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
+from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.published.arrangement import Arrangement, arrange, unused
+from transformer_jax.published.layout import ModelFolder
+from transformer_jax.published.settings import Settings, parse_yaml
+from transformer_jax.published.tables import (
     AS_ROW,
     SAME,
     TRANSPOSED,
@@ -33,14 +37,7 @@ from transformer_jax.interop.tables import (
     chain,
     rows,
 )
-from transformer_jax.interop.vocabularies import Arrangement, arrange, unused, vocabulary
-from transformer_jax.layers.feed_forward import Activation, Mlp
-from transformer_jax.layers.norms import LayerNorm
-from transformer_jax.mixers.base import MixerConfig
-from transformer_jax.mixers.full_attention import Full, FullCross
-from transformer_jax.mixers.ssru import SSRU
-from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
-from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.sentencepiece_model import load_processor
 
 #: Options that must have these values where they are given.
 _NEEDED: dict[str, Any] = {
@@ -69,7 +66,7 @@ _OF_DECODER = {
 #: Marian's `gelu` is x sigmoid(1.702 x), which none of ours is.
 _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu"}
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
-_BIAS = "decoder_ff_logit_out_b"
+BIAS = "decoder_ff_logit_out_b"
 #: The projection to logits where it is a matrix of its own, [in, out] or transposed.
 _PROJECTION, _TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
 
@@ -103,7 +100,7 @@ def marian_own(folder: ModelFolder, languages: Languages) -> Published:
         )
     names = ["Wemb"] * 2 if inputs else ["encoder_Wemb", "decoder_Wemb"]
     sizes = [weights.shape_of(name)[0] for name in names]
-    never = np.flatnonzero(weights.take(_BIAS).reshape(-1) <= 0.1 * NEVER).tolist()
+    never = np.flatnonzero(weights.take(BIAS).reshape(-1) <= 0.1 * NEVER).tolist()
     for side, size in zip(sides, sizes, strict=True):
         # More rows only fill up the table; those of the target are never predicted.
         if size < len(side.ids) or not set(range(len(sides[1].ids), sizes[1])) <= set(never):
@@ -262,7 +259,7 @@ def tensors(
             name, after = _PROJECTION, TRANSPOSED
         found.append(Tensor("projection/kernel", (name,), chain(after, change)))
     bias = chain(chain(AS_ROW, rows(target.order)), _never(model))
-    found.append(Tensor("output_bias/bias", (_BIAS,), bias))
+    found.append(Tensor("output_bias/bias", (BIAS,), bias))
     return Table(found, zeros)
 
 

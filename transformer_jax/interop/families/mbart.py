@@ -5,13 +5,14 @@ logits. (mBART-25 puts its language tokens at the end of a source and is refused
 """
 
 from transformer_jax.interop.families.bart_layout import BartLayout
-from transformer_jax.interop.families.base import Languages, ModelFolder, Published
+from transformer_jax.interop.families.base import Languages, Published
 from transformer_jax.interop.families.language_tokens import (
     fairseq_ids,
     is_language,
     read_with_language_tokens,
 )
 from transformer_jax.positions.learned import Learned
+from transformer_jax.published.layout import ModelFolder
 
 #: Keys of older `config.json`, which other models of this layout set otherwise.
 _FIXED = {

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.errors import UserError
-from transformer_jax.interop.weights import Weights
 from transformer_jax.models.api import Params, abstract_params
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import by_path, from_paths
+from transformer_jax.published.weights import Weights
 
 Shape = tuple[int, ...]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.interop.settings import read_json
-from transformer_jax.interop.torch_files import read_torch
-from transformer_jax.interop.weights import Stored, Weights, in_memory
+from transformer_jax.published.settings import read_json
+from transformer_jax.published.torch_files import read_torch
+from transformer_jax.published.weights import Stored, Weights, in_memory
 
 
 def read_weights(folder: Path) -> Weights:

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.interop.weights import Stored
+from transformer_jax.published.weights import Stored
 
 _DTYPES: dict[str, Any] = {
     "DoubleStorage": np.dtype("<f8"),

@@ -1,0 +1,168 @@
+"""Products of int8 on both sides, against whole numbers in NumPy, with the engine's int16."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.ops.int8_products import (
+    in_dynamic_int8,
+    in_static_int8,
+    lookup_factor,
+    nearest,
+    static_factor,
+)
+from transformer_jax.ops.matmul import matmul
+from transformer_jax.ops.matrices import reshaped, rows
+
+SIZES = [(1, 2, 3), (5, 16, 7), (4, 50, 9), (33, 128, 40)]
+
+
+def drawn(size, seed=0):
+    m, k, n = size
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=each).astype("f") for each in ((m, k), (k, n), (n,)))
+
+
+def static(w, alpha=50.0):
+    w = jnp.asarray(w)
+    return in_static_int8(w, 0, static_factor(w, 0), jnp.float32(alpha))
+
+
+def of_the_engine(x_MK, q_KN, alpha, factor, bias_N, *, saturates=True):
+    """Shifted by 127; in pairs, whose sums are cut to int16."""
+    a = np.clip(np.rint(x_MK * np.float32(alpha)), -127, 127).astype(np.int64) + 127
+    pairs = a[:, 0::2, None] * q_KN[None, 0::2] + a[:, 1::2, None] * q_KN[None, 1::2]
+    if saturates:
+        pairs = np.clip(pairs, -(2**15), 2**15 - 1)
+    return (pairs.sum(1) - 127 * q_KN.sum(0)) / (alpha * factor) + bias_N
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", SIZES)
+def test_static_is_the_engines_arithmetic(size, dtype):
+    x, w, bias = drawn(size)
+    matrix = static(w)
+    got = jax.jit(lambda x: matmul(x, matrix, dtype, bias=jnp.asarray(bias)))(x)
+    q = np.asarray(matrix.values, np.int64)
+    factor = float(static_factor(jnp.asarray(w), 0))
+    np.testing.assert_array_equal(q, np.rint(w * np.float32(factor)))
+    want = of_the_engine(x, q, 50.0, factor, bias)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+def test_no_pair_exceeds_int16(seed, spread):
+    """Whatever is multiplied with it, and for matrices with few large numbers too."""
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=(64, 48)) * np.exp(spread * rng.normal(size=(64, 48)))
+    q = np.asarray(static(w.astype("f")).values, np.int64)
+    # The worst input has 254 where q is of one sign, and 0 elsewhere.
+    for sign in (1, -1):
+        worst = 254 * np.maximum(sign * q, 0)
+        assert (worst[0::2] + worst[1::2]).max() <= 2**15 - 1
+    assert np.abs(q).max() >= 63  # half of the range is used at least, where two are equal
+
+
+def test_a_larger_factor_would_exceed_it():
+    w = np.float32([[1.0, 0.1], [1.0, 0.1]])
+    factor = float(static_factor(jnp.asarray(w), 0))
+    assert factor == 64 and 254 * 2 * 65 > 2**15 - 1
+    x = np.float32([[2.0, 2.0]])
+    too_large = np.rint(w * 127).astype(np.int64)
+    cut, whole = (
+        of_the_engine(x, too_large, 127.0, 127.0, 0.0, saturates=each) for each in (True, False)
+    )
+    assert np.abs(cut - whole).max() > 0.9
+    np.testing.assert_allclose(matmul(x, static(w, 127.0), "float32"), [[2.0, 0.2]], rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", SIZES)
+def test_dynamic_has_factors_of_rows_and_channels(size, dtype):
+    x, w, bias = drawn(size)
+    x *= np.geomspace(1e-3, 1e3, len(x), dtype="f")[:, None]
+    got = matmul(jnp.asarray(x), in_dynamic_int8(jnp.asarray(w), 0), dtype, bias=jnp.asarray(bias))
+    alpha = np.float32(127) / np.abs(x).max(1, keepdims=True)
+    factor = np.float32(127) / np.abs(w).max(0, keepdims=True)
+    want = np.rint(x * alpha).astype(np.int64) @ np.rint(w * factor).astype(np.int64)
+    np.testing.assert_allclose(got, want / (alpha * factor) + bias, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [static, lambda w: in_dynamic_int8(jnp.asarray(w), 0)])
+def test_heads_and_tables(make):
+    x, w, bias = drawn((3, 8, 12))
+    held = make(w)
+    want = matmul(jnp.asarray(x), held, "float32", bias=jnp.asarray(bias))
+    heads = matmul(
+        jnp.asarray(x),
+        reshaped(held, (8,), (3, 4)),
+        "float32",
+        bias=jnp.asarray(bias).reshape(3, 4),
+    )
+    np.testing.assert_array_equal(heads.reshape(3, 12), want)
+    joined = matmul(
+        jnp.asarray(x).reshape(3, 2, 4),
+        reshaped(held, (2, 4), (12,)),
+        "float32",
+        2,
+        bias=jnp.asarray(bias),
+    )
+    np.testing.assert_array_equal(joined, want)
+    found = rows(held.T, jnp.array([[2, 5]]))
+    exact = np.asarray(held.values * held.scale).T[[2, 5]]
+    np.testing.assert_allclose(found[0], exact, rtol=1e-6)
+
+
+def test_a_table_that_is_a_projection_too():
+    x, w, _ = drawn((3, 8, 12))
+    table = jnp.asarray(w.T)
+    turned = in_static_int8(table, 1, static_factor(table, 1), jnp.float32(50)).T
+    np.testing.assert_array_equal(matmul(x, turned, "float32"), matmul(x, static(w), "float32"))
+
+
+def test_a_table_that_is_looked_up_uses_the_whole_range():
+    table = jnp.asarray(next(drawn((5, 8, 2))))
+    held = in_static_int8(table, 1, lookup_factor(table), None)
+    assert np.abs(held.values).max() == 127
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: in_static_int8(w, 0, static_factor(w, 0), jnp.float32(20)),
+        lambda w: in_dynamic_int8(w, 0),
+    ],
+)
+def test_the_gradient_is_that_of_the_rounded_numbers(make):
+    """Rounding counts as the identity, and what is cut has no gradient."""
+    x, w, _ = map(jnp.asarray, drawn((5, 16, 7), seed=3))
+    cotangent = jnp.asarray(next(drawn((5, 7, 1))))
+    dx, dw = jax.grad(lambda x, w: (matmul(x, make(w), "float32") * cotangent).sum(), (0, 1))(x, w)
+    held = make(w)
+    rounded_w = held.values * held.scale
+    alpha = held.alpha if held.alpha is not None else 127 / jnp.abs(x).max(1, keepdims=True)
+    rounded_x = jnp.round(jnp.clip(x * alpha, -127, 127)) / alpha
+    is_cut = jnp.abs(x * alpha) >= 127.5
+    np.testing.assert_allclose(dx, jnp.where(is_cut, 0, cotangent @ rounded_w.T), atol=1e-5)
+    np.testing.assert_allclose(dw, rounded_x.T @ cotangent, atol=1e-5)
+
+
+def test_cut_numbers_have_no_gradient():
+    w = jnp.ones((2, 1))
+    matrix = in_static_int8(w, 0, static_factor(w, 0), jnp.float32(100))
+    gradient = jax.grad(lambda x: matmul(x, matrix, "float32").sum())(jnp.array([[3.0, 0.5]]))
+    np.testing.assert_allclose(gradient, [[0.0, 1.0]], rtol=1e-6)
+
+
+def test_rounding_is_to_even_and_exact():
+    x = jnp.array([-2.5, -0.5, 0.5, 1.5, 126.9, 128.2, -1e9])
+    np.testing.assert_array_equal(nearest(x), [-2, 0, 0, 2, 127, 127, -127])
+
+
+def test_a_matrix_of_zeros_and_a_row_of_zeros():
+    zeros = jnp.zeros((4, 3))
+    for matrix in (static(zeros), in_dynamic_int8(zeros, 0)):
+        y = matmul(jnp.zeros((2, 4)), matrix, "float32", bias=jnp.arange(3.0))
+        np.testing.assert_array_equal(y, [[0.0, 1.0, 2.0]] * 2)

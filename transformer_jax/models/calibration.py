@@ -1,0 +1,114 @@
+"""Measures the factors of activations that `model.quantize=int8` needs (`ops/int8_products.py`)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from transformer_jax.errors import UserError
+from transformer_jax.layers.projections import Dense
+from transformer_jax.models.api import Params, matrix_boxes, shift_right
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.lora import NoAdapter
+from transformer_jax.models.paths import MEASURED, from_paths
+from transformer_jax.models.quantization import NoQuantization, is_multiplied
+from transformer_jax.models.transformer import Transformer
+from transformer_jax.ops.matrices import LARGEST
+
+
+def with_alphas(
+    config: ModelConfig, params: Params, batches: Iterable[Mapping[str, Any]]
+) -> Params:
+    """Parameters with the factors of activations in some batches.
+
+    A factor is 127 / (mean + 1.1 standard deviations) of the largest |x| of each sentence. That is
+    Mozilla's formula (`pipeline/quantize/extract_stats.py` of mozilla/translations), where it is
+    the largest of each call of a product.
+
+    Args:
+        config: an adapter and a quantization in it are not used.
+        params: of floats, without an adapter. Factors that they have are replaced.
+        batches: each as for `api.loss`; a row without tokens is no sentence.
+
+    Raises:
+        UserError: a layer of the model cannot be measured, or there are no batches.
+    """
+    floats = {name: part for name, part in params.items() if name != MEASURED}
+    measure = jax.jit(partial(_sums, config))
+    each = [
+        {path: np.asarray(sums_3, np.float64) for path, sums_3 in measure(floats, batch).items()}
+        for batch in batches
+    ]
+    if not each:
+        raise UserError("model.quantize=int8: there is no text to measure activations on")
+    alphas = {}
+    for path in each[0]:
+        count, total, squares = np.sum([sums[path] for sums in each], axis=0)
+        mean = total / count
+        expected = mean + 1.1 * np.sqrt(max(0.0, squares / count - mean**2))
+        alphas[path] = jnp.float32(LARGEST / expected if expected > 0 else LARGEST)
+    return floats | {MEASURED: from_paths(alphas)}
+
+
+def _sums(config: ModelConfig, params: Params, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The number of sentences, and the sums of their `largest_inputs` and of the squares: [3]."""
+    is_real_B = batch["source_mask"].any(1)
+
+    def sums(x_B: jax.Array) -> jax.Array:
+        x_B = jnp.where(is_real_B, x_B, 0.0)
+        return jnp.stack([is_real_B.sum().astype(x_B.dtype), x_B.sum(), (x_B**2).sum()])
+
+    return {path: sums(x_B) for path, x_B in largest_inputs(config, params, batch).items()}
+
+
+def largest_inputs(
+    config: ModelConfig, params: Params, batch: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """By the path of each matrix, max |x| of what it is multiplied with, in each sentence: [B].
+
+    Args:
+        config: an adapter and a quantization in it are not used.
+        params: of floats, without an adapter.
+        batch: as for `api.loss`.
+
+    Raises:
+        UserError: a layer of the model cannot be measured.
+    """
+    plain = {"adapter": NoAdapter(), "quantize": NoQuantization()}
+    model = Transformer(replace(config, scan_layers=False, remat=False, **plain))
+    tied = config.tie_embeddings in ("all", "decoder")
+    logits = "target_embedding/table" if tied else "projection/kernel"
+    found: dict[str, jax.Array] = {}
+
+    def note(path: str, x: jax.Array, mask_BL: jax.Array) -> None:
+        if x.shape[:2] != mask_BL.shape:  # such as chunks of a sequence
+            raise UserError(f"model.quantize=int8: cannot measure what {path} is multiplied with")
+        # Heads are further axes.
+        by_token_BL = jnp.abs(x.astype(jnp.float32)).reshape(*mask_BL.shape, -1).max(-1)
+        found[path] = jnp.where(mask_BL, by_token_BL, 0.0).max(1)
+
+    def watch(function: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module, result = context.module, function(*args, **kwargs)
+        if isinstance(module, Dense) and context.method_name in ("__call__", "split", "join"):
+            path = "/".join(module.path)
+            of_source = path.startswith("encoder/") or path.endswith(
+                ("cross/heads/key", "cross/heads/value")
+            )
+            mask_BL = batch["source_mask" if of_source else "target_mask"]
+            note(f"{path}/kernel", args[0], mask_BL)
+        elif context.method_name == "_word_features":
+            note(logits, result, batch["target_mask"])
+        return result
+
+    arrays = batch["source"], batch["source_mask"], shift_right(batch["target"])
+    with nn.intercept_methods(watch):
+        model.apply({"params": params}, *arrays, batch["target_mask"])
+    boxes = matrix_boxes(model.config)
+    if missing := sorted({path for path in boxes if is_multiplied(boxes[path])} - found.keys()):
+        raise UserError(f"model.quantize=int8: cannot measure what {missing[0]} is multiplied with")
+    return found
