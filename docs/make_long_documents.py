@@ -1,0 +1,269 @@
+"""Draws the pictures of docs/long_documents.md and writes its tables, docs/log/long_documents.md.
+
+    python docs/make_long_documents.py
+
+Both are made of `benchmarks/results/long_documents*.jsonl` and `multi30k_mixers.jsonl`, as far as
+their rows are done. Each picture holds the numbers that it was drawn from, and a test compares them
+with the rows.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+FIGURES = Path(__file__).with_name("figures")
+PAGE = Path(__file__).with_name("log") / "long_documents.md"
+
+#: Kind and facts of a test -> its title.
+KINDS = {
+    "agreement-1": "agreement",
+    "recall-4": "recall of 4",
+    "recall-16": "recall of 16",
+    "consistency-1": "consistency",
+    "order-4": "order of 4",
+}
+TRAINED = 512  # tokens of the longest documents in training
+NEAR, FAR = (64, 256, 448), (1024, 2048, 4096, 8000)
+#: Rows in the plot against the distance, and in that of costs; those that are done.
+DRAWN = ("full", "encoder window", "encoder linear", "encoder ssd", "decoder ssd", "both ssd,full")
+DRAWN += ("position rope",)
+
+Counts = dict[str, dict[int, list[int]]]  # kind -> distance -> right answers, questions
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The rows of an experiment that are done, in their order."""
+    path = RESULTS / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def by_name(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The seeds of each row."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["row"], []).append(row)
+    return found
+
+
+def counts(rows: Iterable[dict[str, Any]]) -> Counts:
+    """The answers of all seeds of a row together."""
+    found: Counts = {kind: {} for kind in KINDS}
+    for row in rows:
+        for key, (right, total) in row["accuracy"].items():
+            kind, _, distance = key.partition("/")
+            old = found[kind].setdefault(int(distance), [0, 0])
+            found[kind][int(distance)] = [old[0] + right, old[1] + total]
+    return found
+
+
+def share(answers: Iterable[list[int]]) -> float | None:
+    """Right answers of all; None where nothing was asked."""
+    right, total = (sum(column) for column in zip(*answers, strict=True)) if answers else (0, 0)
+    return right / total if total else None
+
+
+def interval(right: int, total: int) -> float:
+    """Half the 95 % interval of Wilson of a share of right answers."""
+    z, p = 1.96, right / total
+    spread = math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    return z * spread / (1 + z * z / total)
+
+
+def distance_data() -> Any:
+    """Kind -> row -> [distance, share of right answers], and the chance of each kind."""
+    rows = by_name(read("long_documents"))
+    chance = next(iter(rows.values()))[0]["chance"]
+    return {
+        kind: {
+            "chance": chance[kind.partition("-")[0]],
+            "rows": {
+                name: [[d, round(a / b, 3)] for d, (a, b) in counts(rows[name])[kind].items()]
+                for name in DRAWN
+                if name in rows
+            },
+        }
+        for kind in KINDS
+    }
+
+
+def overview_data() -> Any:
+    """Row -> share of right answers near and far for each kind; None where none was asked."""
+    found = {}
+    for name, rows in by_name(read("long_documents")).items():
+        answers = counts(rows)
+        found[name] = [
+            None
+            if (value := share([answers[k][d] for d in part if d in answers[k]])) is None
+            else round(value, 3)
+            for part in (NEAR, FAR)
+            for k in KINDS
+        ]
+    return found
+
+
+def cost_data() -> Any:
+    """Row -> [length, milliseconds of a step, MiB, pieces a second]."""
+    return {
+        row["row"]: [
+            [int(length), each["step_ms"], each["step_mib"], each["pieces_per_second"]]
+            for length, each in row["costs"].items()
+        ]
+        for row in read("long_documents_costs")
+        if row["row"] in DRAWN
+    }
+
+
+def draw_distance(data: Any) -> Any:
+    """Accuracy against distance, a panel for each kind."""
+    figure, grid = plt.subplots(1, 5, figsize=(15, 3.9), sharey=True, layout="constrained")
+    for axes, (kind, panel) in zip(grid, data.items(), strict=True):
+        axes.axvspan(10, TRAINED, color="0.94", zorder=0)
+        axes.axhline(panel["chance"], color="0.5", linestyle=":", linewidth=1)
+        for name, points in panel["rows"].items():
+            axes.plot(*zip(*points, strict=True), ".-", label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([16, 64, 256, 1024, 8000], ["16", "64", "256", "1,024", "8,000"])
+        axes.set_title(KINDS[kind])
+        axes.set_xlabel("tokens to what decides")
+        axes.grid(alpha=0.25)
+    grid[0].set_ylabel("right answers")
+    grid[0].set_ylim(-0.03, 1.03)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
+    figure.suptitle(
+        "Grey: distances in training. Dotted: guessing. Each row varies one part of full attention"
+    )
+    return figure
+
+
+def draw_overview(data: Any) -> Any:
+    """A table of colours: rows against kinds, near and far."""
+    columns = [*KINDS.values()] * 2
+    figure, axes = plt.subplots(figsize=(10, 1.6 + 0.27 * len(data)), layout="constrained")
+    values = [[float("nan") if v is None else v for v in row] for row in data.values()]
+    axes.imshow(values, cmap="RdYlGn", vmin=0.2, vmax=1.0, aspect="auto")
+    for y, row in enumerate(data.values()):
+        for x, value in enumerate(row):
+            text = "–" if value is None else f"{value:.2f}"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8)
+    axes.set_yticks(range(len(data)), list(data))
+    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="left")
+    axes.xaxis.tick_top()
+    axes.axvline(len(KINDS) - 0.5, color="black")
+    figure.suptitle(
+        "Right answers. Left: 64 to 448 tokens away, as in training. Right: 1,024 to 8,000"
+    )
+    return figure
+
+
+def draw_cost(data: Any) -> Any:
+    """Step, memory and decoding against the length."""
+    figure, grid = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    titles = ("a training step: milliseconds", "a training step: MiB", "decoding: pieces a second")
+    for column, (axes, title) in enumerate(zip(grid, titles, strict=True)):
+        for name, points in data.items():
+            axes.loglog([p[0] for p in points], [p[1 + column] for p in points], ".-", label=name)
+        axes.set_title(title)
+        axes.set_xlabel("pieces of one document, on both sides")
+        axes.set_xticks([64, 512, 2048, 8192], ["64", "512", "2,048", "8,192"])
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
+    return figure
+
+
+FIGURE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "long_documents_distance.png": (distance_data, draw_distance),
+    "long_documents_rows.png": (overview_data, draw_overview),
+    "long_documents_cost.png": (cost_data, draw_cost),
+}
+
+HEAD = """# Log: long documents
+
+All rows of [Long documents](../long_documents.md), from `benchmarks/results/`.
+`python docs/make_long_documents.py` writes this page.
+"""
+
+
+def table(columns: list[str], rows: Iterable[list[str]]) -> str:
+    """A table in Markdown; its first column is text."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def accuracy_tables() -> str:
+    """Accuracy by distance, a table for each kind."""
+    parts = []
+    rows = by_name(read("long_documents"))
+    for kind, title in KINDS.items():
+        distances = sorted({d for each in rows.values() for d in counts(each)[kind]})
+        lines = []
+        for name, each in rows.items():
+            answers = counts(each)[kind]
+            cells = [
+                f"{answers[d][0] / answers[d][1]:.2f} ± {interval(*answers[d]):.2f}"
+                if d in answers
+                else "–"
+                for d in distances
+            ]
+            lines.append([name, str(len(each)), *cells])
+        columns = ["row", "seeds", *(f"{d:,}" for d in distances)]
+        parts.append(f"\n## {title.capitalize()}\n\n{table(columns, lines)}")
+    return "".join(parts)
+
+
+def training_table() -> str:
+    """What each model is and how its training went."""
+    lines = [
+        [
+            f"{row['row']}, seed {row['seed']}",
+            f"{row['parameters']:,}",
+            str(row["d_ff"]),
+            f"{row['loss']:.3f}",
+            f"{row['bleu']:.1f}",
+            f"{row['train_seconds'] / 60:.0f}",
+            f"{row['steps_per_second']:.2f}",
+        ]
+        for row in read("long_documents")
+    ]
+    columns = ["model", "parameters", "d_ff", "loss", "BLEU", "minutes", "steps/s"]
+    return f"\n## Trainings\n\n{table(columns, lines)}"
+
+
+def multi30k_table() -> str:
+    """BLEU on Multi30k."""
+    lines = [
+        [
+            f"{row['row']}, seed {row['seed']}",
+            f"{row['scores']['bleu']:.1f}",
+            f"{row['scores']['chrf']:.1f}",
+            f"{row['parameters']:,}",
+            f"{row['steps'] / row['steps_per_second'] / 60:.0f}",
+            f"{row['sentences_per_second']:.0f}",
+        ]
+        for row in read("multi30k_mixers")
+    ]
+    columns = ["model", "BLEU", "chrF", "parameters", "minutes", "sentences/s"]
+    return f"\n## Multi30k\n\n{table(columns, lines)}"
+
+
+def main() -> None:
+    """Writes the tables and the pictures whose rows are there."""
+    PAGE.write_text(HEAD + accuracy_tables() + training_table() + multi30k_table())
+    for name, (data_of, draw) in FIGURE.items():
+        if data := data_of():
+            figure = draw(data)
+            figure.savefig(FIGURES / name, dpi=110, metadata={"Data": json.dumps(data)})
+            plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
