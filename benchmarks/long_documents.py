@@ -29,8 +29,16 @@ import transformer_jax as tj
 from transformer_jax.comparison.rows import Row, make_rows
 from transformer_jax.data.contrast import BETWEEN, Item
 from transformer_jax.data.padding import pad
+from transformer_jax.data.preparation import (
+    Preparation,
+    begin,
+    learn_tokenizers,
+    make_shard,
+    merge,
+)
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS
+from transformer_jax.data.splits import resolve
 from transformer_jax.models import api
 from transformer_jax.vocabulary import EOS_ID
 
@@ -97,8 +105,8 @@ CONFIG = tj.Config(
 )
 
 
-def rows() -> dict[str, Row]:
-    """All rows by name; the first is full attention everywhere."""
+def rows(only: str | None = None) -> dict[str, Row]:
+    """All rows by name, or one of them and the first, which is full attention everywhere."""
     both = "model.encoder.mixers", "model.decoder.mixers"
     position = "model.encoder.position", "model.decoder.position"
     varied: dict[str, dict[str, str]] = {"full": {both[0]: "full"}}
@@ -115,10 +123,12 @@ def rows() -> dict[str, Row]:
     for name, changes in varied.items():
         if name.endswith(FIXED):
             changes |= dict.fromkeys(("model.max_length", "decode.max_source_length"), "1024")
-    other = varied.pop(UNEQUAL)
-    made = make_rows(CONFIG, list(varied.values()), equal_parameters=True)
-    (unequal,) = make_rows(CONFIG, [other], equal_parameters=False)
-    return {**dict(zip(varied, made, strict=True)), UNEQUAL: unequal}
+    chosen = {name: changes for name, changes in varied.items() if only in (None, name)}
+    alone = {name: chosen.pop(name) for name in [UNEQUAL] if name in chosen}
+    equal = {"full": varied["full"]} | chosen
+    made = make_rows(CONFIG, list(equal.values()), equal_parameters=True)
+    unequal = make_rows(CONFIG, list(alone.values()), equal_parameters=False)
+    return dict(zip([*equal, *alone], [*made, *unequal], strict=True))
 
 
 def test(run: tj.Run) -> dict[str, Any]:
@@ -168,9 +178,9 @@ def _answers(forward: Any, params: Any, tokenizers: Any, items: list[Item]) -> l
     size = -(-longest // 128) * 128
     batch = max(1, min(len(items), 4096 // size))
     rights = []
-    for begin in range(0, len(items), batch):
-        chunk = targets[begin : begin + batch]
-        source = pad(sources[begin : begin + batch], batch, size)
+    for first in range(0, len(items), batch):
+        chunk = targets[first : first + batch]
+        source = pad(sources[first : first + batch], batch, size)
         target = pad([each[0] for each in chunk], batch, size)
         log_probs = np.asarray(forward(params, source, target))
         for row, (right, *wrong) in enumerate(chunk):
@@ -188,12 +198,27 @@ def _first_difference(one: list[int], other: list[int]) -> int:
     return next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
 
 
+def prepared() -> tj.DataConfig:
+    """The text as ids, which the first row makes for all."""
+    preparation = Preparation(
+        (RUNS / "text").absolute(), resolve(CONFIG.data), CONFIG.tokenizer, part_pairs=100_000
+    )
+    begin(preparation)
+    if not (preparation.folder / "merged.json").exists():
+        learn_tokenizers(preparation)
+        make_shard(preparation, 0, 1)
+        merge(preparation)
+    return tj.DataConfig(prepared=str(preparation.folder), blocks=CONFIG.data.blocks)
+
+
 def make(name: str, seed: int) -> dict[str, Any]:
     """Trains and tests a row with one seed."""
-    row = rows()[name]
-    train = dataclasses.replace(row.config.train, seed=seed)
+    row = rows(name)[name]
+    config = dataclasses.replace(
+        row.config, data=prepared(), train=dataclasses.replace(row.config.train, seed=seed)
+    )
     began = time.perf_counter()
-    run = tj.train(dataclasses.replace(row.config, train=train), RUNS / row.folder / f"seed_{seed}")
+    run = tj.train(config, RUNS / row.folder / f"seed_{seed}")
     trained = time.perf_counter() - began
     losses = [each for each in run.metrics() if "loss" in each]
     speeds = [each["steps_per_second"] for each in losses if "steps_per_second" in each]

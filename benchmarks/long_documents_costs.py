@@ -27,7 +27,7 @@ VOCABULARY = 2000
 
 def make(name: str, _: int) -> dict[str, Any]:
     """The costs of a row at each length that its model can have."""
-    row = long_documents.rows()[name]
+    row = long_documents.rows(name)[name]
     return {
         "parameters": row.parameters,
         "costs": {
