@@ -39,31 +39,36 @@ def with_alphas(
         UserError: a layer of the model cannot be measured, or there are no batches.
     """
     floats = {name: part for name, part in params.items() if name != MEASURED}
-    measure = jax.jit(partial(_sums, config))
+    measure = jax.jit(partial(_moments, config))
     each = [
-        {path: np.asarray(sums_3, np.float64) for path, sums_3 in measure(floats, batch).items()}
+        {path: np.asarray(x_3, np.float64) for path, x_3 in measure(floats, batch).items()}
         for batch in batches
     ]
     if not each:
         raise UserError("model.quantize=int8: there is no text to measure activations on")
     alphas = {}
     for path in each[0]:
-        count, total, squares = np.sum([sums[path] for sums in each], axis=0)
-        mean = total / count
-        expected = mean + 1.1 * np.sqrt(max(0.0, squares / count - mean**2))
+        counts, means, variances = np.stack([moments[path] for moments in each], axis=1)
+        mean = np.average(means, weights=counts)
+        variance = np.average(variances + (means - mean) ** 2, weights=counts)
+        expected = mean + 1.1 * variance**0.5
         alphas[path] = jnp.float32(LARGEST / expected if expected > 0 else LARGEST)
     return floats | {MEASURED: from_paths(alphas)}
 
 
-def _sums(config: ModelConfig, params: Params, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """The number of sentences, and the sums of their `largest_inputs` and of the squares: [3]."""
+def _moments(config: ModelConfig, params: Params, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The number of sentences, and the mean and variance of their `largest_inputs`: [3]."""
     is_real_B = batch["source_mask"].any(1)
+    count = is_real_B.sum().astype(jnp.float32)
 
-    def sums(x_B: jax.Array) -> jax.Array:
-        x_B = jnp.where(is_real_B, x_B, 0.0)
-        return jnp.stack([is_real_B.sum().astype(x_B.dtype), x_B.sum(), (x_B**2).sum()])
+    def moments(x_B: jax.Array) -> jax.Array:
+        def mean(x_B: jax.Array) -> jax.Array:
+            return jnp.where(is_real_B, x_B, 0.0).sum() / jnp.maximum(count, 1.0)
 
-    return {path: sums(x_B) for path, x_B in largest_inputs(config, params, batch).items()}
+        center = mean(x_B)
+        return jnp.stack([count, center, mean((x_B - center) ** 2)])
+
+    return {path: moments(x_B) for path, x_B in largest_inputs(config, params, batch).items()}
 
 
 def largest_inputs(
