@@ -256,12 +256,13 @@ def ids_of_text(
     key = fingerprint(text.data, "train")
     if any(map(any, tags)):
         key = hashlib.sha256(f"{key} {tags}".encode()).hexdigest()
-    corpora: Iterable[Iterable[Sequence[Any]]] = _tagged(text, tags)
+    pairs = _tagged(text, tags)
+    corpora: Iterable[Iterable[Sequence[Any]]] = pairs
     files = [corpus.source.alignments for corpus in text.data.parts]
     if any(files):
         digests = [list(map(file_digest, each)) for each in files]
         key = hashlib.sha256(f"{key} aligned by {digests}".encode()).hexdigest()
-        corpora = _aligned(text, corpora)
+        corpora = _aligned(text, pairs)
     corpus = prepare_ids(
         corpora,
         tokenizers,
@@ -408,7 +409,7 @@ def _mapped(folder: Path, arrays: dict[str, tuple[str, int]]) -> IdCorpus:
     return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), sizes, links)
 
 
-def _with_ends(pairs: Iterable[Pair]) -> Iterator[tuple[str, str, bool]]:
+def _with_ends(pairs: Iterable[Any]) -> Iterator[tuple[str, str, bool]]:
     """Each pair, and whether a document ends with it."""
     last = BOUNDARY
     for pair in chain(pairs, [BOUNDARY]):

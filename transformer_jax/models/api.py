@@ -271,7 +271,7 @@ def loss(
         (loss_sum, nll_sum), sown = _apply(config, params, *arrays, **options)
         last = mixer_paths(config)[f"cross.{config.decoder.num_layers - 1}"]
         (log_BTS,) = flatten_dict(sown["alignment"])[*last, "log_weights"]
-        loss_sum += alignment_weight * alignment_loss(log_BTS, batch["alignment"])
+        loss_sum += alignment_weight * alignment_loss(log_BTS, jnp.asarray(batch["alignment"]))
     return loss_sum, nll_sum, mask_BT.sum().astype(jnp.float32)
 
 
