@@ -277,6 +277,17 @@ def test_a_command_that_is_killed_in_any_stage_is_continued(
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
+def test_a_signal_stops_the_translations_after_a_chunk(place, undisturbed, tmp_path, monkeypatch):
+    workdir = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stops_after_a_step(patch)
+        assert main(command(place, workdir)) == STOPPED
+    assert (workdir / "distillation" / "translations.partial").exists()
+    assert not (workdir / "config.json").exists()
+    assert main(command(place, workdir)) == 0
+    assert files(workdir) == files(undisturbed)
+
+
 def test_what_is_there_is_not_made_again(place, undisturbed, capsys, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.*") if path.is_file()}
     dies(monkeypatch, table, "corpus_scores", at=1)
