@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from tests.interop.exporter_suite import MAX_LENGTH, Ids, Load, Ours
+from tests.interop.published import SOURCES
 from tests.reference.naive_bergamot import NaiveBergamot
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.interop.exporters import safetensors
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.models.transformer import UNUSED
@@ -140,3 +142,23 @@ RUNTIMES: dict[str, tuple[str | None, Load]] = {
     "huggingface": ("transformers", InTransformers),
     "safetensors": (None, in_this_package),
 }
+
+
+#: Both libraries stop here.
+LIMIT = 40
+
+
+def check_texts(run: Any, tag: str, theirs: Any) -> None:
+    """The folder alone translates texts as our translator does."""
+    decoded = run.translator("latest").n_best(
+        [tag + text for text in SOURCES],
+        1,
+        method=Greedy(),
+        max_length_factor=0,
+        max_length_offset=LIMIT,
+    )
+    for text, (ours,) in zip(SOURCES, decoded, strict=True):
+        inputs = theirs.tokenizer(tag + text, return_tensors="pt")
+        found = theirs.model.generate(**inputs, num_beams=1, max_new_tokens=LIMIT)[0, 1:]
+        tokens = theirs.orders[1][list(ours.tokens)].tolist()
+        assert found.tolist()[: LIMIT - 1] == tokens[: LIMIT - 1]

@@ -8,9 +8,8 @@ import pytest
 
 from tests.interop import exporter_suite as suite
 from tests.interop.published import CASES, SOURCES, TARGETS
-from tests.interop.runtimes import InTransformers
+from tests.interop.runtimes import InTransformers, check_texts
 from tests.oracles import need
-from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
 from transformer_jax.interop.export import export
 from transformer_jax.interop.exporters.base import TrainedModel
@@ -18,10 +17,6 @@ from transformer_jax.interop.import_model import import_model
 
 need("torch")
 need("transformers")
-
-#: Both libraries stop here.
-LIMIT = 40
-
 
 #: One case of each tokenizer; the others take a minute.
 QUICK = ("marian", "nllb", "t5")
@@ -69,22 +64,6 @@ def test_equal_outputs_and_the_same_ids(imported, tmp_path):
     export(second, "huggingface", tmp_path / "out2", checkpoint="latest")
     files = [{p.name: p.read_bytes() for p in (tmp_path / o).iterdir()} for o in ("out", "out2")]
     assert files[0] == files[1]
-
-
-def check_texts(run, tag, theirs):
-    """The folder alone translates texts as our translator does."""
-    decoded = run.translator("latest").n_best(
-        [tag + text for text in SOURCES],
-        1,
-        method=Greedy(),
-        max_length_factor=0,
-        max_length_offset=LIMIT,
-    )
-    for text, (ours,) in zip(SOURCES, decoded, strict=True):
-        inputs = theirs.tokenizer(tag + text, return_tensors="pt")
-        found = theirs.model.generate(**inputs, num_beams=1, max_new_tokens=LIMIT)[0, 1:]
-        tokens = theirs.orders[1][list(ours.tokens)].tolist()
-        assert found.tolist()[: LIMIT - 1] == tokens[: LIMIT - 1]
 
 
 def test_what_marian_itself_computes_is_refused(tmp_path):

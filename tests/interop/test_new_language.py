@@ -6,8 +6,7 @@ import pytest
 
 from tests.interop import exporter_suite as suite
 from tests.interop.published import CASES, SOURCES
-from tests.interop.runtimes import InTransformers
-from tests.interop.test_huggingface_imported import check_texts
+from tests.interop.runtimes import InTransformers, check_texts
 from tests.oracles import need
 from transformer_jax.cli.main import main
 from transformer_jax.errors import UserError

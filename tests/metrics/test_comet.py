@@ -13,7 +13,8 @@ import yaml
 from tests.metrics.folders import TEXT
 from tests.oracles import need
 from transformer_jax.errors import UserError
-from transformer_jax.metrics.comet import Comet, CometKiwi, softmax, sparsemax
+from transformer_jax.metrics.comet import Comet, CometKiwi
+from transformer_jax.metrics.comet_model import softmax, sparsemax
 from transformer_jax.metrics.registry import METRICS
 
 torch = need("torch")

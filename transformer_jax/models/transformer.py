@@ -104,16 +104,16 @@ class Transformer(nn.Module):
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
         hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
-        features_BTD, dtype = self._word_features(hidden_BTD), self.config.matmul_dtype
+        features_BTW, dtype = self._word_features(hidden_BTD), self.config.matmul_dtype
         if isinstance(kernel, Int8Products):
             # Floats that stand for whole numbers, which bfloat16 would round once more.
-            a_BTD, alpha = rounded(features_BTD, kernel.alpha, 1)
-            features_BTD, kernel = a_BTD / alpha, kernel.values * kernel.scale
+            a_BTW, alpha = rounded(features_BTW, kernel.alpha, 1)
+            features_BTW, kernel = a_BTW / alpha, kernel.values * kernel.scale
             dtype = "float32"
         elif isinstance(kernel, Int8Matrix):
             raise UserError("the loss needs parameters of floats, and these are of int8")
         return cross_entropy(
-            features_BTD,
+            features_BTW,
             kernel,
             labels_BT,
             target_mask_BT,

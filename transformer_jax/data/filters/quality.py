@@ -1,6 +1,5 @@
 """Pairs that a learned metric takes for bad translations."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Self
@@ -10,7 +9,7 @@ from pydantic import AfterValidator, NonNegativeFloat
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
-from transformer_jax.metrics.base import Judge
+from transformer_jax.metrics.base import opened
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.paths import absolute_name
 
@@ -44,13 +43,10 @@ class Quality(Filter):
     def absolute(self) -> Self:
         return replace(self, model=absolute_name(self.model))
 
-    @functools.cached_property
-    def _judge(self) -> Judge:
-        return METRICS[self.metric](self.model).open()
-
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        return self._judge(sources, targets, [""] * len(pairs))
+        judge = opened(METRICS[self.metric](self.model))
+        return judge(sources, targets, [""] * len(pairs))
 
     def bad(self, marks: np.ndarray) -> np.ndarray:
         return marks > self.at_most

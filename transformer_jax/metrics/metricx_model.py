@@ -1,0 +1,89 @@
+"""The model of MetricX and its formula; see `metricx.py`."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.errors import UserError
+from transformer_jax.metrics.batches import LENGTHS, in_batches
+from transformer_jax.metrics.metricx import MetricX
+from transformer_jax.models.api import Params, apply, for_decoding
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.published.arrangement import Arrangement
+from transformer_jax.published.layout import read_folder
+from transformer_jax.published.settings import Settings, read_json
+from transformer_jax.published.t5 import LAYOUT, SENTENCEPIECE
+from transformer_jax.sentencepiece_model import load_processor
+from transformer_jax.vocabulary import BOS_ID
+
+#: The piece whose logit is the score: <extra_id_10> of mT5.
+SCORE_ID = 250089
+
+
+class MetricXModel:
+    """A model that is loaded; as `Judge`."""
+
+    def __init__(self, metric: MetricX) -> None:
+        self._metric = metric
+        self._config, self._params, self._processor = _read(Path(metric.model))
+
+    def __call__(
+        self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+    ) -> np.ndarray:
+        form = self._metric.form
+        given = zip(sources, translations, references, strict=True)
+        names = ("source", "translation", "reference")
+        texts = [form.format(**dict(zip(names, each, strict=True))) for each in given]
+        most = self._metric.max_length - 1  # EOS is counted, and then removed
+        ids = [row[:most] for row in self._processor.encode(texts, num_threads=-1)]
+        scores = in_batches(ids, functools.partial(_scores, self._config, self._params))
+        return np.clip(scores, 0, self._metric.worst)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _scores(config: ModelConfig, params: Params, ids_BS: Any, mask_BS: Any) -> jax.Array:
+    """The logit of `SCORE_ID` after one decoder step, float32 [B]."""
+    start_B1 = jnp.full((ids_BS.shape[0], 1), BOS_ID)  # stands for the config's `start_id`
+    logits_B1V = apply(config, params, ids_BS, mask_BS, start_B1, jnp.ones_like(start_B1, bool))
+    return logits_B1V[:, 0, SCORE_ID]
+
+
+def _read(path: Path) -> tuple[ModelConfig, Params, Any]:
+    """(config, parameters on the device, SentencePiece's processor) of a folder."""
+    if not path.is_dir():
+        raise UserError(f"{path}: no such folder; expected the downloaded files of a MetricX model")
+    config = Settings(str(path / "config.json"), read_json(path / "config.json"))
+    kind = config.get("model_type", str, "")
+    size = config.number("vocab_size") if kind == "mt5" else 0
+    if size <= SCORE_ID:
+        what = f"an mT5 of {size} pieces" if size else f"model_type={kind!r}" if kind else "a run"
+        raise UserError(
+            f"{path}: {what}, but MetricX is an mT5 whose score is the logit of piece {SCORE_ID}"
+        )
+    name = next((name for name in SENTENCEPIECE if (path / name).is_file()), SENTENCEPIECE[0])
+    try:
+        processor = load_processor((path / name).read_bytes(), str(path / name))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: {name} is missing, which MetricX has from mT5; copy it from google/mt5-large"
+        ) from None
+    folder = read_folder(path)
+    # Ids stay as they are: nothing but this file makes any.
+    same = Arrangement(np.arange(size))
+    every = {str(i): i for i in range(size)}
+    model, table = LAYOUT.read(folder, same, same, every, start=0)
+    on_cpu = jax.default_backend() == "cpu"
+    model = dataclasses.replace(
+        model,
+        unused_ids=(),
+        max_length=LENGTHS[-1],
+        matmul_dtype="float32" if on_cpu else "bfloat16",
+    )
+    params = table.to_params(model, folder.weights)
+    return model, jax.jit(for_decoding, static_argnums=0)(model, params), processor
