@@ -30,15 +30,12 @@ class Comet(Metric):
     worst: ClassVar[float] = 0.0
     best: ClassVar[float] = 1.0
     title: ClassVar[str] = "COMET-22"
-    # What `hparams.yaml` calls such a model, and the key of its mix.
-    kind: ClassVar[str] = "regression_metric"
-    layer_key: ClassVar[str] = "layer"
 
     def open(self) -> Judge:
         # Not before it is asked for: it imports JAX, which reading a text needs not.
         from transformer_jax.metrics.comet_model import CometModel
 
-        return CometModel(self)
+        return CometModel(self.model, needs_reference=self.needs_reference)
 
 
 @dataclass(frozen=True)
@@ -47,5 +44,3 @@ class CometKiwi(Comet):
 
     needs_reference: ClassVar[bool] = False
     title: ClassVar[str] = "CometKiwi-22"
-    kind: ClassVar[str] = "unified_metric"
-    layer_key: ClassVar[str] = "sent_layer"

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ import numpy as np
 
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.batches import in_batches
-from transformer_jax.metrics.comet import Comet
 from transformer_jax.published.settings import Settings, parse_yaml
 from transformer_jax.published.torch_files import read_torch
 from transformer_jax.published.weights import Weights
@@ -26,13 +25,26 @@ _HEAD = 64  # features of an attention head, in both sizes of XLM-R
 Tensors = dict[str, Any]
 
 
+class Form(NamedTuple):
+    """What `hparams.yaml` says of a kind of models."""
+
+    title: str
+    kind: str  #: `class_identifier`
+    needed: dict[str, Any]  #: other keys
+
+
+WITH_REFERENCE = Form("COMET-22", "regression_metric", {"layer": "mix", "pool": "avg"})
+WITHOUT = Form(
+    "CometKiwi-22", "unified_metric", {"sent_layer": "mix", "input_segments": ["mt", "src"]}
+)
+
+
 class CometModel:
     """A model that is loaded; as `Judge`."""
 
-    def __init__(self, metric: Comet) -> None:
-        self._metric = metric
-        path = Path(metric.model)
-        settings = _settings(path, metric)
+    def __init__(self, folder: str, *, needs_reference: bool) -> None:
+        self._needs_reference, path = needs_reference, Path(folder)
+        settings = _settings(path, WITH_REFERENCE if needs_reference else WITHOUT)
         self._processor = _processor(path)
         checkpoint = path / "checkpoints" / "model.ckpt"
         if not checkpoint.is_file():
@@ -53,7 +65,7 @@ class CometModel:
         self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
     ) -> np.ndarray:
         ids = self._ids
-        if not self._metric.needs_reference:
+        if not self._needs_reference:
             pairs = zip(ids(translations), ids(sources), strict=True)
             rows = [[BEGIN, *t, END, END, *s, END][:_MOST] for t, s in pairs]
             return self._score(self._embed(rows, at_first=True))
@@ -169,7 +181,7 @@ _TRANSFORMATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _settings(path: Path, metric: Comet) -> Settings:
+def _settings(path: Path, form: Form) -> Settings:
     """The keys of `hparams.yaml`, checked."""
     file = path / "hparams.yaml"
     try:
@@ -179,17 +191,15 @@ def _settings(path: Path, metric: Comet) -> Settings:
             f"{path}: no hparams.yaml here; expected the downloaded files of a COMET model"
         ) from None
     kind = settings.get("class_identifier", str)
-    if kind != metric.kind:
-        raise UserError(f"{file}: a {kind}, but {metric.title} is a {metric.kind}")
+    if kind != form.kind:
+        raise UserError(f"{file}: a {kind}, but {form.title} is a {form.kind}")
     only: dict[str, Any] = {
         "encoder_model": "XLM-RoBERTa",
         "activations": "Tanh",
         "final_activation": None,
         "layer_norm": False,
-        metric.layer_key: "mix",
     }
-    only |= {"pool": "avg"} if metric.needs_reference else {"input_segments": ["mt", "src"]}
-    settings.need(only)
+    settings.need(only | form.needed)
     if settings.get("layer_norm", bool, True):  # COMET's own default
         raise UserError(f"{file}: layer_norm=True cannot be expressed; only False")
     return settings

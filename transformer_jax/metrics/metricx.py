@@ -37,7 +37,7 @@ class MetricX(Metric):
         # Not before it is asked for: it imports JAX, which reading a text needs not.
         from transformer_jax.metrics.metricx_model import MetricXModel
 
-        return MetricXModel(self)
+        return MetricXModel(self.model, self.form, self.max_length, self.worst)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import numpy as np
 
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.batches import LENGTHS, in_batches
-from transformer_jax.metrics.metricx import MetricX
 from transformer_jax.models.api import Params, apply, for_decoding
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.published.arrangement import Arrangement
@@ -29,21 +28,20 @@ SCORE_ID = 250089
 class MetricXModel:
     """A model that is loaded; as `Judge`."""
 
-    def __init__(self, metric: MetricX) -> None:
-        self._metric = metric
-        self._config, self._params, self._processor = _read(Path(metric.model))
+    def __init__(self, folder: str, form: str, max_length: int, worst: float) -> None:
+        self._form, self._max_length, self._worst = form, max_length, worst
+        self._config, self._params, self._processor = _read(Path(folder))
 
     def __call__(
         self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
     ) -> np.ndarray:
-        form = self._metric.form
         given = zip(sources, translations, references, strict=True)
         names = ("source", "translation", "reference")
-        texts = [form.format(**dict(zip(names, each, strict=True))) for each in given]
-        most = self._metric.max_length - 1  # EOS is counted, and then removed
+        texts = [self._form.format(**dict(zip(names, each, strict=True))) for each in given]
+        most = self._max_length - 1  # EOS is counted, and then removed
         ids = [row[:most] for row in self._processor.encode(texts, num_threads=-1)]
         scores = in_batches(ids, functools.partial(_scores, self._config, self._params))
-        return np.clip(scores, 0, self._metric.worst)
+        return np.clip(scores, 0, self._worst)
 
 
 @functools.partial(jax.jit, static_argnums=0)
