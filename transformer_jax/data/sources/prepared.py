@@ -58,14 +58,14 @@ class Prepared(Source):
     def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
         """The pairs, those of "train" without what filters leave out."""
         self._check(split, languages)
-        is_turned = languages != tuple(self._record["languages"])
-        last = None
+        is_turned = languages != self.languages
+        has_documents, last = self.has_documents, None  # read from a file: once, not for each row
         for number, (source, target) in self._rows(split):
-            if self.has_documents and last not in (None, number):
+            if has_documents and last not in (None, number):
                 yield BOUNDARY
             last = number
             yield (target, source) if is_turned else (source, target)
-        if self.has_documents:
+        if has_documents:
             yield BOUNDARY
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
