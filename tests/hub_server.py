@@ -3,11 +3,12 @@
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
+
+from tests.running_server import running
 
 Files = dict[str, bytes]
 
@@ -146,11 +147,5 @@ class _Handler(BaseHTTPRequestHandler):
 def serve() -> Iterator[Server]:
     """Starts a hub without models."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

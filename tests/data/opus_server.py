@@ -2,7 +2,6 @@
 
 import io
 import json
-import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.running_server import running
 from transformer_jax.data.sources.base import Pair
 
 #: The name that OpusTools asks.
@@ -96,11 +96,5 @@ def serve(patch: pytest.MonkeyPatch) -> Iterator[Server]:
             self.url = server.address + self.url.removeprefix(OPUS)
 
     patch.setattr(opustools, "OpusGet", Redirected)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
