@@ -1,4 +1,7 @@
-"""Each tracker with its real library, offline: what a run logs arrives, also when it goes on."""
+"""Each tracker with its real library, offline.
+
+What a run logs arrives, and a run that is continued logs to the same place.
+"""
 
 import json
 import struct
