@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.config import Config, override
 from transformer_jax.data.config import Corpus, DataConfig
-from transformer_jax.data.noise.base import Draws
+from transformer_jax.data.draws import Draws, seed_of
 from transformer_jax.data.noise.numbers import Numbers
 from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.noise.typos import Typos
@@ -44,14 +44,14 @@ EXPECTED: dict[str, list[Pair]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_not_random(name: str) -> None:
-    made = [NOISES[name]()(pair, Draws("any")) for pair in PAIRS]
+    made = [NOISES[name]()(pair, Draws(seed_of("any"))) for pair in PAIRS]
     assert made[: len(EXPECTED[name])] == EXPECTED[name]
 
 
 @pytest.mark.parametrize("name", NOISES)
 def test_the_same_key_gives_the_same_text(name: str) -> None:
     for number, pair in enumerate(PAIRS):
-        one, other = (NOISES[name]()(pair, Draws(str(number))) for _ in range(2))
+        one, other = (NOISES[name]()(pair, Draws(seed_of(str(number)))) for _ in range(2))
         assert one == other
         assert [bool(text) for text in one] == [bool(text) for text in pair]
         assert not any("\n" in text for text in one)
@@ -69,7 +69,7 @@ def test_it_is_chosen_by_its_name(name: str) -> None:
 
 def test_typos_are_in_as_many_words_as_asked_for() -> None:
     words = ["house", "no", "garden", "windows"] * 500
-    source, target = Typos(share=0.4)((" ".join(words), "Haus"), Draws("a"))
+    source, target = Typos(share=0.4)((" ".join(words), "Haus"), Draws(seed_of("a")))
     changed = [new != old for new, old in zip(source.split(" "), words, strict=True)]
     assert target == "Haus"
     assert not any(changed[1::4])
@@ -82,7 +82,7 @@ def test_typos_are_in_as_many_words_as_asked_for() -> None:
 def test_numbers_change_alike_on_both_sides() -> None:
     seen = set()
     for key in range(50):
-        source, target = Numbers()(PAIRS[0], Draws(str(key)))
+        source, target = Numbers()(PAIRS[0], Draws(seed_of(str(key))))
         found = [
             [w.strip(".!") for w in text.split() if w[0].isdigit()] for text in (source, target)
         ]
@@ -90,8 +90,8 @@ def test_numbers_change_alike_on_both_sides() -> None:
         assert [len(number) for number in found[0]] == [2, 4]
         seen.add(tuple(found[0]))
     assert len(seen) > 45
-    assert Numbers()(PAIRS[1], Draws("a")) == PAIRS[1]
-    assert Numbers()(("in 1999", "2000"), Draws("a")) == ("in 1999", "2000")
+    assert Numbers()(PAIRS[1], Draws(seed_of("a"))) == PAIRS[1]
+    assert Numbers()(("in 1999", "2000"), Draws(seed_of("a"))) == ("in 1999", "2000")
 
 
 @pytest.fixture
@@ -133,12 +133,12 @@ def test_the_fingerprint_knows_the_noise(files: Files) -> None:
 
 def test_noise_is_the_same_in_another_process(files: Files) -> None:
     script = (
-        "from transformer_jax.data.noise.base import Draws\n"
+        "from transformer_jax.data.draws import Draws, seed_of\n"
         "from transformer_jax.data.noise.typos import Typos\n"
-        "print(Typos(share=0.9)(('several words with typos', ''), Draws('7'))[0])"
+        "print(Typos(share=0.9)(('several words with typos', ''), Draws(seed_of('7')))[0])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, check=True, text=True
     )
-    here, _ = Typos(share=0.9)(("several words with typos", ""), Draws("7"))
+    here, _ = Typos(share=0.9)(("several words with typos", ""), Draws(seed_of("7")))
     assert done.stdout.strip() == here

@@ -12,8 +12,9 @@ from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
 
 from transformer_jax.data.config import Corpus, DataConfig
+from transformer_jax.data.draws import Draws, seed_of
 from transformer_jax.data.filters.registry import FILTERS
-from transformer_jax.data.noise.base import Draws, Noise
+from transformer_jax.data.noise.base import Noise
 from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.base import (
     BOUNDARY,
@@ -224,7 +225,7 @@ def _with_noise(rows: Iterator[Numbered], noise: Sequence[Noise]) -> Iterator[Nu
 def _changed(rows: Iterator[Numbered], noise: Noise, key: str) -> Iterator[Numbered]:
     """The pairs with one noise, which depends on the key and on the number of the pair."""
     for number, (document, pair) in enumerate(rows):
-        yield document, noise(pair, Draws(f"{key} {number}"))
+        yield document, noise(pair, Draws(seed_of(f"{key} {number}")))
 
 
 def _numbered(pairs: Iterable[Pair]) -> Iterator[Numbered]:

@@ -1,30 +1,9 @@
 """What each kind of noise answers; a noise is one file and a line of the registry."""
 
-import hashlib
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TypeVar
 
+from transformer_jax.data.draws import Draws
 from transformer_jax.data.sources.base import Pair
-
-T = TypeVar("T")
-
-
-class Draws:
-    """Random choices. Only `Random.random` is used, which is the same in every Python version."""
-
-    def __init__(self, key: str) -> None:
-        seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
-        self._random = random.Random(seed).random
-
-    def chance(self, probability: float) -> bool:
-        """True with the given probability."""
-        return self._random() < probability
-
-    def one(self, options: Sequence[T]) -> T:
-        """One of the options, each as likely."""
-        return options[int(self._random() * len(options))]
 
 
 class Noise(ABC):

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from transformer_jax.data.noise.base import Draws, Noise
+from transformer_jax.data.draws import Draws
+from transformer_jax.data.noise.base import Noise
 from transformer_jax.data.sources.base import Pair
 
 #: Of the scripts that have one.

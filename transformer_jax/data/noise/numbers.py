@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from transformer_jax.data.noise.base import Draws, Noise
+from transformer_jax.data.draws import Draws
+from transformer_jax.data.noise.base import Noise
 from transformer_jax.data.sources.base import Pair
 
 _NUMBER = re.compile(r"\d+")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from transformer_jax.config_types import Rate
-from transformer_jax.data.noise.base import Draws, Noise
+from transformer_jax.data.draws import Draws
+from transformer_jax.data.noise.base import Noise
 from transformer_jax.data.sources.base import Pair
 
 _SHORTEST = 3  # letters of a word that can have one

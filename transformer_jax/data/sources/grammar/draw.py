@@ -1,9 +1,9 @@
 """Random words, phrases and clauses for the sentence patterns of the embedded corpus."""
 
-import random
 from collections.abc import Sequence
 from typing import TypeVar
 
+from transformer_jax.data.draws import Draws
 from transformer_jax.data.sources.grammar.clauses import (
     HE,
     NOTHING,
@@ -29,19 +29,8 @@ SIMPLE_TENSES: tuple[Tense, ...] = ("present", "present", "past", "past", "futur
 _ALL_TENSES: tuple[Tense, ...] = (*SIMPLE_TENSES, "can", "must", "want")
 
 
-class Draw:
-    """Random choices. Only `Random.random` is used, which is the same in every Python version."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed).random
-
-    def chance(self, probability: float) -> bool:
-        """True with the given probability."""
-        return self._random() < probability
-
-    def one(self, options: Sequence[T]) -> T:
-        """One of the options, each as likely."""
-        return options[int(self._random() * len(options))]
+class Draw(Draws):
+    """Random choices of words, phrases and clauses."""
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
         """The items in random order."""

@@ -20,6 +20,7 @@ from annotated_types import Ge, Le
 from pydantic import PositiveInt
 
 from transformer_jax.config_types import COMMAS
+from transformer_jax.data.draws import seed_of
 from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair, Source, Split
 from transformer_jax.data.sources.grammar import sentences as grammar
 from transformer_jax.data.sources.grammar.draw import Draw
@@ -111,10 +112,7 @@ class GrammarDocuments(Source):
 
 def streams(*key: object) -> tuple[Draw, Iterator[Pair]]:
     """Random choices, and sentences without marked words, of a document with this key."""
-    seeds = (
-        int.from_bytes(hashlib.sha256(f"{key} {what}".encode()).digest()[:8])
-        for what in ("facts", "sentences")
-    )
+    seeds = (seed_of(f"{key} {what}") for what in ("facts", "sentences"))
     return Draw(next(seeds)), grammar.sentences(next(seeds), SHORT_PATTERNS)
 
 
