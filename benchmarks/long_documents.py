@@ -14,12 +14,13 @@ A marked word is right if the model, which reads the right document up to it, fi
 probable than that of each wrong word: one pass for a document. The chance of a guess is in the row.
 """
 
+import contextlib
 import dataclasses
 import statistics
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -135,23 +136,32 @@ def test(run: tj.Run) -> dict[str, Any]:
     """Accuracy by kind and distance: right answers and documents of each."""
     params, tokenizers = run.params("latest"), run.tokenizers()
     forward = jax.jit(partial(_log_probs, run.model))
+    length = _tokens_of(tokenizers.target)
     found: dict[str, Any] = {}
-    longest = run.model.max_length
-    for kind, facts in TESTS:
-        for distance, count in DISTANCES.items():
-            if distance + 512 > longest:
-                continue
-            length = _tokens_of(tokenizers.target)
-            try:
-                items = list(
-                    contrast_items(kind, distance, count, facts=facts, seed=1, length=length)
-                )
-            except tj.UserError:
-                continue  # the deciding words do not fit into the distance
-            rights = _answers(forward, params, tokenizers, items)
-            found[f"{kind}-{facts}/{distance}"] = [sum(rights), len(rights)]
-            print(kind, facts, distance, sum(rights) / len(rights), flush=True)
+    for distance, count in DISTANCES.items():
+        if distance + 512 > run.model.max_length:
+            continue
+        asked: dict[str, list[Question]] = {}
+        for kind, facts in TESTS:
+            with contextlib.suppress(tj.UserError):  # the deciding words do not fit in between
+                items = contrast_items(kind, distance, count, facts=facts, seed=1, length=length)
+                asked[f"{kind}-{facts}/{distance}"] = [_question(tokenizers, it) for it in items]
+        # One size for all kinds: XLA compiles once for each distance.
+        size = max(max(len(q.source), len(q.target)) for qs in asked.values() for q in qs)
+        for name, questions in asked.items():
+            rights = _answers(forward, params, questions, -(-size // 128) * 128)
+            found[name] = [sum(rights), len(rights)]
+            print(name, sum(rights) / len(rights), flush=True)
     return found
+
+
+class Question(NamedTuple):
+    """A document's pieces, and the wrong pieces that could stand at some places of its target."""
+
+    source: list[int]
+    target: list[int]
+    places: list[int]
+    wrong: list[int]
 
 
 def _tokens_of(tokenizer: Any) -> Any:
@@ -170,25 +180,27 @@ def _log_probs(model: Any, params: Any, source: Any, target: Any) -> jax.Array:
     return jax.nn.log_softmax(logits)
 
 
-def _answers(forward: Any, params: Any, tokenizers: Any, items: list[Item]) -> list[bool]:
-    """Whether the right word of each item is the most probable one."""
-    sources = [_ids(tokenizers.source, item.source) for item in items]
-    targets = [[_ids(tokenizers.target, text) for text in item.targets] for item in items]
-    longest = max(len(ids) for ids in (*sources, *(each[0] for each in targets)))
-    size = -(-longest // 128) * 128
-    batch = max(1, min(len(items), 4096 // size))
+def _question(tokenizers: Any, item: Item) -> Question:
+    right, *wrong = [_ids(tokenizers.target, text) for text in item.targets]
+    places = [_first_difference(right, each) for each in wrong]
+    pieces = [each[place] for each, place in zip(wrong, places, strict=True)]
+    return Question(_ids(tokenizers.source, item.source), right, places, pieces)
+
+
+def _answers(forward: Any, params: Any, questions: list[Question], size: int) -> list[bool]:
+    """Whether the right word of each question is the most probable one."""
+    batch = max(1, min(len(questions), 4096 // size))
     rights = []
-    for first in range(0, len(items), batch):
-        chunk = targets[first : first + batch]
-        source = pad(sources[first : first + batch], batch, size)
-        target = pad([each[0] for each in chunk], batch, size)
+    for first in range(0, len(questions), batch):
+        chunk = questions[first : first + batch]
+        source = pad([each.source for each in chunk], batch, size)
+        target = pad([each.target for each in chunk], batch, size)
         log_probs = np.asarray(forward(params, source, target))
-        for row, (right, *wrong) in enumerate(chunk):
-            places = [_first_difference(right, each) for each in wrong]
+        for row, each in enumerate(chunk):
             rights.append(
                 all(
-                    log_probs[row, i, right[i]] > log_probs[row, i, w[i]]
-                    for i, w in zip(places, wrong, strict=True)
+                    log_probs[row, i, each.target[i]] > log_probs[row, i, piece]
+                    for i, piece in zip(each.places, each.wrong, strict=True)
                 )
             )
     return rights
