@@ -17,6 +17,7 @@ from transformer_jax.runs.metrics import MetricsLog
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.mlflow import MLflow
 from transformer_jax.trackers.registry import TRACKERS
+from transformer_jax.trackers.trackio import Trackio
 from transformer_jax.trackers.wandb import Wandb
 
 #: name of a metric -> (step, value) of each record
@@ -95,13 +96,30 @@ def mlflow(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Tracker, Callable[[
     return MLflow(experiment="mine", uri=uri), arrived
 
 
-CASES = {"wandb": wandb, "mlflow": mlflow}
-#: trackio 0.43.0 needs pillow below 13, and our constraints have 13: it was tried by hand.
-UNTESTED = {"trackio"}
+def trackio(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Tracker, Callable[[], Arrived]]:
+    """A folder of SQLite files, which `trackio show` reads."""
+    patch.setenv("TRACKIO_DIR", str(folder / "trackio"))
+    need("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    def arrived() -> Arrived:
+        (run,) = SQLiteStorage.get_runs("mine")
+        config = SQLiteStorage.get_run_config("mine", run)
+        assert config and config["model.encoder.num_layers"] == 2
+        values: Arrived = {}
+        for row in SQLiteStorage.get_logs("mine", run):
+            for name in row.keys() - {"step", "timestamp"}:
+                values.setdefault(name, []).append((row["step"], row[name]))
+        return values
+
+    return Trackio(project="mine"), arrived
+
+
+CASES = {"wandb": wandb, "mlflow": mlflow, "trackio": trackio}
 
 
 def test_every_tracker_has_a_case() -> None:
-    assert CASES.keys() | UNTESTED == TRACKERS.keys()
+    assert CASES.keys() == TRACKERS.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
