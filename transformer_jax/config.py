@@ -19,6 +19,7 @@ from transformer_jax.errors import UserError, first_error, hint
 from transformer_jax.metrics.base import Criterion
 from transformer_jax.metrics.criteria import CRITERIA, Bleu
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.teachers import TEACHERS, NoTeacher, Teacher
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
@@ -43,6 +44,8 @@ class TrainConfig:
     alignment_weight: Positive | None = None
     #: of the loss of model.cross's alignment_head by data.source.train_alignment; none = no such
     #: loss
+    teacher: Annotated[Teacher, OneOf(TEACHERS)] = NoTeacher()
+    #: a trained model whose predictions have a share in each label (docs/students.md)
     accumulate: PositiveInt = 1  #: cut each batch into this many parts and add their gradients
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster

@@ -74,6 +74,36 @@ def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("product_sums", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk_tokens", [7, 30])
+def test_other_pieces_share_the_label(arrays, chunk_tokens, smoothing, product_sums, monkeypatch):
+    form = losses._Form(int(chunk_tokens * V), product_sums=product_sums)
+    monkeypatch.setitem(losses._FORMS, "cpu", form)
+    hidden, kernel, labels, weights = arrays
+    keys = jax.random.split(jax.random.key(1), 2)
+    # The label may be among the others, as here.
+    ids = jax.random.randint(keys[0], (B, T, 3), 0, V).at[..., 0].set(labels)
+    shares = jax.random.uniform(keys[1], (B, T, 3)) / 3
+
+    def fused(hidden, kernel):
+        soft = losses.SoftLabels(ids, shares)
+        return losses.cross_entropy(hidden, kernel, labels, weights, smoothing, soft=soft)[0]
+
+    def expected(hidden, kernel):
+        rest = naive(hidden, kernel, labels, weights * (1 - shares.sum(-1)), smoothing)
+        return rest + sum(
+            naive(hidden, kernel, ids[..., k], weights * shares[..., k], smoothing)
+            for k in range(3)
+        )
+
+    value, grads = jax.value_and_grad(fused, (0, 1))(hidden, kernel)
+    want, want_grads = jax.value_and_grad(expected, (0, 1))(hidden, kernel)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    for got, wanted in zip(grads, want_grads, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
 def test_a_prime_number_of_rows_takes_no_more_chunks(monkeypatch):
     rows, length, width = 97, 13, 50
     monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(400 * width))

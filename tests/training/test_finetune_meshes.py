@@ -1,4 +1,4 @@
-"""A run on one mesh goes on from a run on another, with adapters; one device equals eight."""
+"""One device equals eight for a run that begins with another, or that another teaches."""
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.paths import by_path
+from transformer_jax.models.teachers import WordLevel
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
 from transformer_jax.runs.pretrained import open_init_from
@@ -27,6 +28,10 @@ folder = as_path(sys.argv[1])
 
 def mesh(name):
     return make_mesh(MESHES[name], jax.devices()[:1] if name == "one" else None)
+
+def losses(name):
+    records = (folder / name / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in records if "loss" in line]
 
 other = make_mesh(MeshConfig(data=1, fsdp=8))
 before = fit(model, train, toy.batches_from, workdir=folder / "base", mesh=other)
@@ -43,10 +48,12 @@ for name in MESHES:
     after = by_path(state.params)
     for path in before:
         np.testing.assert_array_equal(after[path], before[path])
-    records = (folder / name / "metrics.jsonl").read_text().splitlines()
+    taught = replace(train, teacher=WordLevel(str(folder / "base"), weight=0.9, pieces=4))
+    fit(model, taught, toy.batches_from, mesh=mesh(name), workdir=folder / f"{name}_taught")
     up = after["lora/encoder/blocks_0/feed_forward/up/kernel/b"]
     seen[name] = {
-        "losses": [json.loads(line)["loss"] for line in records if "loss" in line],
+        "losses": losses(name),
+        "taught": losses(f"{name}_taught"),
         "devices": on,
         "b": np.asarray(up).tolist(),
         "columns": up.addressable_shards[0].data.shape[1],
@@ -70,3 +77,8 @@ def test_eight_devices_train_as_one_does(seen):
 
 def test_adapters_are_split_as_their_matrix(seen):
     assert [seen[name]["columns"] for name in ("one", "eight")] == [32, 16]
+
+
+def test_a_teacher_spreads_labels_on_eight_devices_as_on_one(seen):
+    np.testing.assert_allclose(seen["eight"]["taught"], seen["one"]["taught"], rtol=1e-5)
+    assert abs(seen["one"]["taught"][0] - seen["one"]["losses"][0]) > 1e-3

@@ -24,7 +24,7 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
-from transformer_jax.ops.losses import alignment_loss
+from transformer_jax.ops.losses import SoftLabels, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Table, in_dtypes, quantize
 from transformer_jax.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
@@ -282,9 +282,10 @@ def loss(
 
     Sums, so that they add up over microbatches and devices before the one division.
     `batch` has `source`, `source_mask`, `target` and `target_mask`. Dropout is on where `rng` is
-    given. With `alignment_weight` it also has the links of target and source pieces, `alignment`
-    [B, T, S] bool, and so many times their `alignment_loss` is a part of the loss. The config then
-    has an `alignment_head`.
+    given. Where a teacher spreads the labels, `batch` also has `soft_ids` and `soft_shares` (see
+    `ops.losses.SoftLabels`). With `alignment_weight` it also has the links of target and source
+    pieces, `alignment` [B, T, S] bool, and so many times their `alignment_loss` is a part of the
+    loss. The config then has an `alignment_head`.
 
     Raises:
         UserError: it has none, or the parameters are of int8.
@@ -293,6 +294,8 @@ def loss(
     labels_BT = batch["target"]
     arrays = batch["source"], batch["source_mask"], shift_right(labels_BT), mask_BT, labels_BT
     options: Any = {"rng": rng, "label_smoothing": label_smoothing, "method": "loss"}
+    if "soft_ids" in batch:
+        options["soft"] = SoftLabels(*map(jnp.asarray, (batch["soft_ids"], batch["soft_shares"])))
     if alignment_weight is None:
         loss_sum, nll_sum = _apply(config, params, *arrays, **options)
     else:
@@ -303,6 +306,25 @@ def loss(
         (log_BTS,) = flatten_dict(sown["alignment"])[*last, "log_weights"]
         loss_sum += alignment_weight * alignment_loss(log_BTS, jnp.asarray(batch["alignment"]))
     return loss_sum, nll_sum, mask_BT.sum().astype(jnp.float32)
+
+
+def probable_pieces(
+    config: ModelConfig, params: Params, batch: Mapping[str, Array], count: int
+) -> tuple[jax.Array, jax.Array]:
+    """The `count` most probable pieces of each position of the target, given those before it.
+
+    Args:
+        config: the model.
+        params: its parameters.
+        batch: as for `loss`.
+        count: K, at most the size of the vocabulary.
+
+    Returns:
+        Their ids, int32 [B, T, K], and their logits, float32 [B, T, K], the largest first.
+    """
+    mask_BT = batch["target_mask"]
+    arrays = batch["source"], batch["source_mask"], shift_right(batch["target"]), mask_BT
+    return _apply(config, params, *arrays, count, method="probable")
 
 
 def encode(

@@ -18,9 +18,10 @@ from transformer_jax.models.config import (
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.int8_products import rounded
 from transformer_jax.ops.key_value_cache import map_state
-from transformer_jax.ops.losses import cross_entropy
+from transformer_jax.ops.losses import SoftLabels, cross_entropy
 from transformer_jax.ops.matmul import matmul
 from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Matrix
+from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID
 
 #: Added to the logits of `ModelConfig.unused_ids`. exp(-100) adds nothing to a softmax in float32,
@@ -100,6 +101,7 @@ class Transformer(nn.Module):
         labels_BT: jax.Array,
         *,
         label_smoothing: float,
+        soft: SoftLabels | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
@@ -120,7 +122,29 @@ class Transformer(nn.Module):
             label_smoothing,
             dtype,
             bias_V=self._logit_bias(),
+            soft=soft,
         )
+
+    def probable(
+        self,
+        source_BS: jax.Array,
+        source_mask_BS: jax.Array,
+        target_in_BT: jax.Array,
+        target_mask_BT: jax.Array,
+        count: int,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The most probable pieces at each position and their logits, [B, T, K] each."""
+        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
+        kernel, bias_V = self._vocabulary_kernel(), self._logit_bias()
+
+        def at_one_position(features_BW: jax.Array) -> tuple[jax.Array, jax.Array]:
+            logits_BV = matmul(features_BW, kernel, self.config.matmul_dtype)
+            return top_k_of_rows(logits_BV if bias_V is None else logits_BV + bias_V, count)
+
+        # One by one: the logits of a batch are much larger than all else in a step.
+        found = jax.lax.map(at_one_position, jnp.moveaxis(self._word_features(hidden_BTD), 1, 0))
+        logits_BTK, ids_BTK = (jnp.moveaxis(each, 0, 1) for each in found)
+        return ids_BTK, logits_BTK
 
     def hidden(
         self,

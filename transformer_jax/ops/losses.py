@@ -5,7 +5,8 @@ arXiv:1512.00567), the loss of a token with label y is
 
     -(1 - e) log p(y) - e/V sum_v log p(v)  =  logsumexp(l) - (1 - e) l_y - e mean(l)
 
-and its gradient with respect to l is softmax(l) - (1 - e) onehot(y) - e/V. So the forward
+and its gradient with respect to l is softmax(l) - (1 - e) onehot(y) - e/V. Where a teacher spreads
+the label over several pieces (`SoftLabels`), l_y and onehot(y) are means over these. So the forward
 pass can compute the gradients of h and W together with the logits and discard the logits:
 [rows, V] exists for one chunk of rows at a time. Memory does not grow with the batch, and on a
 CPU the logits stay in the cache.
@@ -23,11 +24,27 @@ from transformer_jax.ops.platform import by_platform
 from transformer_jax.ops.sequences import chunked
 from transformer_jax.ops.sharding import num_shards
 
-#: Hidden states [N, D], labels [N] and weights [N] of one chunk of tokens.
-Chunk = tuple[jax.Array, jax.Array, jax.Array]
+
+class SoftLabels(NamedTuple):
+    """Other pieces that a token may be, and their shares of its label.
+
+    Attributes:
+        ids: int32 [..., K], the pieces.
+        shares: float32 [..., K]; the label keeps what they leave of 1.
+    """
+
+    ids: jax.Array
+    shares: jax.Array
+
+
+class _Targets(NamedTuple):
+    labels: jax.Array
+    weights: jax.Array
+    soft: SoftLabels | None
+
+
 #: Hidden states, kernel and, if there is one, bias; also their gradients.
 _Inputs = tuple[jax.Array, jax.Array, jax.Array | None]
-_Targets = tuple[jax.Array, jax.Array]  # labels, weights
 _Sums = tuple[jax.Array, jax.Array]  # of the loss, of the negative log-likelihood
 
 
@@ -77,13 +94,17 @@ class _Loss(NamedTuple):
         Args:
             logits_NV: the projection of `inputs`.
             inputs: hidden states [N, D] and kernel [D, V] in the dtype of the products, bias.
-            targets: labels [N] and weights [N].
+            targets: of the N tokens.
             form: of this platform.
         """
-        labels_N, weights_N = targets
+        labels_N, weights_N, soft = targets
         # Before the conversion: a TPU's compiler would store the converted logits for this.
         label_logit_N = jnp.take_along_axis(logits_NV, labels_N[:, None], axis=-1)[:, 0]
-        label_logit_N = label_logit_N.astype(jnp.float32)
+        label_logit_N = target_logit_N = label_logit_N.astype(jnp.float32)
+        if soft is not None:
+            soft_NK = jnp.take_along_axis(logits_NV, soft.ids, axis=-1).astype(jnp.float32)
+            target_logit_N = (soft_NK * soft.shares).sum(-1)
+            target_logit_N += (1.0 - soft.shares.sum(-1)) * label_logit_N
         logits_NV = logits_NV.astype(jnp.float32)
         max_N = logits_NV.max(axis=-1)
         exp_NV = jnp.exp(logits_NV - max_N[:, None])
@@ -94,16 +115,21 @@ class _Loss(NamedTuple):
             sum_N, mean_N = exp_NV.sum(axis=-1), logits_NV.mean(axis=-1)
         lse_N = jnp.log(sum_N) + max_N
         nll_N = lse_N - label_logit_N
-        loss_N = lse_N - (1.0 - self.smoothing) * label_logit_N - self.smoothing * mean_N
+        loss_N = lse_N - (1.0 - self.smoothing) * target_logit_N - self.smoothing * mean_N
         return ((loss_N * weights_N).sum(), (nll_N * weights_N).sum()), lse_N
 
     def gradient(self, logits_NV: jax.Array, lse_N: jax.Array, targets: _Targets) -> jax.Array:
         """Of the summed loss with respect to the logits, float32."""
-        labels_N, weights_N = targets
+        labels_N, weights_N, soft = targets
         label_NV = jax.lax.broadcasted_iota(jnp.int32, logits_NV.shape, 1) == labels_N[:, None]
         probabilities_NV = jnp.exp(logits_NV.astype(jnp.float32) - lse_N[:, None])
         gradient_NV = probabilities_NV - self.smoothing / logits_NV.shape[-1]
-        gradient_NV = gradient_NV - jnp.where(label_NV, 1.0 - self.smoothing, 0.0)
+        share_N1: Any = 1.0 - self.smoothing
+        if soft is not None:
+            rows_N1 = jnp.arange(len(labels_N))[:, None]
+            gradient_NV = gradient_NV.at[rows_N1, soft.ids].add(-share_N1 * soft.shares)
+            share_N1 = share_N1 * (1.0 - soft.shares.sum(-1, keepdims=True))
+        gradient_NV = gradient_NV - jnp.where(label_NV, share_N1, 0.0)
         return gradient_NV * weights_N[:, None]
 
     def _row_sums(self, x: jax.Array) -> jax.Array:
@@ -128,6 +154,7 @@ def cross_entropy(
     dtype: DTypeLike = jnp.float32,
     *,
     bias_V: jax.Array | None = None,
+    soft: SoftLabels | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Sums of the training loss and of the plain negative log-likelihood.
 
@@ -140,12 +167,14 @@ def cross_entropy(
         dtype: of the matrix products' operands; everything else is float32, except that on a GPU
             or TPU the logits are rounded to the dtype of the hidden states.
         bias_V: float32, added to the logits.
+        soft: pieces that share the label of each token, [B, T, K].
 
     Returns:
         (loss_sum, nll_sum), float32 scalars in nats, to be divided by the sum of the weights
         over the *global* batch. Only `loss_sum` has a gradient.
     """
-    inputs, targets = (hidden_BTD, kernel_DV, bias_V), (labels_BT, weights_BT)
+    inputs = hidden_BTD, kernel_DV, bias_V
+    targets = _Targets(labels_BT, weights_BT.astype(jnp.float32), soft)
     return _fused(inputs, targets, _Loss(label_smoothing, jnp.dtype(dtype)))
 
 
@@ -189,18 +218,15 @@ def _loss_sums(
     tokens = batch // shards * length
     # At least one token per chunk, whatever the limit.
     count = min(-(-tokens * kernel_DV.shape[-1] // form.limit), tokens)
-    labels_BT, weights_BT = targets
-    weights_BT = weights_BT.astype(jnp.float32)
     cut = partial(_chunk, shards=shards, count=count)
-    chunks = cut(hidden_BTD.astype(loss.dtype)), cut(labels_BT), cut(weights_BT)
+    chunks = cut(hidden_BTD.astype(loss.dtype)), jax.tree.map(cut, targets)
     kernel_low = kernel_DV.astype(loss.dtype)
     logits_dtype = hidden_BTD.dtype if form.rounded else jnp.float32
     kernel_low_VD = transposed(kernel_low) if differentiate else None
 
-    def body(carry: Any, chunk: Chunk) -> tuple[Any, Any]:
+    def body(carry: Any, chunk: tuple[jax.Array, _Targets]) -> tuple[Any, Any]:
         (loss_sum, nll_sum), gradients = carry
-        hidden_ND, labels_N, weights_N = chunk
-        targets_N = labels_N, weights_N
+        hidden_ND, targets_N = chunk
         logits_NV = product(hidden_ND, kernel_low, bias=bias_V, result=logits_dtype)
         projected = (hidden_ND, kernel_low, bias_V)
         (chunk_loss, chunk_nll), lse_N = loss.sums(logits_NV, projected, targets_N, form)

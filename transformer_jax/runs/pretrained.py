@@ -15,6 +15,7 @@ from transformer_jax.models.api import abstract_params
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
+from transformer_jax.models.teachers import Teacher
 from transformer_jax.paths import absolute_name
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
@@ -83,6 +84,42 @@ def open_init_from(init_from: str) -> Run:
     except UserError as error:
         reason = str(error).removeprefix(f"{init_from}: ")
         raise UserError(f"train.init_from={init_from}: {reason}") from error
+
+
+def open_teacher(teacher: Teacher) -> Run:
+    """The run that `train.teacher` names.
+
+    Raises:
+        UserError: there is none; the message names the key.
+    """
+    try:
+        return open_run(teacher.run)
+    except UserError as error:
+        reason = str(error).removeprefix(f"{teacher.run}: ")
+        raise UserError(f"train.teacher.run={teacher.run}: {reason}") from error
+
+
+def check_teacher(config: Config, tokenizers: Tokenizers) -> str:
+    """The name of the checkpoint that teaches a run.
+
+    Raises:
+        UserError: there is none, or it does not read what the run reads.
+    """
+    teacher = config.train.teacher
+    run, key = open_teacher(teacher), f"train.teacher.run={teacher.run}"
+    if side := tokenizers.differ_in(run.tokenizers()):
+        raise UserError(
+            f"{key}: the {side} tokenizer of this run is not the one of that run, and a teacher "
+            "needs the same pieces: name its models as tokenizer.source_model and target_model"
+        )
+    most = min(run.model.max_length, config.model.max_length)
+    if config.batch.max_length > most:
+        raise UserError(
+            f"{key}: it reads at most {most} pieces, and batch.max_length={config.batch.max_length}"
+        )
+    if teacher.pieces > (size := tokenizers.target.vocab_size):
+        raise UserError(f"train.teacher.pieces={teacher.pieces}: there are only {size} pieces")
+    return run.select("best").name
 
 
 def given_by(run: Run) -> TokenizerConfig:

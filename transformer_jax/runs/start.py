@@ -191,7 +191,11 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     given = dataclasses.replace(
         given,
         data=resolve_data(given.data),
-        train=dataclasses.replace(given.train, best_by=given.train.best_by.absolute()),
+        train=dataclasses.replace(
+            given.train,
+            best_by=given.train.best_by.absolute(),
+            teacher=given.train.teacher.absolute(),
+        ),
     )
     if old is not None:
         # What the given config leaves open, or the text's size chose, is as it is in the run.

@@ -27,6 +27,7 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import MEASURED, by_path, overlaid, subset, trained_paths
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
+    activations_on,
     batch_devices,
     batch_sharding,
     kept_sharding,
@@ -35,6 +36,7 @@ from transformer_jax.parallel.mesh import (
     replicated,
     shapes_on,
 )
+from transformer_jax.runs.pretrained import open_teacher
 from transformer_jax.runs.start import FEW_EPOCHS_DROPOUT
 from transformer_jax.training.ahead import Ahead, Program
 from transformer_jax.training.state import TrainState
@@ -183,7 +185,23 @@ class Trainer:
         keys = ["source", "source_mask", "target", "target_mask"]
         keys += [] if self.train.alignment_weight is None else ["alignment"]
         place = partial(jax.make_array_from_process_local_data, sharding)
-        return {key: place(batch[key], (rows, *batch[key].shape[1:])) for key in keys}
+        placed = {key: place(batch[key], (rows, *batch[key].shape[1:])) for key in keys}
+        return placed | self._soft_labels(placed)
+
+    @functools.cached_property
+    def _soft_labels(self) -> Callable[[Batch], Batch]:
+        """What the teacher adds to a batch; it is read at the first one, as a plan has none."""
+        teacher = self.train.teacher
+        if not teacher.pieces:
+            return lambda batch: {}
+        run = open_teacher(teacher)
+
+        def label(params: Params, batch: Batch) -> Batch:
+            with activations_on(self.mesh):
+                return teacher.soft_labels(run.model, params, batch)
+
+        compiled = jax.jit(label, out_shardings=batch_sharding(self.mesh))
+        return partial(compiled, run.params("best", self.mesh))
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step; see `make_train_step`."""
@@ -224,6 +242,10 @@ class Trainer:
         if self.train.alignment_weight is not None:
             links = rows, *reversed(lengths)
             batch["alignment"] = jax.ShapeDtypeStruct(links, jnp.bool_, sharding=sharding)
+        if count := self.train.teacher.pieces:
+            soft = rows, lengths[1], count
+            for name, dtype in (("soft_ids", jnp.int32), ("soft_shares", jnp.float32)):
+                batch[name] = jax.ShapeDtypeStruct(soft, dtype, sharding=sharding)
         return batch
 
     def lower(self, state: TrainState, batch: Any) -> Any:
