@@ -19,7 +19,7 @@ from transformer_jax.models.lora import Lora, NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.runs.folder import open_run
-from transformer_jax.runs.pretrained import check_init_from, open_init_from, starting_from
+from transformer_jax.runs.pretrained import check_named, open_named, starting_from
 
 SESSION, OTHER_CHECKPOINT = (
     [one for one in commands("docs/usage.md") if any(name in word for word in one)]
@@ -239,9 +239,9 @@ def test_another_checkpoint_is_begun_with_by_way_of_a_folder(here, capsys):
         assert main(arguments) == 0
     mine = open_run("runs/mine")
     assert mine.select("latest").name != mine.select("best").name
-    start = open_init_from("runs/latest").params("best", make_mesh(MeshConfig()))
+    start = open_named("train.init_from", "runs/latest").params("best", make_mesh(MeshConfig()))
     jax.tree.map(np.testing.assert_array_equal, start, mine.params("latest"))
-    check_init_from(starting_from(Config(), "runs/latest"), mine.tokenizers())
+    check_named(starting_from(Config(), "runs/latest"), mine.tokenizers(), is_new=True)
 
 
 def test_the_recipe_alone_asks_for_a_run(here, capsys):

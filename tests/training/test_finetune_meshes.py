@@ -16,7 +16,7 @@ from transformer_jax.models.paths import by_path
 from transformer_jax.models.teachers import WordLevel
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
-from transformer_jax.runs.pretrained import open_init_from
+from transformer_jax.runs.pretrained import open_named
 from transformer_jax.training.loop import fit
 from transformer_jax.training.trainer import Trainer
 
@@ -39,7 +39,7 @@ before = by_path(jax.device_get(before.params))
 (folder / "base" / "config.json").write_text(to_json(Config(model=model, train=train)))
 seen = {}
 for name in MESHES:
-    given = open_init_from(str(folder / "base")).params("best", mesh(name))
+    given = open_named("train.init_from", str(folder / "base")).params("best", mesh(name))
     on = max(len(leaf.sharding.device_set) for leaf in jax.tree.leaves(given))
     for path, leaf in by_path(given).items():
         np.testing.assert_array_equal(leaf, before[path])

@@ -1,10 +1,12 @@
-"""Runs that begin with the parameters of another run: `train.init_from`."""
+"""Runs that others begin with or learn from: `train.init_from` and `train.teacher`."""
 
 import dataclasses
 import logging
 import os
+from typing import Any
 
 from etils import epath
+from jax.sharding import Mesh
 
 from transformer_jax.config import Config, differences
 from transformer_jax.data.config import TokenizerConfig
@@ -12,6 +14,7 @@ from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
+from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
@@ -21,6 +24,8 @@ from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.folder import Run, open_run
 
 _LOGGER = logging.getLogger(__name__)
+
+_FIRST, _TEACHER = "train.init_from", "train.teacher.run"
 
 
 def starting_from(
@@ -48,7 +53,7 @@ def starting_from(
     if workdir is not None and has_trained(workdir):
         own = open_run(workdir)
         own = own if own.config.train.init_from == place else None
-    run = own or open_init_from(place)
+    run = own or open_named(_FIRST, place)
     taken, tokenizer = run.config, run.config.tokenizer if own else given_by(run)
     names_text = config.data.source != Files() or bool(config.data.corpora)
     return dataclasses.replace(
@@ -73,53 +78,22 @@ def starting_from(
     )
 
 
-def open_init_from(init_from: str) -> Run:
-    """The run that `train.init_from` names.
+def open_named(key: str, folder: str) -> Run:
+    """The run in a folder that a key of the config names.
 
     Raises:
         UserError: there is none; the message names the key.
     """
     try:
-        return open_run(init_from)
+        return open_run(folder)
     except UserError as error:
-        reason = str(error).removeprefix(f"{init_from}: ")
-        raise UserError(f"train.init_from={init_from}: {reason}") from error
+        raise UserError(f"{key}={folder}: {str(error).removeprefix(f'{folder}: ')}") from error
 
 
-def open_teacher(teacher: Teacher) -> Run:
-    """The run that `train.teacher` names.
-
-    Raises:
-        UserError: there is none; the message names the key.
-    """
-    try:
-        return open_run(teacher.run)
-    except UserError as error:
-        reason = str(error).removeprefix(f"{teacher.run}: ")
-        raise UserError(f"train.teacher.run={teacher.run}: {reason}") from error
-
-
-def check_teacher(config: Config, tokenizers: Tokenizers) -> str:
-    """The name of the checkpoint that teaches a run.
-
-    Raises:
-        UserError: there is none, or it does not read what the run reads.
-    """
-    teacher = config.train.teacher
-    run, key = open_teacher(teacher), f"train.teacher.run={teacher.run}"
-    if side := tokenizers.differ_in(run.tokenizers()):
-        raise UserError(
-            f"{key}: the {side} tokenizer of this run is not the one of that run, and a teacher "
-            "needs the same pieces: name its models as tokenizer.source_model and target_model"
-        )
-    most = min(run.model.max_length, config.model.max_length)
-    if config.batch.max_length > most:
-        raise UserError(
-            f"{key}: it reads at most {most} pieces, and batch.max_length={config.batch.max_length}"
-        )
-    if teacher.pieces > (size := tokenizers.target.vocab_size):
-        raise UserError(f"train.teacher.pieces={teacher.pieces}: there are only {size} pieces")
-    return run.select("best").name
+def open_teacher(teacher: Teacher, mesh: Mesh) -> tuple[ModelConfig, Any]:
+    """The model that `train.teacher` names, and the parameters of its best checkpoint."""
+    run = open_named(_TEACHER, teacher.run)
+    return run.model, run.params("best", mesh)
 
 
 def given_by(run: Run) -> TokenizerConfig:
@@ -129,20 +103,58 @@ def given_by(run: Run) -> TokenizerConfig:
     return TokenizerConfig(joint=len(names) == 1, source_model=source, target_model=target)
 
 
-def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
-    """Checks that the parameters in `train.init_from` fit a new run; logs what is different.
+def check_named(config: Config, tokenizers: Tokenizers, *, is_new: bool) -> dict[str, str]:
+    """Checks that the runs which a config names fit it; logs what is different.
+
+    Args:
+        config: of the training.
+        tokenizers: its tokenizers.
+        is_new: whether it begins; a run that is continued has its own parameters.
+
+    Returns:
+        What determines the training besides its config: the teacher's checkpoint.
 
     Raises:
-        UserError: they don't; or there is no run, or no checkpoint in it.
+        UserError: they don't fit; or there is no such run, or no checkpoint in it.
     """
-    key = f"train.init_from={config.train.init_from}"
-    run = open_init_from(str(config.train.init_from))
-    given = run.tokenizers()
-    if side := tokenizers.differ_in(given):
+    first, teacher = config.train.init_from, config.train.teacher
+    opened = {
+        key: _open_checked(key, folder, tokenizers)
+        for key, folder in ((_FIRST, first if is_new else None), (_TEACHER, teacher.run))
+        if folder
+    }
+    if _FIRST in opened:
+        run, checkpoint = opened[_FIRST]
+        _LOGGER.info("starting with the parameters of %s, %s", run.path, checkpoint)
+        _check_shapes(config, run)
+    if _TEACHER not in opened:
+        return {}
+    run, checkpoint = opened[_TEACHER]
+    most = min(run.model.max_length, config.model.max_length)
+    if config.batch.max_length > most:
         raise UserError(
-            f"{key}: the {side} tokenizer of this run is not the one of that run: leave the "
-            "keys of the tokenizer as they are there"
+            f"{_TEACHER}={teacher.run}: it reads at most {most} pieces, and "
+            f"batch.max_length={config.batch.max_length}"
         )
+    if teacher.pieces > (size := tokenizers.target.vocab_size):
+        raise UserError(f"train.teacher.pieces={teacher.pieces}: there are only {size} pieces")
+    return {"teacher": checkpoint}
+
+
+def _open_checked(key: str, folder: str, tokenizers: Tokenizers) -> tuple[Run, str]:
+    """A run with these tokenizers, and the name of its best checkpoint."""
+    run = open_named(key, folder)
+    if side := tokenizers.differ_in(run.tokenizers()):
+        raise UserError(
+            f"{key}={folder}: the {side} tokenizer of this run is not the one of that run: "
+            "leave the keys of the tokenizer as they are there, or name its models as "
+            "tokenizer.source_model and tokenizer.target_model"
+        )
+    return run, run.select("best").name
+
+
+def _check_shapes(config: Config, run: Run) -> None:
+    """Checks that the parameters of a run fit the model; logs what is different."""
     model = dataclasses.replace(
         config.model,
         adapter=NoAdapter(),
@@ -161,10 +173,9 @@ def check_init_from(config: Config, tokenizers: Tokenizers) -> None:
         if theirs.get(path) != ours.get(path):
             there, here = (shapes.get(path, "none") for shapes in (theirs, ours))
             raise UserError(
-                f"{key}: the shape of {path} is {there} there and {here} here: leave these keys as "
-                f"they are there (model.{', model.'.join(changed)})"
+                f"{_FIRST}={config.train.init_from}: the shape of {path} is {there} there and "
+                f"{here} here: leave these keys as they are there (model."
+                f"{', model.'.join(changed)})"
             )
-    selection = run.select("best")
-    _LOGGER.info("starting with the parameters of %s, %s", run.path, selection.name)
     if changed:
         _LOGGER.info("the model differs from that one's in model.%s", ", model.".join(changed))

@@ -22,7 +22,7 @@ from transformer_jax.data.tokenizer_training import tokenizers_of_text
 from transformer_jax.data.training_text import TrainingText
 from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
 from transformer_jax.runs.folder import Run
-from transformer_jax.runs.pretrained import check_init_from, check_teacher
+from transformer_jax.runs.pretrained import check_named
 from transformer_jax.runs.start import Start, check_training
 from transformer_jax.training.loop import Feed
 from transformer_jax.training.record import Origin
@@ -123,8 +123,7 @@ def read_training_data(
             read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
             validation[direction] = list(one_host_at_a_time(read))
         tokenizers = from_first(learn_or_load, _encode, _decode)
-        if start.is_new and config.train.init_from:
-            check_init_from(config, tokenizers)
+        named = check_named(config, tokenizers, is_new=start.is_new)
         alpha = config.tokenizer.sampling_alpha
         sampler = SubwordSampler(tokenizers, alpha, config.batch.seed) if alpha else None
         corpus = one_host_at_a_time(
@@ -142,9 +141,7 @@ def read_training_data(
         "training data": plan.fingerprint,
         "training text": corpus.fingerprint,
         "tokenizer": hashlib.sha256(digests.encode()).hexdigest(),
-    }
-    if config.train.teacher.pieces:
-        identity["teacher"] = from_first(lambda: check_teacher(config, tokenizers))
+    } | named
     files = {f"tokenizer/{name}": model for name, model in tokenizers.files().items()}
     return TrainingData(
         batches=functools.partial(batches, corpus, plan, share=share, sampler=sampler),

@@ -27,7 +27,7 @@ from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
-from transformer_jax.runs.pretrained import open_init_from
+from transformer_jax.runs.pretrained import open_named
 from transformer_jax.training.record import (
     NO_EVALUATIONS,
     Origin,
@@ -205,7 +205,7 @@ class Session:
             done, saved, self._record = restore(self._checkpoints, self.trainer.abstract)
         given = None
         if saved is None and (init_from := self.trainer.train.init_from):
-            given = open_init_from(init_from).params("best", self.trainer.mesh)
+            given = open_named("train.init_from", init_from).params("best", self.trainer.mesh)
             given = self.trainer.measured(given, self.feed.batches)
         self._state = saved or self.trainer.init(given)
         return done

@@ -194,14 +194,14 @@ class Trainer:
         teacher = self.train.teacher
         if not teacher.pieces:
             return lambda batch: {}
-        run = open_teacher(teacher)
+        model, own = open_teacher(teacher, self.mesh)
 
         def label(params: Params, batch: Batch) -> Batch:
             with activations_on(self.mesh):
-                return teacher.soft_labels(run.model, params, batch)
+                return teacher.soft_labels(model, params, batch)
 
         compiled = jax.jit(label, out_shardings=batch_sharding(self.mesh))
-        return partial(compiled, run.params("best", self.mesh))
+        return partial(compiled, own)
 
     def step(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """One step; see `make_train_step`."""
