@@ -93,7 +93,11 @@ def test_a_new_language(tmp_path: Path) -> None:
     nllb(tmp_path / "nllb-200-distilled-600M", known)  # random weights
     (tmp_path / "text").mkdir()
     sides = list(zip(*generate(7, 240), strict=True))
-    for name, languages in (("new", ("deu_Latn", "hsb_Latn")), ("old", ("deu_Latn", "ces_Latn"))):
+    for name, *languages in (
+        ("new", "deu_Latn", "hsb_Latn"),
+        ("old", "deu_Latn", "ces_Latn"),
+        ("test", "hsb_Latn", "ces_Latn"),
+    ):
         for language, lines in zip(languages, reversed(sides), strict=True):
             text = "".join(f"{line}\n" for line in lines)
             (tmp_path / "text" / f"{name}.{language}").write_text(text, encoding="utf-8")

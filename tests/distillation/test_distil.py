@@ -349,6 +349,14 @@ def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
             "train_target",
         ),
         (["--beam_size=3"], "unknown argument --beam_size=3"),
+        (["--config.train.teacher=word_level(run={place}/none)"], "train.teacher.run={place}/none"),
+        (
+            [
+                "--config.train.teacher=word_level(run={place}/teacher)",
+                "--config.tokenizer.vocab_size=330",
+            ],
+            "train.teacher needs the teacher's tokenizers",
+        ),
         (
             [
                 "--config.data.source=files(train_source={place}/train.en,train_target={place}/"
@@ -368,6 +376,17 @@ def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, messa
     assert not (workdir / "config.json").exists()
     # But for the choice, which takes the translations, nothing is refused after hours.
     assert not (workdir / "distillation" / "translations").exists() or "--min_score=0" in flags
+
+
+def test_the_teacher_may_spread_labels_too(place, tmp_path):
+    flag = f"--config.train.teacher=word_level(run={place}/teacher, weight=0.9)"
+    assert main(command(place, tmp_path / "run", flag)) == 0
+    assert main(command(place, tmp_path / "alone")) == 0
+    spread, alone = (
+        [each["loss"] for each in tj.open_run(tmp_path / name).metrics() if "loss" in each]
+        for name in ("run", "alone")
+    )
+    assert len(spread) == 4 and spread[0] != alone[0]
 
 
 def test_a_text_without_a_set_to_score_on_is_refused(place, tmp_path, capsys):

@@ -2,8 +2,8 @@
 //
 //   node bergamot_engine.js FOLDER < job.json     FOLDER: the package's `worker`
 //
-// The job has `config` (text), `model` and `vocabs` (paths), `texts`; printed is the JSON list of
-// their translations.
+// The job has `config` (text), `model`, `vocabs` and perhaps `shortlist` (paths), `texts`; printed is
+// the JSON list of their translations. With `alone` each is a batch of its own.
 'use strict';
 const {readFileSync} = require('node:fs');
 const {join} = require('node:path');
@@ -27,17 +27,20 @@ function translated(engine, job) {
   const service = new engine.BlockingService({cacheSize: 0});
   const vocabs = new engine.AlignedMemoryList();
   for (const path of job.vocabs) vocabs.push_back(memory(readFileSync(path), 64));
-  const nothing = memory(new Uint8Array(0), 64); // no shortlist
+  const shortlist = job.shortlist ? readFileSync(job.shortlist) : new Uint8Array(0);
   const model = new engine.TranslationModel(
-      job.config, memory(readFileSync(job.model), 256), nothing, vocabs, null);
-  const input = new engine.VectorString();
-  const options = new engine.VectorResponseOptions();
-  for (const text of job.texts) {
-    input.push_back(text);
-    options.push_back({alignment: false, html: false, qualityScores: false});
-  }
-  const found = service.translate(model, input, options);
-  return job.texts.map((_, i) => found.get(i).getTranslatedText());
+      job.config, memory(readFileSync(job.model), 256), memory(shortlist, 64), vocabs, null);
+  const batch = (texts) => {
+    const input = new engine.VectorString();
+    const options = new engine.VectorResponseOptions();
+    for (const text of texts) {
+      input.push_back(text);
+      options.push_back({alignment: false, html: false, qualityScores: false});
+    }
+    const found = service.translate(model, input, options);
+    return texts.map((_, i) => found.get(i).getTranslatedText());
+  };
+  return job.alone ? job.texts.flatMap((text) => batch([text])) : batch(job.texts);
 }
 
 const folder = process.argv[2];

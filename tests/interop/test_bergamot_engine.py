@@ -28,11 +28,14 @@ from transformer_jax.interop.export import export
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.interop.exporters.bergamot import Bergamot, calibrated
 from transformer_jax.interop.exporters.web import Web
+from transformer_jax.interop.shortlist import shortlist_of
+from transformer_jax.models import api
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.pretrained import starting_from
 from transformer_jax.training.train import train
 from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import EOS_ID
 
 ENGINE = Path("build/bergamot/node_modules/@browsermt/bergamot-translator/worker").absolute()
 SCRIPT = Path(__file__).with_name("bergamot_engine.js")
@@ -51,15 +54,18 @@ class InEngine:
     def __init__(self, folder):
         self._folder = folder
 
-    def translate(self, texts):
+    def translate(self, texts, *, alone=False):
         settings = yaml.safe_load((self._folder / "config.intgemm8bitalpha.yml").read_text())
         paths = {name: settings.pop(name) for name in ("models", "vocabs", "relative-paths")}
+        shortlist = settings.pop("shortlist", None)
         settings |= {"cpu-threads": 0, "quiet": True, "quiet-translation": True}
         job = {
             "config": yaml.safe_dump(settings),
             "model": str(self._folder / paths["models"][0]),
             "vocabs": [str(self._folder / name) for name in dict.fromkeys(paths["vocabs"])],
+            "shortlist": str(self._folder / shortlist[0]) if shortlist else None,
             "texts": list(texts),
+            "alone": alone,
         }
         done = subprocess.run(
             ["node", str(SCRIPT), str(ENGINE)],
@@ -98,6 +104,54 @@ def test_every_translation_is_the_same(run, tmp_path):
     ours = run.translator().translate(TEXTS, max_length_factor=3.0)
     assert len(set(ours)) > 100, "the translations do not depend on the source"
     assert InEngine(folder).translate(TEXTS) == ours
+
+
+APPLY = jax.jit(api.apply, static_argnums=0)
+
+
+def greedy_among(translator, lists, text):
+    """The greedy translation whose pieces are those of a shortlist, by the logits of all pieces.
+
+    None if it has more than twice as many pieces as the source: the engine may end it somewhere.
+    """
+    config, tokenizers = translator.model.config, translator.tokenizers
+    ids = [*tokenizers.source.encode(text), EOS_ID]
+    allowed = set().union(*(lists[each].tolist() for each in ids))
+    if tokenizers.joint:
+        allowed |= set(ids)
+    masked = np.full(config.target_vocab_size, -np.inf)
+    masked[sorted(allowed)] = 0
+    source, mask = np.array([ids + [0] * (64 - len(ids))]), np.arange(64)[None] < len(ids)
+    tokens = []
+    while not tokens or tokens[-1] != EOS_ID:
+        if len(tokens) > 2 * len(ids):
+            return None
+        target = np.array([tokens + [0] * (64 - len(tokens))])
+        arrays = source, mask, api.shift_right(target), np.ones((1, 64), bool)
+        logits = APPLY(config, translator.params, *arrays)[0, len(tokens)]
+        tokens.append(int((np.asarray(logits) + masked).argmax()))
+    return tokenizers.target.decode(tokens[:-1])
+
+
+def test_a_shortlist_has_the_pieces_that_the_engine_chooses_among(run, tmp_path):
+    """Of a short text and wrong links, so that they change many translations."""
+    pairs = generate(9, 100)
+    links = [
+        " ".join(f"{i}-{i}" for i in range(min(len(text.split()) for text in pair)))
+        for pair in pairs
+    ]
+    files = [str(tmp_path / name) for name in ("in.en", "in.de", "in.align")]
+    for name, lines in zip(files, [*zip(*pairs, strict=True), links], strict=True):
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    translator = run.translator()
+    folder = export(run, f"bergamot(shortlist='{','.join(files)}')", tmp_path / "out")
+    lists = shortlist_of(files, run.tokenizers())
+    found = InEngine(folder).translate(TEXTS[:40], alone=True)
+    want = [greedy_among(translator, lists, text) for text in TEXTS[:40]]
+    # The engine fills up its list to a multiple of eight with the first ids.
+    same = [one == other for one, other in zip(found, want, strict=True) if other is not None]
+    assert len(same) > 30 and all(same)
+    assert sum(a != b for a, b in zip(want, translator.translate(TEXTS[:40]), strict=True)) > 10
 
 
 def simulated(model):

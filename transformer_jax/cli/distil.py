@@ -160,6 +160,7 @@ class _Distillation:
     def check_student(self) -> None:
         """Raises UserError for what is wrong with the student, before hours of translating."""
         from transformer_jax.models.config import check_model_config
+        from transformer_jax.runs.pretrained import check_named
         from transformer_jax.runs.start import check_training, resolve_start
 
         chosen = self.folder / "chosen"
@@ -167,6 +168,12 @@ class _Distillation:
         config = resolve_start(given, self.args.workdir, self.by_pairs).config
         check_model_config(config.model)
         check_training(config)
+        check_named(config, None, is_new=False)
+        if config.train.teacher.pieces and config.tokenizer.source_model is None:
+            raise UserError(
+                "train.teacher needs the teacher's tokenizers, and this student learns others: set "
+                "--config.tokenizer.vocab_size=none and no other key of the tokenizer"
+            )
 
     def translate(self, stop: "StopOnSignals") -> None:
         """Translates the sources; each process has its parts of the lines."""

@@ -103,12 +103,12 @@ def given_by(run: Run) -> TokenizerConfig:
     return TokenizerConfig(joint=len(names) == 1, source_model=source, target_model=target)
 
 
-def check_named(config: Config, tokenizers: Tokenizers, *, is_new: bool) -> dict[str, str]:
+def check_named(config: Config, tokenizers: Tokenizers | None, *, is_new: bool) -> dict[str, str]:
     """Checks that the runs which a config names fit it; logs what is different.
 
     Args:
         config: of the training.
-        tokenizers: its tokenizers.
+        tokenizers: its tokenizers; None where they are not made yet, and not compared.
         is_new: whether it begins; a run that is continued has its own parameters.
 
     Returns:
@@ -136,15 +136,15 @@ def check_named(config: Config, tokenizers: Tokenizers, *, is_new: bool) -> dict
             f"{_TEACHER}={teacher.run}: it reads at most {most} pieces, and "
             f"batch.max_length={config.batch.max_length}"
         )
-    if teacher.pieces > (size := tokenizers.target.vocab_size):
+    if teacher.pieces > (size := run.tokenizers().target.vocab_size):
         raise UserError(f"train.teacher.pieces={teacher.pieces}: there are only {size} pieces")
     return {"teacher": checkpoint}
 
 
-def _open_checked(key: str, folder: str, tokenizers: Tokenizers) -> tuple[Run, str]:
+def _open_checked(key: str, folder: str, tokenizers: Tokenizers | None) -> tuple[Run, str]:
     """A run with these tokenizers, and the name of its best checkpoint."""
     run = open_named(key, folder)
-    if side := tokenizers.differ_in(run.tokenizers()):
+    if tokenizers is not None and (side := tokenizers.differ_in(run.tokenizers())):
         raise UserError(
             f"{key}={folder}: the {side} tokenizer of this run is not the one of that run: "
             "leave the keys of the tokenizer as they are there, or name its models as "

@@ -1,7 +1,8 @@
 """Bergamot's engine, in Firefox, translateLocally and web pages (github.com/browsermt).
 
 The folder is one of translateLocally: `model.bin`, `vocab.spm` (or `srcvocab.spm` and
-`trgvocab.spm`), `config.intgemm8bitalpha.yml` for the engine, and `model_info.json`. The engine
+`trgvocab.spm`), `config.intgemm8bitalpha.yml` for the engine, `model_info.json`, and `lex.s2t.bin`
+where a shortlist is asked for. The engine
 computes the model of Marian's student recipes, which `families/marian_own.py` describes:
 
     model.norm_placement=post  model.norm=layer
@@ -23,6 +24,7 @@ import yaml
 from etils import epath
 
 from transformer_jax.config import Config
+from transformer_jax.config_types import Strings
 from transformer_jax.data.padding import pad
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -41,6 +43,8 @@ from transformer_jax.interop.families.marian_own import (
 from transformer_jax.interop.marian_bin import Int8 as Int8Item
 from transformer_jax.interop.marian_bin import to_bytes
 from transformer_jax.interop.marian_files import ALPHA, OPTIONS
+from transformer_jax.interop.shortlist import shortlist_of
+from transformer_jax.interop.shortlist import to_bytes as shortlist_to_bytes
 from transformer_jax.models.api import Params, matrix_boxes
 from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
@@ -58,7 +62,7 @@ from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: The name that translateLocally expects, whatever the precision.
 CONFIG = "config.intgemm8bitalpha.yml"
-
+SHORTLIST = "lex.s2t.bin"
 
 #: Where the paths of the matrix that projects to logits can be.
 _LOGITS = {"target_embedding/table", "projection/kernel"}
@@ -82,6 +86,9 @@ class Bergamot(Exporter):
     #: of matrices and their products; None = int8 if the model is of `model.quantize=int8`
     sentences: str | None = None
     #: a file of source sentences, on which int8 measures the activations of other models
+    shortlist: Strings | None = None
+    #: a text's source file, target file and word alignments, by which the engine predicts from
+    #: fewer pieces; None = from all
 
     def check(self, config: Config) -> None:
         model = replace(config.model, adapter=NoAdapter())
@@ -100,6 +107,11 @@ class Bergamot(Exporter):
             )
         elif self.sentences is not None:
             _read_lines(self.sentences)
+        if self.shortlist is not None and len(self.shortlist) != 3:
+            raise UserError(
+                f"shortlist={','.join(self.shortlist)}: give three files, of source lines, target "
+                "lines and their word alignments"
+            )
         for name in ("d_model", "d_ff"):
             size = getattr(model, name)
             if is_int8 and size % _INT8_SUMS:
@@ -121,8 +133,13 @@ class Bergamot(Exporter):
         precision = "int8" if isinstance(model.config.model.quantize, Int8) else "float32"
         name, theirs = _MODELS[precision]
         (folder / name).write_bytes(to_bytes(_items(model)))
-        settings = yaml.safe_dump(_engine(model, name, theirs), sort_keys=False)
-        (folder / CONFIG).write_text(settings)
+        settings = _engine(model, name, theirs)
+        if self.shortlist is not None:
+            lists = shortlist_of(self.shortlist, model.tokenizers)
+            both = _arrangements(model.config.model, model.tokenizers)
+            (folder / SHORTLIST).write_bytes(shortlist_to_bytes(lists, *both))
+            settings["shortlist"] = [SHORTLIST, False]
+        (folder / CONFIG).write_text(yaml.safe_dump(settings, sort_keys=False))
         for vocabulary, tokenizer in _vocabulary_files(model.tokenizers).items():
             (folder / vocabulary).write_bytes(tokenizer.sentencepiece_model)
         (folder / "model_info.json").write_text(json.dumps(_about(model.config), indent=2) + "\n")

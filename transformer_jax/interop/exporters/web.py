@@ -45,7 +45,7 @@ under the Mozilla Public License 2.0: https://mozilla.org/MPL/2.0/
 Their source is at https://github.com/browsermt/bergamot-translator
 """
 #: Settings that the engine in a browser does not take: files are given to it as bytes.
-_OF_FILES = ("relative-paths", "models", "vocabs")
+_OF_FILES = ("relative-paths", "models", "vocabs", "shortlist")
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Web(Bergamot):
             "languages": [data.source_language or "", data.target_language or ""],
             "model": settings["models"][0],
             "vocabs": list(dict.fromkeys(settings["vocabs"])),
+            "shortlist": settings.get("shortlist", [None])[0],
             "config": yaml.safe_dump(given),
         }
         (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")

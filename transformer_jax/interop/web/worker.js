@@ -45,9 +45,10 @@ function load(program) {
 
 async function start() {
   const settings = JSON.parse(new TextDecoder().decode(await content("settings.json")));
-  const files = [settings.model, ...settings.vocabs].map((name) => content(`model/${name}`));
+  const names = [settings.model, settings.shortlist, ...settings.vocabs];
+  const files = names.map((name) => (name ? content(`model/${name}`) : new ArrayBuffer(0)));
   const program = await content("engine/bergamot-translator-worker.wasm");
-  const [model, ...vocabs] = await Promise.all(files);
+  const [model, shortlist, ...vocabs] = await Promise.all(files);
   const engine = await load(program);
   const memory = (bytes, alignment) => {
     const held = new engine.AlignedMemory(bytes.byteLength, alignment);
@@ -56,10 +57,9 @@ async function start() {
   };
   const list = new engine.AlignedMemoryList();
   vocabs.forEach((bytes) => list.push_back(memory(bytes, 64)));
-  const shortlist = memory(new ArrayBuffer(0), 64); // none
   const service = new engine.BlockingService({ cacheSize: 0 });
   const translator = new engine.TranslationModel(
-    settings.config, memory(model, 256), shortlist, list, null);
+    settings.config, memory(model, 256), memory(shortlist, 64), list, null);
   translate = (text) => {
     const texts = new engine.VectorString();
     const options = new engine.VectorResponseOptions();
