@@ -102,6 +102,16 @@ def test_missing_texts_and_line_ends(tmp_path: Path) -> None:
     assert read(HuggingFaceSet(str(tmp_path))) == [("a b c", ""), ("d", "D")]
 
 
+@pytest.mark.parametrize("nothing", [0, 1])
+def test_a_row_without_a_translation_is_an_empty_pair(nothing: int, tmp_path: Path) -> None:
+    lines = [json.dumps({"translation": {"en": text, "de": text}}) for text in ("a", "b")]
+    lines[nothing] = '{"translation": null}'
+    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
+    want = [("a", "a"), ("b", "b")]
+    want[nothing] = ("", "")
+    assert read(HuggingFaceSet(str(tmp_path))) == want
+
+
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"en": "a", "de": 3}\n')
     assert "the column de holds 3, which is int and not text" in failure(

@@ -19,7 +19,13 @@ from transformer_jax.runs.folder import open_run
 need("huggingface_hub")
 
 NAME = "somebody/model"
-SETTINGS = {"config.json": b"1", "source.spm": b"2", "vocab.json": b"3"}
+SETTINGS = {
+    "config.json": b"1",
+    "source.spm": b"2",
+    "vocab.json": b"3",
+    "tokenizer.json": b"4",
+    "model.safetensors.index.json": b"5",
+}
 #: What a model has beside it, and is not ours to read.
 OTHERS = {
     "tf_model.h5": b"x",

@@ -139,8 +139,8 @@ def test_what_cannot_be_added_is_refused(published, tmp_path):
     refused(f"add_language={target}: the model has this language", add_language=target)
     refused("from_language=tlh: not a language", add_language=code, from_language="tlh")
     refused("name the new language with add_language", from_language=source)
-    other = "hsb" if "_" in code else "hsb_Latn"
-    refused("write the code as the model writes its own, such as", add_language=other)
+    for other in ("hsb", "hsb_latn") if "_" in code else ("hsb_Latn",):
+        refused("write the code as the model writes its own, such as", add_language=other)
 
 
 def test_a_model_without_language_tokens_is_refused(tmp_path):

@@ -128,10 +128,10 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
     if init_from.train.init_from:
         from transformer_jax.runs.pretrained import starting_from
 
-        its_text = not any(flag.startswith(("data.source", "data.corpora")) for flag in given)
-        config = starting_from(
-            config, init_from.train.init_from, args.workdir, on_its_text=its_text
-        )
+        texts = ("data.source.", "data.corpora.", "data.prepared.")
+        its_text = not any(f"{flag}.".startswith(texts) for flag in given)
+        workdir = getattr(args, "workdir", None)  # `prepare` has none
+        config = starting_from(config, init_from.train.init_from, workdir, on_its_text=its_text)
         given |= {"model", "tokenizer"}
     return Recipe(override(config, args.flags), by_pairs and by_pairs.without(given))
 

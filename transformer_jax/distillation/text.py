@@ -21,8 +21,14 @@ def one_direction(data: DataConfig) -> DataConfig:
     """The text of `data.languages` alone, as the student translates in one direction.
 
     Raises:
-        UserError: the student would be trained on blocks, or there is nothing to score it on.
+        UserError: the text is prepared, the student would be trained on blocks, or there is nothing
+            to score it on.
     """
+    if data.prepared:
+        raise UserError(
+            "data.prepared: a student is trained on what its teacher writes; name the text to "
+            "translate by data.source"
+        )
     if data.blocks:
         raise UserError(
             "data.blocks: the teacher translates sentence by sentence; leave it out, or train the "

@@ -18,9 +18,9 @@ _WEIGHTS = (
     ("flax_model*.msgpack",),
     ("*.npz", "*.bin"),
 )
-_SETTINGS = ("config", "generation_config", "tokenizer_config", "special_tokens_map", "*.index")
+_SETTINGS = ("config", "generation_config", "tokenizer", "tokenizer_config", "special_tokens_map")
 _BESIDE = [
-    *(f"{name}.json" for name in (*_SETTINGS, "vocab", "target_vocab")),
+    *(f"{name}.json" for name in (*_SETTINGS, "vocab", "target_vocab", "*.index")),
     *("*.spm", "*.model", "*.yml", "*.vocab", "tokenizer/*"),
 ]
 

@@ -16,6 +16,7 @@ from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import TrainedModel
+from transformer_jax.interop.families.language_tokens import is_language
 from transformer_jax.models.api import Params
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.published.arrangement import UNUSED
@@ -85,7 +86,7 @@ def _token(tokenizer: MappedTokenizer, code: str) -> str:
     if find_tag(tokenizer, code) is not None:
         raise UserError(f"add_language={code}: the model has this language; leave the option out")
     name = _names(tokenizer)[0]
-    if ("_" in code) != ("_" in name) or not code.replace("_", "").isalnum():
+    if is_language(code) != is_language(name) or not code.replace("_", "").isalnum():
         raise UserError(
             f"add_language={code}: write the code as the model writes its own, such as {name}"
         )

@@ -7,7 +7,7 @@ from typing import Any
 from transformer_jax.config import Config, differences, from_dict
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.preparation import corpora_settings, prepared_data, use_settings
-from transformer_jax.data.sources.files import Files
+from transformer_jax.data.sources.files import Files, file_digest
 from transformer_jax.data.sources.prepared import read_merged
 from transformer_jax.errors import UserError
 from transformer_jax.paths import absolute_name
@@ -30,26 +30,58 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     merged, data = read_merged(folder), prepared_data(Path(folder))
     settings = merged["settings"]
     _check(config.data, settings, folder)
-    tokenizer = from_dict(TokenizerConfig, settings["tokenizer"])
-    for change in differences(tokenizer, config.tokenizer):
-        key, _, values = change.partition(": ")
-        had, _, wanted = values.partition(" -> ")
-        if wanted != str(getattr(TokenizerConfig(), key)):
-            raise UserError(
-                f"tokenizer.{key}={wanted}: {folder} was prepared with {had}: leave it out"
-            )
-    models = [Path(folder, "tokenizer", f"{name}.model") for name in ("joint", "source", "target")]
-    joint = models[0].exists()
-    given_models = dataclasses.replace(
-        TokenizerConfig(),
-        joint=joint,
-        source_model=str(models[0 if joint else 1]),
-        target_model=None if joint else str(models[2]),
-        sampling_alpha=tokenizer.sampling_alpha,
+    prepared = from_dict(TokenizerConfig, settings["tokenizer"])
+    models = _models(folder)
+    _check_tokenizer(config.tokenizer, by_pairs, (prepared, models), folder)
+    tokenizer = TokenizerConfig(
+        joint=models[0] == models[1],
+        source_model=str(models[0]),
+        target_model=None if models[0] == models[1] else str(models[1]),
+        sampling_alpha=prepared.sampling_alpha,
     )
     data = dataclasses.replace(data, blocks=config.data.blocks)
     without = by_pairs and by_pairs.without({"tokenizer", "data"})
-    return dataclasses.replace(config, data=data, tokenizer=given_models), without
+    return dataclasses.replace(config, data=data, tokenizer=tokenizer), without
+
+
+def _models(folder: str) -> tuple[Path, Path]:
+    """The prepared tokenizers' files, of source and target."""
+    joint, *both = (
+        Path(folder, "tokenizer", f"{name}.model") for name in ("joint", "source", "target")
+    )
+    return (joint, joint) if joint.exists() else (both[0], both[1])
+
+
+def _check_tokenizer(
+    given: TokenizerConfig,
+    by_pairs: ByPairs | None,
+    prepared: tuple[TokenizerConfig, tuple[Path, Path]],
+    folder: str,
+) -> None:
+    """Checks that what a config says of its tokenizers is what they were prepared with.
+
+    Models that it names are compared by their content, as those of `train.init_from`. What the size
+    of the text chooses was chosen when it was prepared.
+    """
+    config, models = prepared
+    if given.source_model is not None:
+        named = given.source_model, given.target_model or given.source_model
+        for side, path, own in zip(("source", "target"), named, models, strict=True):
+            if file_digest(path) != file_digest(str(own)):
+                raise UserError(
+                    f"tokenizer.{side}_model={path}: {folder} was prepared with another model: "
+                    "prepare the text again with this one"
+                )
+        config = dataclasses.replace(given, sampling_alpha=config.sampling_alpha)
+    open_keys = by_pairs.keys if by_pairs else ()
+    for change in differences(config, given):
+        key, _, values = change.partition(": ")
+        had, _, wanted = values.partition(" -> ")
+        is_open = f"tokenizer.{key}" in open_keys or wanted == str(getattr(TokenizerConfig(), key))
+        if not is_open:
+            raise UserError(
+                f"tokenizer.{key}={wanted}: {folder} was prepared with {had}: leave it out"
+            )
 
 
 def _check(given: DataConfig, settings: dict[str, Any], folder: str) -> None:

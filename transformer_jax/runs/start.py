@@ -70,6 +70,7 @@ _MAY_CHANGE: tuple[str, ...] = (
     "decode.",
     "mesh.",
     "model.remat.",
+    "train.trackers.",
     "train.log_every.",
     "train.evaluate_every.",
     "train.evaluate_sentences.",

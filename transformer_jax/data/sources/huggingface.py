@@ -118,7 +118,10 @@ class HuggingFaceSet(Source):
     def _texts(self, rows: dict[str, list[Any]], column: str) -> list[str]:
         """A column of some rows, or that part of their `translation`."""
         values, known = rows.get(column), list(rows)
-        if values is None and isinstance(first := rows.get("translation", [None])[0], dict):
+        first = next(
+            (row for row in rows.get("translation", ()) if row is not None), {column: None}
+        )
+        if values is None and "translation" in rows and isinstance(first, dict):
             known = list(first)
             if column in first:
                 values = [row and row[column] for row in rows["translation"]]
