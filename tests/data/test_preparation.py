@@ -266,6 +266,47 @@ def test_what_does_not_belong_together_is_refused(files: Files, tmp_path: Path) 
         begin(preparation)
 
 
+def test_what_is_held_out_and_scored_is_settled(files: Files, tmp_path: Path) -> None:
+    """Parts made with a validation set of their own have pairs that another command holds out."""
+    (tmp_path / "test.en").rename(tmp_path / "dev.en")
+    (tmp_path / "test.de").rename(tmp_path / "dev.de")
+    english, german = (f"{tmp_path}/dev.en",), (f"{tmp_path}/dev.de",)
+    alone = replace(files, test_source=(), test_target=())
+    own = replace(alone, validation_source=english, validation_target=german)
+    scored = replace(own, test_source=english, test_target=german)
+    preparation = prepared_by(tmp_path / "prepared", data_of(own))
+    place = tmp_path / "prepared/corpus_0"
+    shutil.copy(place / "validation.jsonl.gz", place / "test.jsonl.gz")  # of nobody knows whom
+    merge(preparation)
+    assert not Prepared(str(tmp_path / "prepared")).has("test")
+    for other, message in (
+        (alone, "another text, another validation set: give"),
+        (scored, "another test set: give"),
+    ):
+        with pytest.raises(UserError, match=f"begun with {message} the same config"):
+            begin(Preparation(tmp_path / "prepared", data_of(other), SMALL, 64))
+    (tmp_path / "dev.en").write_text((tmp_path / "dev.en").read_text().replace("boats", "cats"))
+    with pytest.raises(UserError, match="begun with another validation set: give"):
+        begin(Preparation(tmp_path / "prepared", data_of(own), SMALL, 64))
+
+
+def test_a_given_tokenizer_is_settled_by_its_content(files: Files, tmp_path: Path) -> None:
+    data, given = data_of(files), []
+    for size in (300, 310):
+        folder = tmp_path / str(size)
+        prepared_by(folder, data, tokenizer=TokenizerConfig(vocab_size=size))
+        model = str(folder / "tokenizer/joint.model")
+        given.append(TokenizerConfig(source_model=model))
+    folder = tmp_path / "prepared"
+    prepared_by(folder, data, tokenizer=given[0])
+    for other in (given[1], TokenizerConfig()):
+        with pytest.raises(UserError, match="begun with another source_model: give"):
+            begin(Preparation(folder, data, other, 64))
+    shutil.move(tmp_path / "300", tmp_path / "moved")
+    moved = replace(given[0], source_model=f"{tmp_path}/moved/tokenizer/joint.model")
+    begin(Preparation(folder, data, moved, 64))
+
+
 def test_a_damaged_folder_is_named(files: Files, tmp_path: Path) -> None:
     folder = tmp_path / "prepared"
     with pytest.raises(UserError, match="not a prepared text, or not whole yet"):

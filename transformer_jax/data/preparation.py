@@ -51,7 +51,7 @@ from transformer_jax.data.ids import (
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sources.base import Numbered, Pair, Split
+from transformer_jax.data.sources.base import SPLITS, Numbered, Pair, Split
 from transformer_jax.data.sources.prepared import (
     FORMAT,
     Prepared,
@@ -60,21 +60,23 @@ from transformer_jax.data.sources.prepared import (
     read_merged,
     row_bytes,
 )
-from transformer_jax.data.splits import fingerprint, holding_out, in_direction, without_held_out
+from transformer_jax.data.splits import (
+    directions_with,
+    fingerprint,
+    holding_out,
+    in_direction,
+    without_held_out,
+)
 from transformer_jax.data.tokenizer import SIDES
-from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import draw_sample, tokenizers_of_text
 from transformer_jax.data.training_text import Repeatable, pairs_to_learn_from, without_bad
 from transformer_jax.errors import UserError
-from transformer_jax.paths import write_whole
+from transformer_jax.paths import as_path, write_whole
 from transformer_jax.variants import to_text
 from transformer_jax.vocabulary import EOS_ID
 
 _LOGGER = logging.getLogger(__name__)
-
-
-#: What is named for itself in the settings, besides the text.
-_NOT_TEXT: dict[str, Any] = {"filters": (), "validation_from_train": None}
 
 
 class Preparation(NamedTuple):
@@ -94,7 +96,7 @@ def begin(preparation: Preparation) -> None:
     """
     folder = preparation.folder
     path = folder / "settings.json"
-    settings = _settings(preparation)
+    settings = _settings(preparation) | _given_models(preparation.tokenizer)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -115,15 +117,31 @@ def begin(preparation: Preparation) -> None:
 def _settings(preparation: Preparation) -> dict[str, Any]:
     """What the parts depend on, as JSON. Files count by their content, not by their names."""
     data = preparation.data
-    # Given models are in the folder.
+    # Given models are in the folder, and parts know the tokenizers that they were made with.
     trained = dataclasses.replace(preparation.tokenizer, source_model=None, target_model=None)
     return {
         "format": FORMAT,
         "part_pairs": preparation.part_pairs,
-        "text": fingerprint(dataclasses.replace(data, **_NOT_TEXT), "train"),
+        "text": fingerprint(dataclasses.replace(data, filters=()), "train"),
         "validation_from_train": data.validation_from_train,
+        **{
+            f"{split} set": [
+                fingerprint(data, split, each) for each in directions_with(data, split)
+            ]
+            for split in SPLITS
+            if split != "train"
+        },
         **corpora_settings(data),
         "tokenizer": adapter(TokenizerConfig).dump_python(trained, mode="json"),
+    }
+
+
+def _given_models(config: TokenizerConfig) -> dict[str, str | None]:
+    """A hash of each tokenizer that is given, by its key."""
+    given = {"source_model": config.source_model, "target_model": config.target_model}
+    return {
+        key: open_tokenizer(as_path(path)).fingerprint if path else None
+        for key, path in given.items()
     }
 
 
@@ -242,9 +260,9 @@ def merge(preparation: Preparation) -> DataConfig:
         kept = review.kept(data.names[number])
         place.mkdir(parents=True, exist_ok=True)  # of an empty text
         write_whole(epath.Path(place / "kept.bin"), kept.tobytes())
-        sets = {split: place / f"{split}.jsonl.gz" for split in ("validation", "test")}
         digests = {
-            split: _digest(path.read_bytes()) for split, path in sets.items() if path.exists()
+            split: _digest((place / f"{split}.jsonl.gz").read_bytes())
+            for split, _ in _sets(data, number, ())
         }
         texts = "".join(record["text"] for record in records)
         digests["train"] = _digest(texts.encode() + kept.tobytes())
