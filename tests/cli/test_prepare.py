@@ -9,6 +9,8 @@ import pytest
 from tests.cli.test_corpora import RECIPE
 from tests.oracles import need
 from transformer_jax.cli.main import main
+from transformer_jax.data.tokenizer_pair import load_tokenizers
+from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 
 PARTS = "--part_pairs=50"
@@ -101,6 +103,21 @@ def test_by_apache_beam(runner, place, prepared, tmp_path):
     with runner() as flags:
         assert main([*command, "--shards=5", f"--beam={flags}"]) == 0
     assert content(prepared) == whole
+
+
+def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(place, tmp_path):
+    """These tests run on a CPU; the training may not."""
+    table = "by_pairs = tj.ByPairs(('tokenizer.vocab_size',), {200: (400,), 400: (410,)}, 199)"
+    (tmp_path / "recipe.py").write_text(f"{RECIPE.format(place=place)}\n{table}\n")
+    command = [f"--config={tmp_path / 'recipe.py'}", "--config.data.corpora=none"]
+    command += [f"--config.data.source.train_source={place}/train.en"]
+    command += [f"--config.data.source.train_target={place}/train.de"]
+    sizes = []
+    for flags in ([], ["--config.tokenizer.vocab_size=405"]):
+        folder = tmp_path / str(len(sizes))
+        assert main(["prepare", *command, f"--output={folder}", "--tokenizer", *flags]) == 0
+        sizes.append(load_tokenizers(as_path(folder / "tokenizer")).source.vocab_size)
+    assert sizes == [410, 405]
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _preparation(args: argparse.Namespace) -> "Preparation":
-    import jax
-
     from transformer_jax.config import validated
     from transformer_jax.data.language_tags import tags_of
     from transformer_jax.data.preparation import Preparation
@@ -117,7 +115,8 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
         raise UserError(f"--output={args.output}: `prepare` needs a folder on a disk")
     if config.data.prepared:
         raise UserError("data.prepared is what `prepare` makes: leave it out")
-    config = apply_by_pairs(validated(config), by_pairs, jax.devices())
+    # No devices: those of the machine that trains are not known.
+    config = apply_by_pairs(validated(config), by_pairs, devices=[])
     data = resolve(config.data)
     if any(corpus.source.alignments for corpus in data.parts):
         raise UserError("data.source.train_alignment: a prepared text has no word alignments yet")
