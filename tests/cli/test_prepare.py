@@ -1,6 +1,8 @@
 """A text that is prepared first, by the commands a user types."""
 
 import contextlib
+import os
+import signal
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from tests.cli.test_corpora import RECIPE
 from tests.oracles import need
 from transformer_jax.cli.main import main
+from transformer_jax.data import preparation
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
@@ -118,6 +121,20 @@ def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(place, tmp_
         assert main(["prepare", *command, f"--output={folder}", "--tokenizer", *flags]) == 0
         sizes.append(load_tokenizers(as_path(folder / "tokenizer")).source.vocab_size)
     assert sizes == [410, 405]
+
+
+def killed(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_command_goes_on_after_a_process_was_killed(place, tmp_path, capsys, monkeypatch):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "make_shard", killed)
+        assert main([*command, "--shards=1"]) == 2
+    (*_, line) = capsys.readouterr().err.strip().splitlines()
+    assert "a shard was killed, perhaps for want of memory: there were 1; run the same" in line
+    assert main([*command, "--shards=1"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Text that is prepared in parts: what n shards write, and what a training then reads."""
 
+import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -319,10 +320,39 @@ def test_a_damaged_folder_is_named(files: Files, tmp_path: Path) -> None:
     text.write_bytes(text.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"text\.jsonl\.gz: damaged"):
         list(source.pairs("train", ("en", "de")))
+    text.write_bytes(gzip.compress(b""))
+    with pytest.raises(UserError, match=r"text\.jsonl\.gz: damaged \(not 64 pairs\)"):
+        list(source.pairs("train", ("en", "de")))
+    kept = folder / "corpus_0/kept.bin"
+    kept.write_bytes(kept.read_bytes()[:-1])
+    for _ in ("too short", "missing"):
+        with pytest.raises(UserError, match=r"kept\.bin: damaged: run `.* --merge` again"):
+            list(source.pairs("train", ("en", "de")))
+        kept.unlink(missing_ok=True)
     for damaged in ("[]", "{", json.dumps({"format": 0, "corpora": []})):
         (folder / "merged.json").write_text(damaged)
         with pytest.raises(UserError, match=r"merged\.json: damaged, or of another version"):
             source.has("train")
+
+
+def test_a_damaged_part_is_not_merged(files: Files, tmp_path: Path) -> None:
+    folder = tmp_path / "prepared"
+    preparation = prepared_by(folder, data_of(files))
+    part = folder / "corpus_0/part_000001"
+    ids = part / "source_ids.bin"
+    ids.write_bytes(ids.read_bytes()[:9])
+    for _ in ("too short", "missing"):
+        with pytest.raises(UserError, match="part_000001: damaged: remove it, and make its shard"):
+            merge(preparation)
+        ids.unlink(missing_ok=True)
+    shutil.rmtree(part)
+    (folder / "corpus_0/test.jsonl.gz").unlink()
+    make_shard(preparation, 0, 1)
+    (folder / "corpus_0/validation.jsonl.gz").unlink()
+    with pytest.raises(UserError, match=r"validation\.jsonl\.gz: missing: run any shard again"):
+        merge(preparation)
+    make_shard(preparation, 1, 2)
+    merge(preparation)
 
 
 def test_a_config_that_does_not_go_with_it_is_refused(files: Files, tmp_path: Path) -> None:

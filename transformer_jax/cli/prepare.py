@@ -23,6 +23,7 @@ import argparse
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -95,7 +96,13 @@ def run(args: argparse.Namespace) -> int:
 
         with ProcessPoolExecutor(shards, get_context("spawn"), log_to_console) as pool:
             make = partial(make_shard, preparation, shards=shards)
-            list(pool.map(make, range(shards)))
+            try:
+                list(pool.map(make, range(shards)))
+            except BrokenProcessPool:
+                raise UserError(
+                    "the process of a shard was killed, perhaps for want of memory: there were "
+                    f"{shards}; run the same command with fewer --shards, and it goes on from here"
+                ) from None
     if not args.tokenizer:
         merge(preparation)
         print(f"prepared: transformer-jax train ... --config.data.prepared={args.output}")

@@ -57,6 +57,7 @@ from transformer_jax.data.sources.prepared import (
     Prepared,
     corpus_folder,
     part_folder,
+    read_kept,
     read_merged,
     row_bytes,
 )
@@ -256,14 +257,15 @@ def merge(preparation: Preparation) -> DataConfig:
         records = [_read_record(each) for each in parts]
         review = Review(data.filters, corpus.direction)
         for each, record in zip(parts, records, strict=True):
-            review.add(_notes(map_arrays(each, record["arrays"])))
+            review.add(_notes(_arrays(each, record)))
         kept = review.kept(data.names[number])
         place.mkdir(parents=True, exist_ok=True)  # of an empty text
         write_whole(epath.Path(place / "kept.bin"), kept.tobytes())
-        digests = {
-            split: _digest((place / f"{split}.jsonl.gz").read_bytes())
-            for split, _ in _sets(data, number, ())
-        }
+        sets = {split: place / f"{split}.jsonl.gz" for split, _ in _sets(data, number, ())}
+        for path in sets.values():
+            if not path.exists():
+                raise UserError(f"{path}: missing: run any shard again")
+        digests = {split: _digest(path.read_bytes()) for split, path in sets.items()}
         texts = "".join(record["text"] for record in records)
         digests["train"] = _digest(texts.encode() + kept.tobytes())
         corpora.append(
@@ -412,9 +414,9 @@ def _merged(
     yield encode_rows((), make.tokenizers, make.sampler)
     for number, corpus in enumerate(corpora):
         place = corpus_folder(preparation.folder, number)
-        kept = np.fromfile(place / "kept.bin", bool)
+        kept = read_kept(place, corpus["sizes"])
         parts = [part_folder(place, part) for part in range(len(corpus["sizes"]))]
-        arrays = [map_arrays(part, _read_record(part)["arrays"]) for part in parts]
+        arrays = [_arrays(part, _read_record(part)) for part in parts]
         is_last = np.zeros(len(kept), bool)
         if preparation.data.blocks and len(kept):
             documents = np.concatenate([each["documents"] for each in arrays])[kept]
@@ -458,7 +460,19 @@ def _read_record(place: Path) -> dict[str, Any]:
             return dict(record)
     except (OSError, ValueError, AttributeError, RecursionError):
         pass
-    raise UserError(f"{place}: damaged: remove it, and make its shard again")
+    raise _damaged(place)
+
+
+def _arrays(place: Path, record: dict[str, Any]) -> Arrays:
+    """The arrays of a part."""
+    try:
+        return map_arrays(place, record["arrays"])
+    except (FileNotFoundError, ValueError):
+        raise _damaged(place) from None
+
+
+def _damaged(place: Path) -> UserError:
+    return UserError(f"{place}: damaged: remove it, and make its shard again")
 
 
 def _digest(content: bytes) -> str:
