@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,14 @@ def absolute_name(path: str) -> str:
     return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
+def temporary_name(path: epath.Path) -> epath.Path:
+    """A hidden name beside a path, which no other process uses.
+
+    Process numbers are not enough: those of two containers that share a disk may be equal.
+    """
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
 def write_whole(path: epath.Path, content: bytes) -> None:
     """Writes a whole file; if that fails, the old content stays.
 
@@ -65,7 +74,7 @@ def write_whole(path: epath.Path, content: bytes) -> None:
         with _as_os_error(path):
             path.write_bytes(content)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_name(path)
     try:
         temporary.write_bytes(content)
         temporary.replace(path)

@@ -1,6 +1,8 @@
 """A text that is prepared first, by the commands a user types."""
 
 import contextlib
+import os
+import signal
 
 import jax
 import numpy as np
@@ -9,6 +11,9 @@ import pytest
 from tests.cli.test_corpora import RECIPE
 from tests.oracles import need
 from transformer_jax.cli.main import main
+from transformer_jax.data import preparation
+from transformer_jax.data.tokenizer_pair import load_tokenizers
+from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 
 PARTS = "--part_pairs=50"
@@ -101,6 +106,35 @@ def test_by_apache_beam(runner, place, prepared, tmp_path):
     with runner() as flags:
         assert main([*command, "--shards=5", f"--beam={flags}"]) == 0
     assert content(prepared) == whole
+
+
+def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(place, tmp_path):
+    """These tests run on a CPU; the training may not."""
+    table = "by_pairs = tj.ByPairs(('tokenizer.vocab_size',), {200: (400,), 400: (410,)}, 199)"
+    (tmp_path / "recipe.py").write_text(f"{RECIPE.format(place=place)}\n{table}\n")
+    command = [f"--config={tmp_path / 'recipe.py'}", "--config.data.corpora=none"]
+    command += [f"--config.data.source.train_source={place}/train.en"]
+    command += [f"--config.data.source.train_target={place}/train.de"]
+    sizes = []
+    for flags in ([], ["--config.tokenizer.vocab_size=405"]):
+        folder = tmp_path / str(len(sizes))
+        assert main(["prepare", *command, f"--output={folder}", "--tokenizer", *flags]) == 0
+        sizes.append(load_tokenizers(as_path(folder / "tokenizer")).source.vocab_size)
+    assert sizes == [410, 405]
+
+
+def killed(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_command_goes_on_after_a_process_was_killed(place, tmp_path, capsys, monkeypatch):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "make_shard", killed)
+        assert main([*command, "--shards=1"]) == 2
+    (*_, line) = capsys.readouterr().err.strip().splitlines()
+    assert "a shard was killed, perhaps for want of memory: there were 1; run the same" in line
+    assert main([*command, "--shards=1"]) == 0
 
 
 @pytest.mark.parametrize(

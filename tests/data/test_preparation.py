@@ -1,5 +1,6 @@
 """Text that is prepared in parts: what n shards write, and what a training then reads."""
 
+import gzip
 import json
 import shutil
 from dataclasses import replace
@@ -266,6 +267,47 @@ def test_what_does_not_belong_together_is_refused(files: Files, tmp_path: Path) 
         begin(preparation)
 
 
+def test_what_is_held_out_and_scored_is_settled(files: Files, tmp_path: Path) -> None:
+    """Parts made with a validation set of their own have pairs that another command holds out."""
+    (tmp_path / "test.en").rename(tmp_path / "dev.en")
+    (tmp_path / "test.de").rename(tmp_path / "dev.de")
+    english, german = (f"{tmp_path}/dev.en",), (f"{tmp_path}/dev.de",)
+    alone = replace(files, test_source=(), test_target=())
+    own = replace(alone, validation_source=english, validation_target=german)
+    scored = replace(own, test_source=english, test_target=german)
+    preparation = prepared_by(tmp_path / "prepared", data_of(own))
+    place = tmp_path / "prepared/corpus_0"
+    shutil.copy(place / "validation.jsonl.gz", place / "test.jsonl.gz")  # of nobody knows whom
+    merge(preparation)
+    assert not Prepared(str(tmp_path / "prepared")).has("test")
+    for other, message in (
+        (alone, "another text, another validation set: give"),
+        (scored, "another test set: give"),
+    ):
+        with pytest.raises(UserError, match=f"begun with {message} the same config"):
+            begin(Preparation(tmp_path / "prepared", data_of(other), SMALL, 64))
+    (tmp_path / "dev.en").write_text((tmp_path / "dev.en").read_text().replace("boats", "cats"))
+    with pytest.raises(UserError, match="begun with another validation set: give"):
+        begin(Preparation(tmp_path / "prepared", data_of(own), SMALL, 64))
+
+
+def test_a_given_tokenizer_is_settled_by_its_content(files: Files, tmp_path: Path) -> None:
+    data, given = data_of(files), []
+    for size in (300, 310):
+        folder = tmp_path / str(size)
+        prepared_by(folder, data, tokenizer=TokenizerConfig(vocab_size=size))
+        model = str(folder / "tokenizer/joint.model")
+        given.append(TokenizerConfig(source_model=model))
+    folder = tmp_path / "prepared"
+    prepared_by(folder, data, tokenizer=given[0])
+    for other in (given[1], TokenizerConfig()):
+        with pytest.raises(UserError, match="begun with another source_model: give"):
+            begin(Preparation(folder, data, other, 64))
+    shutil.move(tmp_path / "300", tmp_path / "moved")
+    moved = replace(given[0], source_model=f"{tmp_path}/moved/tokenizer/joint.model")
+    begin(Preparation(folder, data, moved, 64))
+
+
 def test_a_damaged_folder_is_named(files: Files, tmp_path: Path) -> None:
     folder = tmp_path / "prepared"
     with pytest.raises(UserError, match="not a prepared text, or not whole yet"):
@@ -278,10 +320,39 @@ def test_a_damaged_folder_is_named(files: Files, tmp_path: Path) -> None:
     text.write_bytes(text.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"text\.jsonl\.gz: damaged"):
         list(source.pairs("train", ("en", "de")))
+    text.write_bytes(gzip.compress(b""))
+    with pytest.raises(UserError, match=r"text\.jsonl\.gz: damaged \(not 64 pairs\)"):
+        list(source.pairs("train", ("en", "de")))
+    kept = folder / "corpus_0/kept.bin"
+    kept.write_bytes(kept.read_bytes()[:-1])
+    for _ in ("too short", "missing"):
+        with pytest.raises(UserError, match=r"kept\.bin: damaged: run `.* --merge` again"):
+            list(source.pairs("train", ("en", "de")))
+        kept.unlink(missing_ok=True)
     for damaged in ("[]", "{", json.dumps({"format": 0, "corpora": []})):
         (folder / "merged.json").write_text(damaged)
         with pytest.raises(UserError, match=r"merged\.json: damaged, or of another version"):
             source.has("train")
+
+
+def test_a_damaged_part_is_not_merged(files: Files, tmp_path: Path) -> None:
+    folder = tmp_path / "prepared"
+    preparation = prepared_by(folder, data_of(files))
+    part = folder / "corpus_0/part_000001"
+    ids = part / "source_ids.bin"
+    ids.write_bytes(ids.read_bytes()[:9])
+    for _ in ("too short", "missing"):
+        with pytest.raises(UserError, match="part_000001: damaged: remove it, and make its shard"):
+            merge(preparation)
+        ids.unlink(missing_ok=True)
+    shutil.rmtree(part)
+    (folder / "corpus_0/test.jsonl.gz").unlink()
+    make_shard(preparation, 0, 1)
+    (folder / "corpus_0/validation.jsonl.gz").unlink()
+    with pytest.raises(UserError, match=r"validation\.jsonl\.gz: missing: run any shard again"):
+        merge(preparation)
+    make_shard(preparation, 1, 2)
+    merge(preparation)
 
 
 def test_a_config_that_does_not_go_with_it_is_refused(files: Files, tmp_path: Path) -> None:

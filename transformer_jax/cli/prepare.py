@@ -23,6 +23,7 @@ import argparse
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -95,7 +96,13 @@ def run(args: argparse.Namespace) -> int:
 
         with ProcessPoolExecutor(shards, get_context("spawn"), log_to_console) as pool:
             make = partial(make_shard, preparation, shards=shards)
-            list(pool.map(make, range(shards)))
+            try:
+                list(pool.map(make, range(shards)))
+            except BrokenProcessPool:
+                raise UserError(
+                    "the process of a shard was killed, perhaps for want of memory: there were "
+                    f"{shards}; run the same command with fewer --shards, and it goes on from here"
+                ) from None
     if not args.tokenizer:
         merge(preparation)
         print(f"prepared: transformer-jax train ... --config.data.prepared={args.output}")
@@ -103,8 +110,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _preparation(args: argparse.Namespace) -> "Preparation":
-    import jax
-
     from transformer_jax.config import validated
     from transformer_jax.data.language_tags import tags_of
     from transformer_jax.data.preparation import Preparation
@@ -117,7 +122,8 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
         raise UserError(f"--output={args.output}: `prepare` needs a folder on a disk")
     if config.data.prepared:
         raise UserError("data.prepared is what `prepare` makes: leave it out")
-    config = apply_by_pairs(validated(config), by_pairs, jax.devices())
+    # No devices: those of the machine that trains are not known.
+    config = apply_by_pairs(validated(config), by_pairs, devices=[])
     data = resolve(config.data)
     if any(corpus.source.alignments for corpus in data.parts):
         raise UserError("data.source.train_alignment: a prepared text has no word alignments yet")

@@ -51,30 +51,33 @@ from transformer_jax.data.ids import (
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sources.base import Numbered, Pair, Split
+from transformer_jax.data.sources.base import SPLITS, Numbered, Pair, Split
 from transformer_jax.data.sources.prepared import (
     FORMAT,
     Prepared,
     corpus_folder,
     part_folder,
+    read_kept,
     read_merged,
     row_bytes,
 )
-from transformer_jax.data.splits import fingerprint, holding_out, in_direction, without_held_out
+from transformer_jax.data.splits import (
+    directions_with,
+    fingerprint,
+    holding_out,
+    in_direction,
+    without_held_out,
+)
 from transformer_jax.data.tokenizer import SIDES
-from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers, load_tokenizers, open_tokenizer
 from transformer_jax.data.tokenizer_training import draw_sample, tokenizers_of_text
 from transformer_jax.data.training_text import Repeatable, pairs_to_learn_from, without_bad
 from transformer_jax.errors import UserError
-from transformer_jax.paths import write_whole
+from transformer_jax.paths import as_path, write_whole
 from transformer_jax.variants import to_text
 from transformer_jax.vocabulary import EOS_ID
 
 _LOGGER = logging.getLogger(__name__)
-
-
-#: What is named for itself in the settings, besides the text.
-_NOT_TEXT: dict[str, Any] = {"filters": (), "validation_from_train": None}
 
 
 class Preparation(NamedTuple):
@@ -94,7 +97,7 @@ def begin(preparation: Preparation) -> None:
     """
     folder = preparation.folder
     path = folder / "settings.json"
-    settings = _settings(preparation)
+    settings = _settings(preparation) | _given_models(preparation.tokenizer)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -115,15 +118,31 @@ def begin(preparation: Preparation) -> None:
 def _settings(preparation: Preparation) -> dict[str, Any]:
     """What the parts depend on, as JSON. Files count by their content, not by their names."""
     data = preparation.data
-    # Given models are in the folder.
+    # Given models are in the folder, and parts know the tokenizers that they were made with.
     trained = dataclasses.replace(preparation.tokenizer, source_model=None, target_model=None)
     return {
         "format": FORMAT,
         "part_pairs": preparation.part_pairs,
-        "text": fingerprint(dataclasses.replace(data, **_NOT_TEXT), "train"),
+        "text": fingerprint(dataclasses.replace(data, filters=()), "train"),
         "validation_from_train": data.validation_from_train,
+        **{
+            f"{split} set": [
+                fingerprint(data, split, each) for each in directions_with(data, split)
+            ]
+            for split in SPLITS
+            if split != "train"
+        },
         **corpora_settings(data),
         "tokenizer": adapter(TokenizerConfig).dump_python(trained, mode="json"),
+    }
+
+
+def _given_models(config: TokenizerConfig) -> dict[str, str | None]:
+    """A hash of each tokenizer that is given, by its key."""
+    given = {"source_model": config.source_model, "target_model": config.target_model}
+    return {
+        key: open_tokenizer(as_path(path)).fingerprint if path else None
+        for key, path in given.items()
     }
 
 
@@ -238,14 +257,15 @@ def merge(preparation: Preparation) -> DataConfig:
         records = [_read_record(each) for each in parts]
         review = Review(data.filters, corpus.direction)
         for each, record in zip(parts, records, strict=True):
-            review.add(_notes(map_arrays(each, record["arrays"])))
+            review.add(_notes(_arrays(each, record)))
         kept = review.kept(data.names[number])
         place.mkdir(parents=True, exist_ok=True)  # of an empty text
         write_whole(epath.Path(place / "kept.bin"), kept.tobytes())
-        sets = {split: place / f"{split}.jsonl.gz" for split in ("validation", "test")}
-        digests = {
-            split: _digest(path.read_bytes()) for split, path in sets.items() if path.exists()
-        }
+        sets = {split: place / f"{split}.jsonl.gz" for split, _ in _sets(data, number, ())}
+        for path in sets.values():
+            if not path.exists():
+                raise UserError(f"{path}: missing: run any shard again")
+        digests = {split: _digest(path.read_bytes()) for split, path in sets.items()}
         texts = "".join(record["text"] for record in records)
         digests["train"] = _digest(texts.encode() + kept.tobytes())
         corpora.append(
@@ -394,9 +414,9 @@ def _merged(
     yield encode_rows((), make.tokenizers, make.sampler)
     for number, corpus in enumerate(corpora):
         place = corpus_folder(preparation.folder, number)
-        kept = np.fromfile(place / "kept.bin", bool)
+        kept = read_kept(place, corpus["sizes"])
         parts = [part_folder(place, part) for part in range(len(corpus["sizes"]))]
-        arrays = [map_arrays(part, _read_record(part)["arrays"]) for part in parts]
+        arrays = [_arrays(part, _read_record(part)) for part in parts]
         is_last = np.zeros(len(kept), bool)
         if preparation.data.blocks and len(kept):
             documents = np.concatenate([each["documents"] for each in arrays])[kept]
@@ -440,7 +460,19 @@ def _read_record(place: Path) -> dict[str, Any]:
             return dict(record)
     except (OSError, ValueError, AttributeError, RecursionError):
         pass
-    raise UserError(f"{place}: damaged: remove it, and make its shard again")
+    raise _damaged(place)
+
+
+def _arrays(place: Path, record: dict[str, Any]) -> Arrays:
+    """The arrays of a part."""
+    try:
+        return map_arrays(place, record["arrays"])
+    except (FileNotFoundError, ValueError):
+        raise _damaged(place) from None
+
+
+def _damaged(place: Path) -> UserError:
+    return UserError(f"{place}: damaged: remove it, and make its shard again")
 
 
 def _digest(content: bytes) -> str:

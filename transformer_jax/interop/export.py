@@ -8,7 +8,7 @@ from etils import epath
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel
 from transformer_jax.interop.exporters.registry import EXPORTERS
-from transformer_jax.paths import as_path, in_bucket, remove_folder
+from transformer_jax.paths import as_path, in_bucket, remove_folder, temporary_name
 from transformer_jax.runs.folder import Run
 from transformer_jax.variants import OneOf
 
@@ -54,7 +54,7 @@ def export(
 
 def write(exporter: Exporter, model: TrainedModel, folder: epath.Path) -> None:
     """Writes the files of a format into a folder that appears when it is complete."""
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    temporary = temporary_name(folder)
     try:
         temporary.mkdir(parents=True)
         exporter.write(model, temporary)

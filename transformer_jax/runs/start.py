@@ -281,7 +281,7 @@ def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.D
     Args:
         config: of a recipe.
         by_pairs: of the recipe.
-        devices: that the run is for.
+        devices: that the run is for; none = any, so that the text alone decides.
 
     Raises:
         UserError: the text is damaged, or a value is wrong.
@@ -290,7 +290,8 @@ def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.D
         return config
     most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)
     count = count_pairs(config.data, most)
-    config = override(config, by_pairs.values(count, on_cpu=devices[0].platform == "cpu"))
+    on_cpu = any(device.platform == "cpu" for device in devices)
+    config = override(config, by_pairs.values(count, on_cpu=on_cpu))
     lines: dict[str, list[str]] = {}
     for key in by_pairs.keys:
         if key != "data.validation_from_train" or lacks_validation:

@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -84,12 +84,14 @@ class Prepared(Source):
             yield from read_rows(folder / f"{split}.jsonl.gz")
             return
         begin, sizes = 0, self._record["sizes"]
-        kept = np.fromfile(folder / "kept.bin", bool)
+        kept = read_kept(folder, sizes)
         for number, size in enumerate(sizes):
-            rows = read_rows(part_folder(folder, number) / "text.jsonl.gz")
-            for row, is_kept in zip(rows, kept[begin : begin + size].tolist(), strict=True):
-                if is_kept:
-                    yield row
+            path = part_folder(folder, number) / "text.jsonl.gz"
+            is_kept = kept[begin : begin + size].tolist()
+            try:
+                yield from (row for row, keep in zip(read_rows(path), is_kept, strict=True) if keep)
+            except ValueError:
+                raise _damaged(path, f"not {size} pairs") from None
             begin += size
 
     def _check(self, split: Split, languages: Languages) -> None:
@@ -140,6 +142,22 @@ def part_folder(folder: Path, number: int) -> Path:
     return folder / f"part_{number:06}"
 
 
+def read_kept(folder: Path, sizes: Sequence[int]) -> np.ndarray:
+    """Of each pair of a corpus, whether it is used: [pairs] bool.
+
+    Args:
+        folder: of the corpus.
+        sizes: pairs of its parts.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    path = folder / "kept.bin"
+    if not path.exists() or path.stat().st_size != sum(sizes):
+        raise UserError(f"{path}: damaged: run `transformer-jax prepare --merge` again")
+    return np.fromfile(path, bool)
+
+
 def read_rows(path: Path) -> Iterator[Numbered]:
     """The rows of a file: the number of the document, and the pair.
 
@@ -151,7 +169,11 @@ def read_rows(path: Path) -> Iterator[Numbered]:
             for number, source, target in map(json.loads, lines):
                 yield number, (source, target)
     except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
-        raise UserError(f"{path}: damaged ({error}): prepare this part again") from None
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, why: object) -> UserError:
+    return UserError(f"{path}: damaged ({why}): prepare this part again")
 
 
 def row_bytes(rows: list[Numbered]) -> bytes:
