@@ -272,7 +272,8 @@ def traces_of_a_machine(root: Path, names: list[str]) -> list[str]:
     return found
 
 
-def test_no_committed_file_names_a_registry_or_a_workplace() -> None:
+@pytest.fixture(scope="module")
+def committed() -> list[str]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout, so there is no list of committed files")
     listing = subprocess.run(
@@ -280,7 +281,15 @@ def test_no_committed_file_names_a_registry_or_a_workplace() -> None:
     )
     names = [name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
     assert names
-    assert traces_of_a_machine(ROOT, names) == []
+    return names
+
+
+def test_no_committed_file_names_a_registry_or_a_workplace(committed: list[str]) -> None:
+    assert traces_of_a_machine(ROOT, committed) == []
+
+
+def test_no_committed_file_is_a_download(committed: list[str]) -> None:
+    assert [name for name in committed if (ROOT / name).stat().st_size > 1_000_000] == []
 
 
 def test_the_trace_check_sees(tmp_path: Path) -> None:
