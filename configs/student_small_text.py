@@ -2,9 +2,11 @@ r"""A student of 3 + 1 layers for texts of some 10,000 to 200,000 pairs.
 
 Command:   transformer-jax distil --teacher=runs/teacher --config=configs/student_small_text.py \
                --workdir=runs/student
-Hardware:  2 CPU cores
-Time:      not yet run
-Score:     not yet run
+Hardware:  a CPU core
+Time:      21 minutes on one core of an AMD EPYC with AVX-512 bf16 (2026-11-25); the translations of
+           29,000 sentences before it took a minute on two
+Score:     36.44 BLEU, 58.95 chrF++ on Multi30k, greedy, of a teacher with 38.85 BLEU and four times
+           the parameters; 36.25 BLEU with ssru
 
 The text is the teacher's unless flags name another (docs/students.md). The vocabulary is its own
 and small, as the table of embeddings is much of a small model. It has 853,584 parameters, and
