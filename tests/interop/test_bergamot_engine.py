@@ -133,19 +133,25 @@ def greedy_among(translator, lists, text):
     return tokenizers.target.decode(tokens[:-1])
 
 
-def test_a_shortlist_has_the_pieces_that_the_engine_chooses_among(run, tmp_path):
-    """Of a short text and wrong links, so that they change many translations."""
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory):
+    """The files of a short text with wrong links: by these many translations are others."""
+    folder = tmp_path_factory.mktemp("aligned")
     pairs = generate(9, 100)
     links = [
         " ".join(f"{i}-{i}" for i in range(min(len(text.split()) for text in pair)))
         for pair in pairs
     ]
-    files = [str(tmp_path / name) for name in ("in.en", "in.de", "in.align")]
+    files = [str(folder / name) for name in ("in.en", "in.de", "in.align")]
     for name, lines in zip(files, [*zip(*pairs, strict=True), links], strict=True):
         Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return files
+
+
+def test_a_shortlist_has_the_pieces_that_the_engine_chooses_among(run, aligned, tmp_path):
     translator = run.translator()
-    folder = export(run, f"bergamot(shortlist='{','.join(files)}')", tmp_path / "out")
-    lists = shortlist_of(files, run.tokenizers())
+    folder = export(run, f"bergamot(shortlist='{','.join(aligned)}')", tmp_path / "out")
+    lists = shortlist_of(aligned, run.tokenizers())
     found = InEngine(folder).translate(TEXTS[:40], alone=True)
     want = [greedy_among(translator, lists, text) for text in TEXTS[:40]]
     # The engine fills up its list to a multiple of eight with the first ids.
@@ -231,9 +237,18 @@ class Static(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("kind", ["float32", "int8"])
-def test_the_page_translates_without_a_network(kind, run, measured, browser, tmp_path):
-    options, ours = ({}, None) if kind == "float32" else measured
+@pytest.mark.parametrize("kind", ["float32", "int8", "shortlist"])
+def test_the_page_translates_without_a_network(kind, run, measured, aligned, browser, tmp_path):
+    text, options = TEXTS[0], {}
+    if kind == "int8":
+        options, (want, *_) = measured
+    elif kind == "shortlist":
+        options = {"shortlist": tuple(aligned)}
+        lists, translator = shortlist_of(aligned, run.tokenizers()), run.translator()
+        found = ((each, greedy_among(translator, lists, each)) for each in TEXTS)
+        text, want = next((each, best) for each, best in found if best is not None)
+    else:
+        want = run.translator().translate([text], max_length_factor=3.0)[0]
     folder = export(run, Web(engine=str(ENGINE), **options), tmp_path / "out")
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Static, directory=str(folder))
@@ -255,10 +270,8 @@ def test_the_page_translates_without_a_network(kind, run, measured, browser, tmp
     finally:
         server.shutdown()
         server.server_close()
-    text = TEXTS[0]
     browser.find_element("id", "text").send_keys(text)
     wait(lambda _: text_of("status") == "Translated")
-    want = ours[0] if ours else run.translator().translate([text], max_length_factor=3.0)[0]
     assert text_of("words") == want
     browser.find_element("id", "clear").click()
     wait(lambda _: text_of("status") == "Ready" and not text_of("words"))
