@@ -7,7 +7,7 @@ Command:   python train.py --config=configs/finetune.py --workdir=runs/medical \
 Hardware:  as the training of the model; less memory with adapters
 Time:      as --config.train.minutes says
 Score:     10.89 to 19.22 BLEU in 12 minutes with a small model in place of a published one
-           (docs/tutorial_finetune.md); no published model has been at hand
+           (docs/tutorial_finetune.md)
 
 Model, tokenizers, languages and decoding are those of the run folder that train.init_from names;
 its best checkpoint is the start, and its BLEU on the validation set is logged as step 0. The text

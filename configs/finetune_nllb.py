@@ -7,7 +7,7 @@ Command:   transformer-jax import --from=nllb-200-distilled-600M --workdir=runs/
                --config.train.init_from=runs/nllb
 Hardware:  as docs/tutorial_finetune.md says of adapters, and 8 bytes a number of the embeddings
 Time:      as --config.train.minutes says
-Score:     not yet run: no published model has been at hand
+Score:     not yet run with the published model
 
 The example is Upper Sorbian, which begins as Czech. For another language, copy this file and give
 the copy as --config; docs/new_language.md goes through it.
