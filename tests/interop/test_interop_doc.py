@@ -29,7 +29,7 @@ def place(tmp_path_factory):
             for key, value in vars(chosen).items()
             if value != getattr(recipe.model, key)
         }
-    assert set(runs) == {"mine", "quickstart", "marian", "student"} and runs["marian"]
+    assert set(runs) == {"mine", "quickstart", "marian", "ssru"} and runs["marian"]
     for name, options in runs.items():
         model = suite.random_model(suite.small(**options), suite.tokenizers())
         write_run(place / "runs" / name, model)
@@ -59,7 +59,7 @@ def test_export_for_bergamot_and_import(place, monkeypatch):
     monkeypatch.chdir(place)
     (arguments,) = [c for c in commands(PAGE) if c[0] == "export" and "--format=bergamot" in c]
     assert main(arguments) == 0
-    assert main(["import", "--from=student", "--workdir=runs/again"]) == 0
+    assert main(["import", "--from=ssru", "--workdir=runs/again"]) == 0
 
 
 @pytest.mark.parametrize(
