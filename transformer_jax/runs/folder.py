@@ -1,6 +1,7 @@
 """A run folder as an object: `open_run(workdir)`."""
 
 import dataclasses
+import hashlib
 import json
 import logging
 import os
@@ -27,7 +28,7 @@ from transformer_jax.runs.checkpoints import (
     newest_whole,
     read_meta,
 )
-from transformer_jax.runs.damage import find_damage
+from transformer_jax.runs.damage import MANIFEST, find_damage
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.translator import Translator
@@ -229,6 +230,11 @@ class Run:
             total = jax.tree.map(lambda x, y: x.astype(jnp.float32) + y, total, new)
         count = len(chosen.steps)
         return jax.tree.map(lambda x, dtype: (x / count).astype(dtype), total, dtypes)
+
+    def fingerprint(self, which: str = "best") -> str:
+        """A hash of the content of the checkpoint that a name stands for."""
+        folder = checkpoint_folder(self.path, self.select(which).steps[0])
+        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
     def num_bytes(self, which: str = "best") -> int:
         """The size of the parameters that `params` reads, in a checkpoint on disk."""

@@ -129,7 +129,7 @@ def check_named(config: Config, tokenizers: Tokenizers | None, *, is_new: bool) 
         _check_shapes(config, run)
     if _TEACHER not in opened:
         return {}
-    run, checkpoint = opened[_TEACHER]
+    run, _ = opened[_TEACHER]
     most = min(run.model.max_length, config.model.max_length)
     if config.batch.max_length > most:
         raise UserError(
@@ -138,7 +138,7 @@ def check_named(config: Config, tokenizers: Tokenizers | None, *, is_new: bool) 
         )
     if teacher.pieces > (size := run.tokenizers().target.vocab_size):
         raise UserError(f"train.teacher.pieces={teacher.pieces}: there are only {size} pieces")
-    return {"teacher": checkpoint}
+    return {"teacher": run.fingerprint()}
 
 
 def _open_checked(key: str, folder: str, tokenizers: Tokenizers | None) -> tuple[Run, str]:
