@@ -124,12 +124,13 @@ def check_named(config: Config, tokenizers: Tokenizers | None, *, is_new: bool) 
         if folder
     }
     if _FIRST in opened:
-        run, checkpoint = opened[_FIRST]
+        run = opened[_FIRST]
+        checkpoint = run.select("best").name
         _LOGGER.info("starting with the parameters of %s, %s", run.path, checkpoint)
         _check_shapes(config, run)
     if _TEACHER not in opened:
         return {}
-    run, _ = opened[_TEACHER]
+    run = opened[_TEACHER]
     most = min(run.model.max_length, config.model.max_length)
     if config.batch.max_length > most:
         raise UserError(
@@ -141,8 +142,8 @@ def check_named(config: Config, tokenizers: Tokenizers | None, *, is_new: bool) 
     return {"teacher": run.fingerprint()}
 
 
-def _open_checked(key: str, folder: str, tokenizers: Tokenizers | None) -> tuple[Run, str]:
-    """A run with these tokenizers, and the name of its best checkpoint."""
+def _open_checked(key: str, folder: str, tokenizers: Tokenizers | None) -> Run:
+    """The run that a key of the config names; its tokenizers are these."""
     run = open_named(key, folder)
     if tokenizers is not None and (side := tokenizers.differ_in(run.tokenizers())):
         raise UserError(
@@ -150,7 +151,7 @@ def _open_checked(key: str, folder: str, tokenizers: Tokenizers | None) -> tuple
             "leave the keys of the tokenizer as they are there, or name its models as "
             "tokenizer.source_model and tokenizer.target_model"
         )
-    return run, run.select("best").name
+    return run
 
 
 def _check_shapes(config: Config, run: Run) -> None:
