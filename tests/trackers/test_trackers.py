@@ -1,6 +1,6 @@
 """Each tracker with its real library, offline.
 
-What a run logs arrives, and a run that is continued logs to the same place.
+The library stores each number that a run logs. A continued run logs to the same place.
 """
 
 import json

@@ -8,7 +8,7 @@ a batch together. The file is Marian's binary one, all little-endian:
     u64 magic | u64 checksum | u64 first | u64 best | u64 offsets | u64 ids
     | u64 x offsets, where the target ids of each source piece begin | u32 x ids
 
-`first`: the ids below it are allowed for every source; 0 here.
+The engine allows the target ids below `first` for every source. We write 0.
 """
 
 from collections.abc import Iterable, Sequence
