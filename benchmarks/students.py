@@ -51,11 +51,13 @@ def in_bergamot(folder: Path) -> Translate:
     def translate(texts: Sequence[str]) -> list[str]:
         settings = yaml.safe_load((folder / "config.intgemm8bitalpha.yml").read_text())
         paths = {name: settings.pop(name) for name in ("models", "vocabs", "relative-paths")}
+        shortlist = settings.pop("shortlist", None)
         settings |= {"cpu-threads": 0, "quiet": True, "quiet-translation": True}
         job = {
             "config": yaml.safe_dump(settings),
             "model": str(folder / paths["models"][0]),
             "vocabs": [str(folder / name) for name in dict.fromkeys(paths["vocabs"])],
+            "shortlist": str(folder / shortlist[0]) if shortlist else None,
             "texts": list(texts),
         }
         command = ["node", str(SCRIPT), str(ENGINE)]
