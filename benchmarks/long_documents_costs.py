@@ -27,7 +27,7 @@ VOCABULARY = 2000
 
 def make(name: str, _: int) -> dict[str, Any]:
     """The costs of a row at each length that its model can have."""
-    row = long_documents.rows(name)[name]
+    row = long_documents.row(name)
     return {
         "parameters": row.parameters,
         "costs": {
@@ -65,7 +65,7 @@ def costs(config: Config, length: int) -> dict[str, float]:
 
 def keys() -> list[Key]:
     """Every row once."""
-    return [(name, 0) for name in long_documents.rows()]
+    return [(name, 0) for name in long_documents.changes()]
 
 
 if __name__ == "__main__":

@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rows import Key, main
+from rows import Key, main, run_folder
 
 from transformer_jax.comparison.results import run_row
 from transformer_jax.comparison.rows import Row, make_rows
-from transformer_jax.config import override
+from transformer_jax.config import Config, override
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import open_recipe
 from transformer_jax.runs.start import apply_by_pairs
 
 TEXT = Path(os.environ.get("MULTI30K", "../shared/data/multi30k"))
-RUNS = Path("runs/multi30k_mixers")
 STEPS = 3000
 #: Options for sentences of ten to twenty pieces. With the defaults, which are for long texts, these
 #: mixers would attend to every token of such a sentence, as full attention does.
@@ -43,16 +42,21 @@ BOTH = [*BOTH, "reformer", "bigbird", "strided"]
 THREE_SEEDS = ("full",)  # to see what chance does
 
 
-def rows() -> dict[str, Row]:
-    """All rows by name; the first is full attention everywhere."""
-    varied = {"full": {"model.encoder.mixers": "full"}}
+def changes() -> dict[str, dict[str, str]]:
+    """What differs from the recipe in each row; the first is full attention everywhere."""
+    found = {"full": {"model.encoder.mixers": "full"}}
     encoders = [*BOTH, "longformer", "linformer", "mlp_mixer"]
     for role, mixers in (("encoder", encoders), ("decoder", BOTH)):
         for mixer in mixers:
-            varied[f"{role} {mixer}"] = {f"model.{role}.mixers": SHORT.get(mixer, mixer)}
-    varied["decoder mlp_mixer"] = {"model.decoder.mixers": "mlp_mixer"}
+            found[f"{role} {mixer}"] = {f"model.{role}.mixers": SHORT.get(mixer, mixer)}
+    found["decoder mlp_mixer"] = {"model.decoder.mixers": "mlp_mixer"}
     for mixer in ("linear", "performer", "linformer"):
-        varied[f"cross {mixer}"] = {"model.cross": SHORT.get(mixer, mixer)}
+        found[f"cross {mixer}"] = {"model.cross": SHORT.get(mixer, mixer)}
+    return found
+
+
+def base() -> Config:
+    """The recipe for this text, with what all rows have in common."""
     recipe = open_recipe("from_files")
     files = {
         f"data.source.{split}_{side}": str((TEXT / f"{name}.{ending}.gz").absolute())
@@ -60,31 +64,37 @@ def rows() -> dict[str, Row]:
         for side, ending in (("source", "en"), ("target", "de"))
     }
     config = apply_by_pairs(override(recipe.config, files), recipe.by_pairs, jax.devices())
-    changes = {
-        "train.steps": STEPS,
-        "train.evaluate_every": STEPS,
-        "train.schedule.warmup_steps": 600,
-        "model.dropout_rate": 0.1,
-    }
-    config = override(config, changes)
-    return dict(
-        zip(varied, make_rows(config, list(varied.values()), equal_parameters=True), strict=False)
+    return override(
+        config,
+        {
+            "train.steps": STEPS,
+            "train.evaluate_every": STEPS,
+            "train.schedule.warmup_steps": 600,
+            "model.dropout_rate": 0.1,
+        },
     )
+
+
+def row(name: str) -> Row:
+    """The model of a row, with as many parameters as full attention."""
+    varied = changes()
+    pair = [varied["full"], varied[name]] if name != "full" else [varied["full"]]
+    return make_rows(base(), pair, equal_parameters=True)[-1]
 
 
 def make(name: str, seed: int) -> dict[str, Any]:
     """Trains and scores a row with one seed."""
-    row = rows()[name]
-    folder = as_path(RUNS / row.folder / f"seed_{seed}")
-    result = run_row(row, seed, folder, should_stop=lambda: False, progress=False)
+    of_row = row(name)
+    folder = as_path(run_folder("multi30k_mixers", name, seed))
+    result = run_row(of_row, seed, folder, should_stop=lambda: False, progress=False)
     assert result is not None, "nothing stops it"
-    sizes = {"parameters": row.parameters, "d_ff": row.config.model.d_ff}
+    sizes = {"parameters": of_row.parameters, "d_ff": of_row.config.model.d_ff}
     return sizes | dataclasses.asdict(result)
 
 
 def keys() -> list[Key]:
     """Row and seed of every model; the first seed of all rows comes first."""
-    names = list(rows())
+    names = list(changes())
     first = [(name, 0) for name in names]
     return first + [(name, seed) for seed in (1, 2) for name in names if name in THREE_SEEDS]
 

@@ -9,6 +9,7 @@ last checkpoint.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,11 @@ def read_rows(name: str) -> dict[Key, dict[str, Any]]:
     path = FOLDER / f"{name}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {(row["row"], row["seed"]): row for row in map(json.loads, lines)}
+
+
+def run_folder(name: str, row: str, seed: int) -> Path:
+    """Where a row of an experiment is trained."""
+    return Path("runs", name, re.sub(r"\W+", "_", row), f"seed_{seed}")
 
 
 def main(

@@ -1,0 +1,100 @@
+"""The experiments with mixers vary one part at a time, in models of equal size."""
+
+import dataclasses
+import gzip
+import importlib
+
+import pytest
+
+from tests.pages import ROOT
+from transformer_jax.config import override
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+
+#: The parts of a model that a row names.
+PARTS = {
+    "encoder": {"encoder"},
+    "decoder": {"decoder"},
+    "cross": {"cross"},
+    "both": {"encoder", "decoder"},
+    "position": {"encoder", "decoder"},
+    "full": set(),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def benchmarks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory):
+    """Files as Multi30k has them, with as many lines."""
+    folder = tmp_path_factory.mktemp("multi30k")
+    for name, lines in (("train", 29_000), ("val", 10), ("test_2016_flickr", 10)):
+        for side in ("en", "de"):
+            with gzip.open(folder / f"{name}.{side}.gz", "wt", compresslevel=1) as file:
+                file.writelines(f"{side} {line}\n" for line in range(lines))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["long_documents", "multi30k_mixers"])
+def experiment(request, captions):
+    module = importlib.import_module(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "multi30k_mixers":
+            patch.setattr(module, "TEXT", captions)
+        yield module
+
+
+def name_of(experiment):
+    return experiment.__name__
+
+
+def base_of(experiment):
+    return experiment.CONFIG if name_of(experiment) == "long_documents" else experiment.base()
+
+
+def test_a_row_differs_from_full_attention_in_its_part_alone(experiment):
+    base = base_of(experiment)
+    for name, changes in experiment.changes().items():
+        config = override(base, changes)
+        fields = [field.name for field in dataclasses.fields(config.model)]
+        changed = {f for f in fields if getattr(config.model, f) != getattr(base.model, f)}
+        assert changed - {"max_length"} == PARTS[name.partition(" ")[0]], name
+        length = base.decode.max_source_length
+        decode = dataclasses.replace(config.decode, max_source_length=length)
+        assert dataclasses.replace(config, model=base.model, decode=decode) == base, name
+
+
+def test_rows_that_are_done_have_as_many_parameters_within_a_twentieth(experiment):
+    done = importlib.import_module("rows").read_rows(name_of(experiment))
+    assert set(done) <= set(experiment.keys())
+    full = done["full", 0]["parameters"]
+    unequal = {name for (name, _), row in done.items() if abs(row["parameters"] / full - 1) > 0.05}
+    assert unequal <= ({"decoder mlp_mixer"} if name_of(experiment) == "long_documents" else set())
+
+
+@pytest.mark.parametrize("name", ["full", "encoder linear"])
+def test_a_row_that_is_done_is_of_the_model_that_the_experiment_trains_today(experiment, name):
+    done = importlib.import_module("rows").read_rows(name_of(experiment))
+    made, row = done[name, 0], experiment.row(name)
+    assert (made["parameters"], made["d_ff"]) == (row.parameters, row.config.model.d_ff)
+
+
+def test_no_row_is_made_twice(experiment):
+    keys = experiment.keys()
+    folder = importlib.import_module("rows").run_folder
+    assert len({folder("any", *key) for key in keys}) == len(keys)
+
+
+def test_multi30k_has_every_mixer_in_every_part_that_takes_it(captions):
+    changes = importlib.import_module("multi30k_mixers").changes()
+    for part in ("encoder", "decoder"):
+        key = f"model.{part}.mixers"
+        used = [row[key].partition("(")[0] for name, row in changes.items() if part in name]
+        takes = {name for name, mixer in MIXERS.items() if part not in mixer.refuses}
+        assert sorted(used) == sorted(takes - {"full"})
+    crosses = [row["model.cross"] for row in changes.values() if "model.cross" in row]
+    assert {cross.partition("(")[0] for cross in crosses} == set(CROSS_MIXERS) - {"full"}
