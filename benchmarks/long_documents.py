@@ -55,7 +55,7 @@ DISTANCES = {16: 100, 64: 100, 256: 100, 448: 100, 1024: 40, 2048: 40, 4096: 20,
 TESTS = (("agreement", 1), ("recall", 4), ("recall", 16), ("consistency", 1), ("order", 4))
 #: Rows with three seeds; the others have one.
 THREE_SEEDS = ("full", "encoder linear", "decoder linear", "encoder ssd", "decoder ssd")
-THREE_SEEDS += ("encoder window", "decoder window", "both ssd,full")
+THREE_SEEDS += ("encoder window", "decoder window", "both ssd,full", "position t5")
 
 WINDOW = "window(window=64)"
 DECODERS = [WINDOW, "linear", "ssd", "mamba", "rwkv", "s4d", "ssru", "performer", "reformer", "h3"]
