@@ -67,6 +67,8 @@ HYBRIDS = ("ssd,full", f"{WINDOW},full", f"linear,{WINDOW}", f"ssd,{WINDOW}")
 FIXED = ("linformer", "mlp_mixer")
 UNEQUAL = "decoder mlp_mixer"  #: its matrices of 1,024 x 1,024 alone are more than all parameters
 POSITIONS = ["rope", "alibi", "t5"]
+#: Of `ssd,full`, too: a recurrence knows the order by itself, so full attention may do without.
+POSITIONS_OF_HYBRID = ["t5", "none"]
 
 CONFIG = tj.Config(
     data=tj.DataConfig(
@@ -124,6 +126,9 @@ def changes() -> dict[str, dict[str, str]]:
         found[f"both {pattern.replace('(window=64)', '')}"] = dict.fromkeys(both, pattern)
     for scheme in POSITIONS:
         found[f"position {scheme}"] = dict.fromkeys(position, scheme)
+    for scheme in POSITIONS_OF_HYBRID:
+        hybrid = dict.fromkeys(both, "ssd,full")
+        found[f"both ssd,full {scheme}"] = hybrid | dict.fromkeys(position, scheme)
     for name, row in found.items():
         if name.endswith(FIXED):
             row |= dict.fromkeys(("model.max_length", "decode.max_source_length"), "1024")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rows import Key, main
+from rows import Key, main, run_folder
 
 import transformer_jax as tj
 from transformer_jax.config import override
@@ -28,7 +28,6 @@ from transformer_jax.runs.start import apply_by_pairs
 from transformer_jax.translation.document_scores import document_scores
 
 TEXT = Path(os.environ.get("PAGES", "../shared/data/pages.en-de"))
-RUNS = Path("runs/pages")
 MINUTES = 30
 BLOCK = 256  # pieces
 MIXERS = {"full": "full", "ssd, full": "ssd,full", "linear, window": "linear,window(window=64)"}
@@ -65,8 +64,7 @@ def config_of(name: str, seed: int) -> tj.Config:
 
 def make(name: str, seed: int) -> dict[str, Any]:
     """Trains a row, and scores each of its ways to translate."""
-    folder = RUNS / name.replace(": ", "_").replace(", ", "_") / f"seed_{seed}"
-    run = tj.train(config_of(name, seed), folder)
+    run = tj.train(config_of(name, seed), run_folder("pages", name, seed))
     documents = list(read_documents(run.config.data, "test"))
     lengths = [len(pairs) for pairs in documents]
     references = [german for pairs in documents for _, german in pairs]

@@ -13,16 +13,15 @@ parameters. One table on stdout; a row is printed when it is measured.
 """
 
 import argparse
-import json
 import os
 import re
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-import yaml
+from bergamot_engine import translate_in_engine
 
 import transformer_jax as tj
 from transformer_jax.data.sources.files import read_lines
@@ -30,10 +29,6 @@ from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.interop.export import export
 from transformer_jax.models.api import num_params
 from transformer_jax.translation.scores import corpus_scores
-
-ROOT = Path(__file__).parents[1]
-ENGINE = ROOT / "build/bergamot/node_modules/@browsermt/bergamot-translator/worker"
-SCRIPT = ROOT / "tests/interop/bergamot_engine.js"
 
 Translate = Callable[[Sequence[str]], list[str]]
 
@@ -43,29 +38,6 @@ def ours(run: tj.Run, *, beam: bool) -> tuple[Translate, int]:
     selection = run.select("best")
     translator = run.translator(selection) if beam else run.translator(selection, method=Greedy())
     return lambda texts: translator.translate(list(texts)), run.num_bytes("best")
-
-
-def in_bergamot(folder: Path) -> Translate:
-    """The engine in node, a process for each call."""
-
-    def translate(texts: Sequence[str]) -> list[str]:
-        settings = yaml.safe_load((folder / "config.intgemm8bitalpha.yml").read_text())
-        paths = {name: settings.pop(name) for name in ("models", "vocabs", "relative-paths")}
-        shortlist = settings.pop("shortlist", None)
-        settings |= {"cpu-threads": 0, "quiet": True, "quiet-translation": True}
-        job = {
-            "config": yaml.safe_dump(settings),
-            "model": str(folder / paths["models"][0]),
-            "vocabs": [str(folder / name) for name in dict.fromkeys(paths["vocabs"])],
-            "shortlist": str(folder / shortlist[0]) if shortlist else None,
-            "texts": list(texts),
-        }
-        command = ["node", str(SCRIPT), str(ENGINE)]
-        text = json.dumps(job)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-        return [str(each) for each in json.loads(done.stdout)]
-
-    return translate
 
 
 def in_ctranslate2(run: tj.Run, folder: Path) -> Translate:
@@ -95,7 +67,7 @@ def contestant(runtime: str, run: tj.Run, folder: Path) -> tuple[Translate, int]
     size = sum(path.stat().st_size for path in made.iterdir())
     kind = re.match(r"\w+", runtime)
     if kind and kind[0] == "bergamot":
-        return in_bergamot(made), size
+        return partial(translate_in_engine, made), size
     return in_ctranslate2(run, made), size
 
 

@@ -45,7 +45,6 @@ TABLES = {
     "step": ("Where the time of a training step goes", "step_profile.py"),
     "large_text": ("Large texts", "large_text.py --pairs=100000,1000000"),
     "scaling": ("Mixers by length", "mixers_scaling.py --out=build/benchmarks/scaling"),
-    "quality": ("Mixers: translation scores", "mixers_quality.py --out=build/benchmarks/quality"),
 }
 
 

@@ -1,13 +1,14 @@
-"""Draws the pictures of mixers from the tables of docs/log/mixers.md.
+"""Draws the pictures of mixers: costs by the tables of docs/log/mixers.md, BLEU on Multi30k.
 
     python docs/make_mixers_figures.py
 
-Each picture holds the numbers that it was drawn from, and a test compares them with the tables.
-When a table changes, draw them again.
+Each picture holds the numbers that it was drawn from, and a test compares them with the tables and
+`benchmarks/results/multi30k_mixers.jsonl`. When one of these changes, draw them again.
 """
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from matplotlib.text import Text  # noqa: E402
 from matplotlib.transforms import Bbox  # noqa: E402
 
 PAGE = Path(__file__).parent / "log" / "mixers.md"
+SCORES = Path(__file__).parents[1] / "benchmarks" / "results" / "multi30k_mixers.jsonl"
 FIGURES = Path(__file__).with_name("figures")
 
-#: Differences of scores below this mean nothing: each row is one seed.
+#: Differences of scores below this mean nothing: each row but that of full attention is one seed.
 NOISE = 1.0
 LENGTH = "4,096"
 COLOURS = {"encoder": "tab:blue", "decoder": "tab:orange", "cross": "tab:green"}
@@ -69,18 +71,19 @@ def tables(text: str) -> Iterator[tuple[str, Rows]]:
 
 
 def cost_data(text: str) -> Any:
-    """For each panel, mixer -> [milliseconds, BLEU on the embedded corpus]."""
-    found = list(tables(text))
-    scores = next(rows for title, rows in found if title == "variant")
+    """For each panel, mixer -> [milliseconds, BLEU on Multi30k]."""
+    found = dict(tables(text))
+    scores: dict[str, list[float]] = {}
+    for row in map(json.loads, SCORES.read_text(encoding="utf-8").splitlines()):
+        scores.setdefault(row["row"], []).append(row["scores"]["bleu"])
     panels = []
     for role, title, _ in COSTS:
-        costs = dict(found)[title]
-        bleu = {name: scores.get("full" if name == "full" else f"{name} {role}") for name in costs}
+        rows = {name: "full" if name == "full" else f"{role} {name}" for name in found[title]}
         panels.append(
             {
-                name: [_number(costs[name][LENGTH]), float(row["BLEU"])]
-                for name, row in bleu.items()
-                if row
+                name: [_number(found[title][name][LENGTH]), round(statistics.mean(scores[row]), 2)]
+                for name, row in rows.items()
+                if row in scores
             }
         )
     return panels
@@ -122,7 +125,7 @@ def draw_cost(panels: Any) -> Any:
         axes.set_xlabel("milliseconds")
         axes.grid(alpha=0.25, which="major")
         axes.margins(x=0.22, y=0.08)
-        axes.set_ylabel("BLEU, embedded corpus")
+        axes.set_ylabel("BLEU, Multi30k")
     figure.suptitle(
         f"Up and left is better. Grey: full attention and {NOISE:g} BLEU around it, in which "
         "differences mean nothing",

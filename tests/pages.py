@@ -37,9 +37,9 @@ def commands(page: str) -> list[list[str]]:
     return found
 
 
-def load_script(name: str) -> ModuleType:
-    """The module docs/NAME.py, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+def load_script(name: str, folder: str = "docs") -> ModuleType:
+    """The module FOLDER/NAME.py, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / folder / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -78,6 +78,17 @@ def test_another_run_goes_on_with_it(place, tuned_text, capsys):
     assert f"tokenizer.source_model={other}" in message and "with another model" in message
 
 
+def test_a_run_continues_where_its_text_was_moved(place, tuned_text):
+    """The text's tokenizer, which is the run's, has moved with it."""
+    folder, moved = place / "there", place / "elsewhere"
+    shutil.copytree(tuned_text, folder)
+    train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
+    train += ["--config.data.validation_from_train=20", f"--workdir={place / 'stays'}", *SMALL]
+    assert main([*train, f"--config.data.prepared={folder}"]) == 0
+    shutil.move(folder, moved)
+    assert main([*train, f"--config.data.prepared={moved}"]) == 0
+
+
 def test_a_student_has_no_prepared_text(place, tuned_text, capsys):
     command = ["distil", f"--teacher={place / 'mine'}", "--config=student_small_text"]
     prepared = f"--config.data.prepared={tuned_text}"

@@ -87,7 +87,9 @@ def test_words_that_the_text_lacks_are_named_once(trained, monkeypatch, capsys):
     seen = {piece for ids in tokenizer.encode_batch(sources) for piece in ids}
     assert run.unseen() == set(range(400)) - seen
     word = next(w for w in ("zebra", "Qq", "xyz") if not seen.issuperset(tokenizer.encode(w)))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"The\nA {word}!\n".encode())))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(f"The\nA {word}, a {word}!\n".encode()))
+    )
     assert main(["translate", f"--workdir={trained}"]) == 0
     assert capsys.readouterr().err == f"note: line 2: never seen in training: {word}\n"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import yaml
 
 from tests.oracles import missing, need
+from tests.pages import load_script
 from transformer_jax.config import override
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.decoding.config import DecodeConfig
@@ -37,45 +37,14 @@ from transformer_jax.training.train import train
 from transformer_jax.translation.translator import Translator
 from transformer_jax.vocabulary import EOS_ID
 
-ENGINE = Path("build/bergamot/node_modules/@browsermt/bergamot-translator/worker").absolute()
-SCRIPT = Path(__file__).with_name("bergamot_engine.js")
+bergamot = load_script("bergamot_engine", "benchmarks")
 TEXTS = [pair[0] for pair in generate(7, 150)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def engine():
-    if not (ENGINE.is_dir() and shutil.which("node")):
-        missing(f"node, and Bergamot's engine in {ENGINE}")
-
-
-class InEngine:
-    """An exported folder, with the settings that it has for the engine."""
-
-    def __init__(self, folder):
-        self._folder = folder
-
-    def translate(self, texts, *, alone=False):
-        settings = yaml.safe_load((self._folder / "config.intgemm8bitalpha.yml").read_text())
-        paths = {name: settings.pop(name) for name in ("models", "vocabs", "relative-paths")}
-        shortlist = settings.pop("shortlist", None)
-        settings |= {"cpu-threads": 0, "quiet": True, "quiet-translation": True}
-        job = {
-            "config": yaml.safe_dump(settings),
-            "model": str(self._folder / paths["models"][0]),
-            "vocabs": [str(self._folder / name) for name in dict.fromkeys(paths["vocabs"])],
-            "shortlist": str(self._folder / shortlist[0]) if shortlist else None,
-            "texts": list(texts),
-            "alone": alone,
-        }
-        done = subprocess.run(
-            ["node", str(SCRIPT), str(ENGINE)],
-            input=json.dumps(job),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return json.loads(done.stdout)
+    if not (bergamot.ENGINE.is_dir() and shutil.which("node")):
+        missing(f"node, and Bergamot's engine in {bergamot.ENGINE}")
 
 
 #: Flags of the recipe `quickstart`: what Marian's student recipes have.
@@ -103,7 +72,7 @@ def test_every_translation_is_the_same(run, tmp_path):
     # The engine's limit depends on the batch: a translation that reaches one differs.
     ours = run.translator().translate(TEXTS, max_length_factor=3.0)
     assert len(set(ours)) > 100, "the translations do not depend on the source"
-    assert InEngine(folder).translate(TEXTS) == ours
+    assert bergamot.translate_in_engine(folder, TEXTS) == ours
 
 
 APPLY = jax.jit(api.apply, static_argnums=0)
@@ -152,7 +121,7 @@ def test_a_shortlist_has_the_pieces_that_the_engine_chooses_among(run, aligned, 
     translator = run.translator()
     folder = export(run, f"bergamot(shortlist='{','.join(aligned)}')", tmp_path / "out")
     lists = shortlist_of(aligned, run.tokenizers())
-    found = InEngine(folder).translate(TEXTS[:40], alone=True)
+    found = bergamot.translate_in_engine(folder, TEXTS[:40], alone=True)
     want = [greedy_among(translator, lists, text) for text in TEXTS[:40]]
     # The engine fills up its list to a multiple of eight with the first ids.
     same = [one == other for one, other in zip(found, want, strict=True) if other is not None]
@@ -208,7 +177,7 @@ def test_int8_is_what_we_simulate(run, measured, tmp_path):
     """In 99 of 100: floats that are summed up in another order may round to another number."""
     options, ours = measured
     folder = export(run, Bergamot(**options), tmp_path / "out")
-    assert share_equal(ours, InEngine(folder).translate(TEXTS)) >= 0.99
+    assert share_equal(ours, bergamot.translate_in_engine(folder, TEXTS)) >= 0.99
 
 
 def test_a_model_trained_in_int8_is_what_runs_in_int8(run, tmp_path):
@@ -218,7 +187,7 @@ def test_a_model_trained_in_int8_is_what_runs_in_int8(run, tmp_path):
     tuned = train(config, tmp_path / "tuned")
     folder = export(tuned, "bergamot", tmp_path / "out")
     model = TrainedModel(tuned.config, tuned.params(), tuned.tokenizers())
-    ours, found = simulated(model), InEngine(folder).translate(TEXTS)
+    ours, found = simulated(model), bergamot.translate_in_engine(folder, TEXTS)
     assert share_equal(ours, found) >= 0.99
     before = run.params()["encoder"]["blocks_0"]["feed_forward"]["up"]["kernel"]
     after = model.params["encoder"]["blocks_0"]["feed_forward"]["up"]["kernel"]
@@ -249,7 +218,7 @@ def test_the_page_translates_without_a_network(kind, run, measured, aligned, bro
         text, want = next((each, best) for each, best in found if best is not None)
     else:
         want = run.translator().translate([text], max_length_factor=3.0)[0]
-    folder = export(run, Web(engine=str(ENGINE), **options), tmp_path / "out")
+    folder = export(run, Web(engine=str(bergamot.ENGINE), **options), tmp_path / "out")
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Static, directory=str(folder))
     )

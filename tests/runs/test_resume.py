@@ -14,7 +14,7 @@ from transformer_jax.config import Config, TrainConfig, override, to_json
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig, check_model_config
@@ -189,6 +189,27 @@ def test_the_size_of_a_given_tokenizer_is_the_runs(tmp_path):
     assert run_in(tmp_path / "run", config).tokenizer.vocab_size == 270
     path.unlink()  # the run has its own copy
     assert resolved(config, tmp_path / "run").tokenizer.vocab_size == 270
+
+
+def test_the_file_of_a_given_tokenizer_may_move_but_not_change(tmp_path):
+    first, moved, other = (tmp_path / f"{name}.model" for name in ("first", "moved", "other"))
+    for path, text in ((first, "ab cd ef gh"), (other, "ab cd ef gi")):
+        path.write_bytes(train_tokenizer(TokenizerConfig(vocab_size=270), [text] * 50).model)
+
+    def given(path):
+        return Config(data=TEXT, tokenizer=TokenizerConfig(source_model=str(path)))
+
+    run = tmp_path / "run"
+    config = resolved(given(first), run)
+    run_in(run, config)
+    (run / "config.json").write_text(to_json(config))
+    own = read_tokenizer(first.read_bytes())
+    Tokenizers(own, own).save(as_path(run / "tokenizer"))
+    first.rename(moved)
+    start = resolve_start(given(moved), as_path(run))
+    assert start.config == config and not start.is_new
+    with pytest.raises(UserError, match="another config .tokenizer.source_model: .*other.model"):
+        resolved(given(other), run)
 
 
 def test_bfloat16_only_where_the_cpu_has_it(tmp_path, monkeypatch):

@@ -93,8 +93,11 @@ def run(args: argparse.Namespace) -> int:
         for number, line in enumerate(lines, start=done + 1):
             if named < _NAMED_LINES and (words := translator.unseen_words(line)):
                 named += 1
-                listed = ", ".join(word.strip(string.punctuation) or word for word in words)
-                print(f"note: line {number}: never seen in training: {listed}", file=sys.stderr)
+                bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)
+                print(
+                    f"note: line {number}: never seen in training: {', '.join(bare)}",
+                    file=sys.stderr,
+                )
                 if named == _NAMED_LINES:
                     print("note: such words of further lines are not named", file=sys.stderr)
 

@@ -54,7 +54,7 @@ def starting_from(
         own = open_run(workdir)
         own = own if own.config.train.init_from == place else None
     run = own or open_named(_FIRST, place)
-    taken, tokenizer = run.config, run.config.tokenizer if own else given_by(run)
+    taken, tokenizer = run.config, given_by(run)
     names_text = config.data.source != Files() or bool(config.data.corpora) or config.data.prepared
     return dataclasses.replace(
         config,

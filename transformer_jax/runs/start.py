@@ -26,6 +26,7 @@ from transformer_jax.config import (
 )
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
+from transformer_jax.data.sources.files import file_digest
 from transformer_jax.data.splits import count_pairs, directions_with, lacks_own_validation
 from transformer_jax.data.splits import resolve as resolve_data
 from transformer_jax.data.tokenizer_training import vocabularies
@@ -204,6 +205,8 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
         for key in (*filter(partial(_is_open, given), _KEYS), *(by_pairs.keys if by_pairs else ())):
             with contextlib.suppress(AttributeError):  # an option of another kind of variant
                 values[key] = attrgetter(key)(old)
+        for key in _own_tokenizers(given, workdir):
+            values[key] = attrgetter(key)(old)
         config = override(given, values)
         if config.train.minutes is not None and config.train.minutes == old.train.minutes:
             values = {key: min(attrgetter(key)(config), attrgetter(key)(old)) for key in _AT_MOST}
@@ -231,6 +234,18 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
             )
         _LOGGER.info("nothing was trained in %s yet: starting anew", workdir)
     return begin_new(given, by_pairs, has_folder=old is not None)
+
+
+def _own_tokenizers(given: Config, workdir: epath.Path) -> list[str]:
+    """Keys that name the run's own tokenizers, in whatever files they are now."""
+    keys = []
+    with contextlib.suppress(UserError):  # the run has none yet, or a file is not there
+        tokenizers = open_run(workdir).tokenizers()
+        for side in ("source", "target"):
+            name = getattr(given.tokenizer, f"{side}_model")
+            if name and file_digest(name) == getattr(tokenizers, side).fingerprint:
+                keys.append(f"tokenizer.{side}_model")
+    return keys
 
 
 def _is_open(config: Config, key: str) -> bool:
