@@ -35,8 +35,8 @@ TRAINED = 512  # tokens of the longest documents in training
 ROLES = ("full", "encoder", "decoder", "cross", "both", "position")  # first word of a row's name
 NEAR, FAR = (64, 256, 448), (1024,)
 #: Rows in the plot against the distance, and in that of costs; those that are done.
-DRAWN = ("full", "encoder window", "encoder linear", "encoder ssd", "decoder ssd", "both ssd,full")
-DRAWN += ("both ssd,window", "position rope", "position t5")
+DRAWN = ("full", "encoder window", "encoder ssd", "both ssd,full", "both ssd,window")
+DRAWN += ("position rope", "position t5", "both ssd,full t5")
 
 Counts = dict[str, dict[int, list[int]]]  # kind -> distance -> right answers, questions
 
@@ -139,7 +139,7 @@ def draw_distance(data: Any) -> Any:
         axes.grid(alpha=0.25)
     grid[0].set_ylabel("right answers")
     grid[0].set_ylim(-0.03, 1.03)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=9)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
     figure.suptitle(
         "Grey: distances in training. Dotted: guessing. Each row varies one part of full attention"
     )
@@ -176,7 +176,7 @@ def draw_cost(data: Any) -> Any:
         axes.set_xticks([64, 512, 2048, 8192], ["64", "512", "2,048", "8,192"])
         axes.minorticks_off()
         axes.grid(alpha=0.25)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=9)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
     return figure
 
 
