@@ -141,7 +141,7 @@ def draw_distance(data: Any) -> Any:
     grid[0].set_ylim(-0.03, 1.03)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
     figure.suptitle(
-        "Grey: distances in training. Dotted: guessing. Each row varies one part of full attention"
+        "Grey: distances in training. Dotted: guessing. Names say what is not full attention"
     )
     return figure
 
@@ -193,7 +193,8 @@ All rows of [Long documents](../long_documents.md), from `benchmarks/results/`.
 
 The first tables have right answers by the tokens between a word and what decides it. ± is half
 the width of Wilson's 95 % interval; the answers of all seeds are counted together. A kind that
-guesses answer as well at 1,024 tokens or more was not tested farther (–).
+guesses answer as well at 1,024 tokens or more was not tested farther (–), but in `full`,
+`encoder linear` and `encoder window`, which are older than this rule.
 
 ```sh
 python benchmarks/long_documents.py --jobs=2

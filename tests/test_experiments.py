@@ -83,6 +83,10 @@ def test_a_row_that_is_done_is_of_the_model_that_the_experiment_trains_today(exp
     assert (made["parameters"], made["d_ff"]) == (row.parameters, row.config.model.d_ff)
 
 
+def test_rows_of_three_seeds_exist(experiment):
+    assert set(experiment.THREE_SEEDS) <= set(experiment.changes())
+
+
 def test_no_row_is_made_twice(experiment):
     keys = experiment.keys()
     folder = importlib.import_module("rows").run_folder
