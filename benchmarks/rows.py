@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 FOLDER = Path(__file__).parent / "results"
 
 Key = tuple[str, int]  # name of a row, seed
@@ -56,6 +58,7 @@ def main(
     if args.make:
         row, seed = args.make[0], int(args.make[1])
         made = {"row": row, "seed": seed} | make(row, seed)
+        made["device"] = jax.devices()[0].device_kind
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(made) + "\n")
