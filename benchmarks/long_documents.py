@@ -20,6 +20,7 @@ import dataclasses
 import statistics
 import time
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +42,10 @@ from transformer_jax.data.preparation import (
 )
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS
-from transformer_jax.data.splits import resolve
+from transformer_jax.data.splits import read_documents, resolve
 from transformer_jax.models import api
+from transformer_jax.translation.document_scores import document_scores
+from transformer_jax.translation.documents import Tally
 from transformer_jax.vocabulary import EOS_ID
 
 TEXT = Path("runs/long_documents/text")
@@ -51,6 +54,7 @@ TRAINED = 512  # pieces of the longest documents in training
 LONGEST = 8192 + 512  # and in the tests
 #: Tokens between the deciding word and the marked one -> documents that are tested.
 DISTANCES = {16: 100, 64: 100, 256: 100, 448: 100, 1024: 40, 2048: 40, 4096: 20, 8000: 10}
+DOCUMENTS = 100  #: of the validation set, translated whole
 #: What is tested: kind, and facts before the distance begins.
 TESTS = (("agreement", 1), ("recall", 4), ("recall", 16), ("consistency", 1), ("order", 4))
 #: Rows with three seeds; the others have one.
@@ -245,6 +249,20 @@ def prepared() -> tj.DataConfig:
     return tj.DataConfig(prepared=str(preparation.folder), blocks=CONFIG.data.blocks)
 
 
+def translate(translator: tj.Translator, data: tj.DataConfig) -> dict[str, Any]:
+    """d-BLEU of whole documents, and how many blocks of them had another number of sentences."""
+    documents = list(islice(read_documents(data, "validation"), DOCUMENTS))
+    sources, references = ([[pair[side] for pair in each] for each in documents] for side in (0, 1))
+    tally = Tally()
+    found = translator.translate_documents(sources, tally=tally)
+    scores = document_scores(
+        list(chain.from_iterable(found)),
+        list(chain.from_iterable(references)),
+        [len(each) for each in documents],
+    )
+    return {"d_bleu": scores.scores["bleu"].score, "divided": [tally.divided, tally.blocks]}
+
+
 def make(name: str, seed: int) -> dict[str, Any]:
     """Trains and tests a row with one seed."""
     of_row = row(name)
@@ -266,6 +284,7 @@ def make(name: str, seed: int) -> dict[str, Any]:
         ),
         "train_seconds": round(trained),
         "steps_per_second": round(statistics.median(speeds), 3),
+        "documents": translate(run.translator("latest"), run.config.data),
         "accuracy": test(run),
         "chance": {kind: KINDS[kind].chance for kind, _ in TESTS},
         "test_seconds": round(time.perf_counter() - began - trained),

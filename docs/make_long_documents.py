@@ -191,14 +191,25 @@ HEAD = """# Log: long documents
 All rows of [Long documents](../long_documents.md), from `benchmarks/results/`.
 `python docs/make_long_documents.py` writes this page.
 
-The first tables have right answers by the tokens between a word and what decides it. ± is half
-the width of Wilson's 95 % interval; the answers of all seeds are counted together. A kind that
-guesses answer as well at 1,024 tokens or more was not tested farther (–), but in `full`,
-`encoder linear` and `encoder window`, which are older than this rule.
+The first tables have right answers by the tokens between a word and what decides it. With one seed
+± is half the width of Wilson's 95 % interval; with several the answers of all are counted together,
+and the lowest and the highest seed are in brackets. A kind that guesses answer as well at 1,024
+tokens or more was not tested farther (–), but in three older rows: the first seeds of `full`,
+`encoder linear` and `encoder window`.
 
 ```sh
 python benchmarks/long_documents.py --jobs=2
 ```
+"""
+
+TRAININGS = """
+d-BLEU is of the first 100 documents of the validation set, of 2 to 63 sentences, each translated as
+one block; "divided" is the share of blocks whose translation had another number of sentences at
+first, so that they were translated again in parts. Rows that were trained before 2026-11-26 lack
+both. BLEU of sentences is of 100 single sentences out of their documents: no document in training
+is as short, and some of their words cannot be known. Steps a second are of one CPU core, which was
+shared, or of an H100 on which 14 models were trained at once; the tests of these ran on the CPU.
+
 """
 
 MULTI30K = """
@@ -220,6 +231,15 @@ def table(columns: list[str], rows: Iterable[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def cell(answers: list[int], of_seeds: list[list[int]]) -> str:
+    """The share of right answers; with its interval, or the lowest and highest of several seeds."""
+    right, total = answers
+    if len(of_seeds) == 1:
+        return f"{right / total:.2f} ± {interval(right, total):.2f}"
+    shares = sorted(right / total for right, total in of_seeds)
+    return f"{right / total:.2f} ({shares[0]:.2f}–{shares[-1]:.2f})"
+
+
 def accuracy_tables() -> str:
     """Accuracy by distance, a table for each kind."""
     parts = []
@@ -229,8 +249,9 @@ def accuracy_tables() -> str:
         lines = []
         for name, each in rows.items():
             answers = counts(each)[kind]
+            seeds = [counts([row])[kind] for row in each]
             cells = [
-                f"{answers[d][0] / answers[d][1]:.2f} ± {interval(*answers[d]):.2f}"
+                cell(answers[d], [of_seed[d] for of_seed in seeds if d in of_seed])
                 if d in answers
                 else "–"
                 for d in distances
@@ -242,21 +263,26 @@ def accuracy_tables() -> str:
 
 
 def training_table() -> str:
-    """What each model is and how its training went."""
-    lines = [
-        [
-            f"{row['row']}, seed {row['seed']}",
-            f"{row['parameters']:,}",
-            str(row["d_ff"]),
-            f"{row['loss']:.3f}",
-            f"{row['bleu']:.1f}",
-            f"{row['train_seconds'] / 60:.0f}",
-            f"{row['steps_per_second']:.2f}",
-        ]
-        for row in read("long_documents")
-    ]
-    columns = ["model", "parameters", "d_ff", "loss", "BLEU", "minutes", "steps/s"]
-    return f"\n## Trainings\n\n{table(columns, lines)}"
+    """What each model is, how its training went, and how it translates."""
+    lines = []
+    for row in read("long_documents"):
+        documents = row.get("documents", {})
+        divided, blocks = documents.get("divided", (0, 0))
+        lines.append(
+            [
+                f"{row['row']}, seed {row['seed']}",
+                f"{row['parameters']:,}",
+                str(row["d_ff"]),
+                f"{row['loss']:.3f}",
+                f"{documents['d_bleu']:.1f}" if documents else "–",
+                f"{divided / blocks:.0%}" if documents else "–",
+                f"{row['bleu']:.1f}",
+                f"{row['steps_per_second']:.2f}",
+                row.get("device", "cpu").removesuffix(" 80GB HBM3"),
+            ]
+        )
+    columns = ["model", "parameters", "d_ff", "loss", "d-BLEU", "divided", "BLEU of sentences"]
+    return f"\n## Trainings\n{TRAININGS}{table([*columns, 'steps/s', 'trained on'], lines)}"
 
 
 def multi30k_table() -> str:

@@ -24,7 +24,8 @@ PAGE = Path(__file__).parent / "log" / "mixers.md"
 SCORES = Path(__file__).parents[1] / "benchmarks" / "results" / "multi30k_mixers.jsonl"
 FIGURES = Path(__file__).with_name("figures")
 
-#: Differences of scores below this mean nothing: most rows are one seed.
+#: Differences of scores below this mean nothing: three seeds of full attention are so far apart,
+#: and the other rows are one seed.
 NOISE = 1.0
 LENGTH = "4,096"
 COLOURS = {"encoder": "tab:blue", "decoder": "tab:orange", "cross": "tab:green"}

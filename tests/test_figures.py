@@ -45,7 +45,7 @@ def test_the_log_of_long_documents_has_the_rows():
 def test_the_tables_are_read_right():
     text = mixers.PAGE.read_text(encoding="utf-8")
     encoder, decoder, cross, step = mixers.cost_data(text)
-    assert encoder["full"] == [1500, 34.27] and step["full"] == [0.562, 34.27]
+    assert encoder["full"] == [1500, 34.8] and step["full"] == [0.562, 34.8]  # the mean of seeds
     assert encoder["mamba"] == [1700, 36.73] and decoder["h3"] == [603, 34.0]
     assert sorted(cross) == ["full", "performer"]  # those with a score so far
     growth = mixers.growth_data(text)["training, encoder"]

@@ -5,7 +5,8 @@
 A small model's training steps and searches are compared with the CPU's, each attention kernel
 that the device uses with plain attention, and each mixer's steps with its parallel form. Then a
 product, a training step and a search are timed, beside what a plan expects of the device. Nothing
-is read or written. It takes a minute or two; the exit status is 1 if something is wrong.
+is read or written. It takes a minute or two on a CPU, and more on a GPU, where XLA tries several
+kernels for each product. The exit status is 1 if something is wrong.
 """
 
 import argparse
