@@ -276,7 +276,7 @@ def training_table() -> str:
                 f"{row['loss']:.3f}",
                 f"{documents['d_bleu']:.1f}" if documents else "–",
                 f"{divided / blocks:.0%}" if documents else "–",
-                f"{row['bleu']:.1f}",
+                f"{row['bleu']:.1f}" if "bleu" in row else "–",
                 f"{row['steps_per_second']:.2f}",
                 row.get("device", "cpu").removesuffix(" 80GB HBM3"),
             ]

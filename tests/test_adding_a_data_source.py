@@ -63,7 +63,7 @@ def test_a_run_reads_its_text_through_it(tree, tmp_path):
     learn = copied(tree, "transformer_jax.data.tokenizer_training").tokenizers_of_text
     ids_of_text = copied(tree, "transformer_jax.data.ids").ids_of_text
     with TrainingText(changed.data, is_new=True) as training:
-        assert training.validation(100) == text["train"][-9:]
+        assert training.validation(100) == [text["train"][-9:]]
         corpus = ids_of_text(training, learn(changed.tokenizer, changed.data, training))
     assert len(corpus) == len(text["train"]) - 9
 

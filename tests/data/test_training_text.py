@@ -234,7 +234,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def first_run(data: DataConfig, limit: int = 3) -> tuple[list[Pair], Tokenizers, list[list[int]]]:
+def first_run(
+    data: DataConfig, limit: int = 3
+) -> tuple[list[list[Pair]], Tokenizers, list[list[int]]]:
     """What training needs of the text of a new run."""
     with TrainingText(data, is_new=True) as text:
         validation = text.validation(limit)
@@ -251,7 +253,7 @@ def test_a_first_run_reads_its_text_once(
     validation, tokenizers, ids = first_run(corpus)
     assert sorted(opened) == ["train.de.gz", "train.en.gz"]
     # The result is that of reading the text three times.
-    assert validation == list(read_pairs(corpus, "validation"))[:3]
+    assert validation == [list(read_pairs(corpus, "validation"))[:3]]
     pairs = list(read_pairs(corpus, "train"))
     assert tokenizers.source.model == train_tokenizers(SMALL, pairs).source.model
     assert ids == [tokenizers.source.encode(source) for source, _ in pairs]

@@ -7,6 +7,10 @@ import pytest
 
 import transformer_jax as tj
 from transformer_jax.cli.main import main
+from transformer_jax.data.splits import read_documents
+from transformer_jax.data.training_text import TrainingText
+from transformer_jax.parallel.mesh import make_mesh
+from transformer_jax.training.evaluator import make_evaluator
 
 TRAIN = [
     "train",
@@ -68,6 +72,23 @@ def test_one_line_for_each_line(run, text, monkeypatch, capsys):
 def test_the_blocks_of_the_training_are_those_of_the_translation(run):
     assert run.config.decode.block_tokens == 64
     assert run.tokenizers().target.separator is not None
+
+
+def test_the_bleu_while_training_is_that_of_the_documents(run, monkeypatch):
+    with TrainingText(run.config.data) as text:
+        documents = text.validation(5)
+    whole = list(read_documents(run.config.data, "validation"))
+    assert sum(map(len, documents)) == 5 and documents[:-1] == whole[: len(documents) - 1]
+    assert documents[-1] == whole[len(documents) - 1][: len(documents[-1])]
+    references = {tuple(s for s, _ in each): [t for _, t in each] for each in documents}
+    monkeypatch.setattr(
+        tj.Translator,
+        "translate_documents",
+        lambda self, texts: [references[tuple(each)] for each in texts],
+    )
+    mesh = make_mesh(run.config.mesh)
+    evaluate = make_evaluator(run.config, run.tokenizers(), {("en", "de"): documents}, mesh)
+    assert evaluate(run.params("latest"), 2)["bleu"] == pytest.approx(100)
 
 
 def test_documents_are_scored_by_sentence_and_whole(run, capsys):

@@ -147,11 +147,27 @@ def read_documents(
     Raises:
         UserError: as `read_pairs`, or a source does not tell where documents end.
     """
-    direction = direction or data.languages
-    for corpus in _existing(data, split, direction):
+    for corpus in _existing(data, split, direction or data.languages):
         check_documents(corpus, f"the documents of the {split} set")
-        for _, document in groupby(_read(data, corpus, split), itemgetter(0)):
-            yield [pair for _, pair in document]
+    yield from read_grouped(data, split, direction)
+
+
+def read_grouped(
+    data: DataConfig, split: Split, direction: Languages | None = None
+) -> Iterator[list[Pair]]:
+    """As `read_documents`; pairs of a source without documents are all together.
+
+    Raises:
+        UserError: as `read_pairs`.
+    """
+    corpora = _existing(data, split, direction or data.languages)
+    return chain.from_iterable(by_document(_read(data, corpus, split)) for corpus in corpora)
+
+
+def by_document(rows: Iterable[Numbered]) -> Iterator[list[Pair]]:
+    """The pairs of one corpus, those of each document together."""
+    for _, document in groupby(rows, itemgetter(0)):
+        yield [pair for _, pair in document]
 
 
 def check_documents(corpus: Corpus, needed_for: str) -> None:

@@ -17,7 +17,12 @@ from transformer_jax.data.alignments import Line, read_alignments
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.sources.base import Languages, Numbered, Pair
-from transformer_jax.data.splits import holding_out, read_pairs, without_held_out
+from transformer_jax.data.splits import (
+    by_document,
+    holding_out,
+    read_grouped,
+    without_held_out,
+)
 from transformer_jax.data.tokenizer_training import draw_sample
 from transformer_jax.errors import UserError
 from transformer_jax.paths import user_cache
@@ -48,7 +53,7 @@ class TrainingText:
         self.cache = Path(data.cache_dir) if data.cache_dir else user_cache() / "ids"
         self._copy: IO[str] | None = None
         self._kept: list[np.ndarray] = []  # of each corpus: which pairs of the copy are used
-        self._held_out: dict[Corpus, list[Pair]] = {}
+        self._held_out: dict[Corpus, list[Numbered]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -116,8 +121,10 @@ class TrainingText:
                 )
             yield compress(islice(read_alignments(files), pairs), kept)
 
-    def validation(self, limit: int, direction: Languages | None = None) -> list[Pair]:
+    def validation(self, limit: int, direction: Languages | None = None) -> list[list[Pair]]:
         """The first pairs of a direction's validation set, which is read to find mistakes.
+
+        Those of each document are together; all are, if sources do not tell where documents end.
 
         Args:
             limit: how many pairs.
@@ -129,10 +136,14 @@ class TrainingText:
         holding = holding_out(self.data, direction or self.data.languages)
         if self.is_new and holding:
             self.read()
-            return self._held_out[holding][:limit]
-        pairs = read_pairs(self.data, "validation", direction)
-        first = list(islice(pairs, limit))
-        deque(pairs, maxlen=0)  # reads to the end
+            documents = by_document(self._held_out[holding])
+        else:
+            documents = read_grouped(self.data, "validation", direction)
+        first: list[list[Pair]] = []
+        for document in documents:  # reads to the end
+            if limit > 0:
+                first.append(document[:limit])
+            limit -= len(document)
         return first
 
     def read(self) -> IO[str]:
@@ -158,7 +169,7 @@ class TrainingText:
                     for number, pair in review.seen(without_held_out(self.data, corpus, held_out)):
                         copy.write(json.dumps((number, *pair), ensure_ascii=False) + "\n")
                     kept.append(review.kept(name))
-                    self._held_out[corpus] = [pair for _, pair in held_out]
+                    self._held_out[corpus] = list(held_out)
                 on_failure.pop_all()
         except OSError as error:
             raise cannot_write(self.cache, error) from None

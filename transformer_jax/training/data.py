@@ -41,8 +41,8 @@ class TrainingData(Feed):
         corpus: the training text as ids.
         sampler: gives other ids at each visit, where the config asks for it.
         plan: which pairs each batch holds.
-        validation: what BLEU is measured on while training, for each direction that has a
-            validation set.
+        validation: the documents that BLEU is measured on while training, for each direction that
+            has a validation set; see `TrainingText.validation`.
         share: the rows of each batch that this process makes.
     """
 
@@ -51,7 +51,7 @@ class TrainingData(Feed):
     corpus: IdCorpus
     sampler: SubwordSampler | None
     plan: BatchPlan
-    validation: dict[Languages, list[Pair]]
+    validation: dict[Languages, list[list[Pair]]]
     share: Share
 
     def shapes(self, steps: int) -> list[Shape]:

@@ -1,6 +1,7 @@
 """BLEU and a learned metric on the validation sets, between the steps of a training."""
 
 import dataclasses
+from itertools import chain
 from typing import Any
 
 from jax.sharding import Mesh
@@ -20,12 +21,17 @@ from transformer_jax.variants import kind_of
 
 
 def make_evaluator(
-    config: Config, tokenizers: Tokenizers, validation: dict[Languages, list[Pair]], mesh: Mesh
+    config: Config,
+    tokenizers: Tokenizers,
+    validation: dict[Languages, list[list[Pair]]],
+    mesh: Mesh,
 ) -> Evaluate | None:
     """Scores of greedy translations of the validation sentences; None if there are none.
 
-    They are BLEU and, if it is another, what `train.best_by` names. Of several directions it is the
-    mean of their scores.
+    A model that is trained on blocks translates the documents, any other one each sentence alone.
+
+    The scores are BLEU and, if it is another, what `train.best_by` names. Of several directions it
+    is the mean of their scores.
 
     The parameters stay on the devices where training has them, and all devices translate: no
     process needs more of the parameters than its own part.
@@ -50,9 +56,16 @@ def make_evaluator(
         del step
         merged = config.model.adapter.merge(params)
         found: dict[str, dict[str, float]] = {"bleu": {}, **{name: {} for name in judges}}
-        for direction, pairs in validation.items():
-            sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
-            hypotheses = translators[direction].with_params(merged).translate(sources)
+        for direction, documents in validation.items():
+            translator = translators[direction].with_params(merged)
+            texts = [[source for source, _ in document] for document in documents]
+            sources = list(chain.from_iterable(texts))
+            references = [target for document in documents for _, target in document]
+            if config.data.blocks:
+                translated = translator.translate_documents(texts)
+                hypotheses = list(chain.from_iterable(translated))
+            else:
+                hypotheses = translator.translate(sources)
             scores = corpus_scores(hypotheses, references, target_language=direction[1])
             found["bleu"]["-".join(direction)] = scores["bleu"].score
             for name, judge in judges.items():
