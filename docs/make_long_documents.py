@@ -80,15 +80,22 @@ def interval(right: int, total: int) -> float:
     return z * spread / (1 + z * z / total)
 
 
+def spread(rows: list[dict[str, Any]], kind: str, distance: int) -> list[float]:
+    """Distance, right answers of all seeds together, and of the lowest and the highest seed."""
+    of_seeds = [each for row in rows if (each := counts([row])[kind].get(distance))]
+    shares = [right / total for right, total in of_seeds]
+    return [distance, *(round(x, 3) for x in (share(of_seeds) or 0, min(shares), max(shares)))]
+
+
 def distance_data() -> Any:
-    """Kind -> row -> [distance, share of right answers], and the chance of each kind."""
+    """Kind -> row -> `spread` of each distance, and the chance of each kind."""
     rows = by_name(read("long_documents"))
     chance = next(iter(rows.values()))[0]["chance"]
     return {
         kind: {
             "chance": chance[kind.partition("-")[0]],
             "rows": {
-                name: [[d, round(a / b, 3)] for d, (a, b) in counts(rows[name])[kind].items()]
+                name: [spread(rows[name], kind, d) for d in sorted(counts(rows[name])[kind])]
                 for name in DRAWN
                 if name in rows
             },
@@ -102,7 +109,8 @@ def overview_data() -> Any:
     found = {}
     for name, rows in by_name(read("long_documents")).items():
         answers = counts(rows)
-        found[name] = [
+        label = f"{name} ({len(rows)} seeds)" if len(rows) > 1 else name
+        found[label] = [
             None
             if (value := share([answers[k][d] for d in part if d in answers[k]])) is None
             else round(value, 3)
@@ -131,7 +139,9 @@ def draw_distance(data: Any) -> Any:
         axes.axvspan(10, TRAINED, color="0.94", zorder=0)
         axes.axhline(panel["chance"], color="0.5", linestyle=":", linewidth=1)
         for name, points in panel["rows"].items():
-            axes.plot(*zip(*points, strict=True), ".-", label=name)
+            distances, shares, lowest, highest = zip(*points, strict=True)
+            (line,) = axes.plot(distances, shares, ".-", label=name)
+            axes.fill_between(distances, lowest, highest, color=line.get_color(), alpha=0.12)
         axes.set_xscale("log", base=2)
         axes.set_xticks([16, 64, 256, 1024, 8000], ["16", "64", "256", "1,024", "8,000"])
         axes.set_title(KINDS[kind])
@@ -141,7 +151,8 @@ def draw_distance(data: Any) -> Any:
     grid[0].set_ylim(-0.03, 1.03)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
     figure.suptitle(
-        "Grey: distances in training. Dotted: guessing. Names say what is not full attention"
+        "Grey: distances in training. Dotted: guessing. Names say what is not full attention. "
+        "Bands: lowest to highest seed"
     )
     return figure
 
