@@ -21,7 +21,7 @@ from transformer_jax.data.config import BatchConfig
 from transformer_jax.plan.programs import Compiler
 from transformer_jax.plan.topologies import this_machine
 
-LENGTHS = (64, 512, 2048, 4096, 8192)
+LENGTHS = (64, 512, 2048, 8192)
 VOCABULARY = 2000
 
 
