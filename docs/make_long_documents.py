@@ -121,8 +121,8 @@ def overview_data() -> Any:
 
 
 def cost_data() -> Any:
-    """Row -> [length, milliseconds of a step, MiB, pieces a second]."""
-    return {
+    """Row -> [length, milliseconds of a step, MiB, pieces a second]; none while there is one row."""
+    found = {
         row["row"]: [
             [int(length), each["step_ms"], each["step_mib"], each["pieces_per_second"]]
             for length, each in row["costs"].items()
@@ -130,6 +130,7 @@ def cost_data() -> Any:
         for row in read("long_documents_costs")
         if row["row"] in DRAWN
     }
+    return found if len(found) > 1 else {}
 
 
 def draw_distance(data: Any) -> Any:
