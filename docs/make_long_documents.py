@@ -121,7 +121,7 @@ def overview_data() -> Any:
 
 
 def cost_data() -> Any:
-    """Row -> [length, milliseconds of a step, MiB, pieces a second]; none while there is one row."""
+    """Row -> [length, ms of a step, MiB, pieces a second]; none while there is only one row."""
     found = {
         row["row"]: [
             [int(length), each["step_ms"], each["step_mib"], each["pieces_per_second"]]
