@@ -40,12 +40,11 @@ from transformer_jax.data.preparation import (
     make_shard,
     merge,
 )
+from transformer_jax.data.sources.base import BOUNDARY
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS
 from transformer_jax.data.splits import read_documents, resolve
 from transformer_jax.models import api
-from transformer_jax.translation.document_scores import document_scores
-from transformer_jax.translation.documents import Tally
 from transformer_jax.vocabulary import EOS_ID
 
 TEXT = Path("runs/long_documents/text")
@@ -248,18 +247,14 @@ def prepared() -> tj.DataConfig:
     return tj.DataConfig(prepared=str(preparation.folder), blocks=CONFIG.data.blocks)
 
 
-def translate(translator: tj.Translator, data: tj.DataConfig) -> dict[str, Any]:
+def translate(run: tj.Run) -> dict[str, Any]:
     """d-BLEU of whole documents, and how many blocks of them had another number of sentences."""
-    documents = list(islice(read_documents(data, "validation"), DOCUMENTS))
-    sources, references = ([[pair[side] for pair in each] for each in documents] for side in (0, 1))
-    tally = Tally()
-    found = translator.translate_documents(sources, tally=tally)
-    scores = document_scores(
-        list(chain.from_iterable(found)),
-        list(chain.from_iterable(references)),
-        [len(each) for each in documents],
-    )
-    return {"d_bleu": scores.scores["bleu"].score, "divided": [tally.divided, tally.blocks]}
+    documents = islice(read_documents(run.config.data, "validation"), DOCUMENTS)
+    pairs = chain.from_iterable([*each, BOUNDARY] for each in documents)
+    report = tj.evaluate(run, pairs, checkpoint="latest", documents=True)
+    assert report is not None and report.documents is not None, "one process, and documents"
+    scores = report.documents
+    return {"d_bleu": scores.scores["bleu"].score, "divided": [scores.divided, scores.blocks]}
 
 
 def make(name: str, seed: int) -> dict[str, Any]:
@@ -280,7 +275,7 @@ def make(name: str, seed: int) -> dict[str, Any]:
         "loss": losses[-1]["loss"],
         "train_seconds": round(trained),
         "steps_per_second": round(statistics.median(speeds), 3),
-        "documents": translate(run.translator("latest"), run.config.data),
+        "documents": translate(run),
         "accuracy": test(run),
         "chance": {kind: KINDS[kind].chance for kind, _ in TESTS},
         "test_seconds": round(time.perf_counter() - began - trained),
