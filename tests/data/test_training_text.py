@@ -293,3 +293,28 @@ def test_a_full_disk_is_one_line(corpus: DataConfig, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
     with TrainingText(corpus) as text, pytest.raises(UserError, match="No space left"):
         list(text)
+
+
+def test_validation_pairs_stand_by_document_whether_they_are_held_out_or_read(
+    tmp_path: Path,
+) -> None:
+    pairs = ["a", "b", "", "c", "d", "", "e"]
+    for side in ("en", "de"):
+        lines = [f"{pair}-{side}" if pair else "" for pair in pairs]
+        (tmp_path / side).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    data = DataConfig(
+        source=Files(
+            train_source=(str(tmp_path / "en"),),
+            train_target=(str(tmp_path / "de"),),
+            documents=True,
+        ),
+        source_language="en",
+        target_language="de",
+        validation_from_train=4,
+        cache_dir=str(tmp_path / "cache"),
+    )
+    b, c, d, e = ((f"{pair}-en", f"{pair}-de") for pair in "bcde")
+    for is_new in (True, False):
+        with TrainingText(data, is_new=is_new) as text:
+            assert text.validation(9) == [[b], [c, d], [e]]
+            assert text.validation(2) == [[b], [c]]

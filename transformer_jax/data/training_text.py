@@ -17,12 +17,7 @@ from transformer_jax.data.alignments import Line, read_alignments
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.sources.base import Languages, Numbered, Pair
-from transformer_jax.data.splits import (
-    by_document,
-    holding_out,
-    read_grouped,
-    without_held_out,
-)
+from transformer_jax.data.splits import by_document, holding_out, read_grouped, without_held_out
 from transformer_jax.data.tokenizer_training import draw_sample
 from transformer_jax.errors import UserError
 from transformer_jax.paths import user_cache
