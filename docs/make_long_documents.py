@@ -218,9 +218,10 @@ TRAININGS = """
 d-BLEU is of the first 100 documents of the validation set, of 2 to 63 sentences, each translated as
 one block; "divided" is the share of blocks whose translation had another number of sentences at
 first, so that they were translated again in parts. Rows that were trained before 2026-11-26 lack
-both. BLEU of sentences is of 100 single sentences out of their documents: no document in training
-is as short, and some of their words cannot be known. Steps a second are of one CPU core, which was
-shared, or of an H100 on which 14 models were trained at once; the tests of these ran on the CPU.
+both, and so does `encoder h3`. BLEU of sentences is of 100 single sentences out of their documents:
+no document in training is as short, and some of their words cannot be known. Steps a second are of
+one CPU core, which was shared, or of an H100 on which 14 models were trained at once; the tests of
+these ran on the CPU.
 
 """
 
