@@ -129,6 +129,12 @@ def test_eval_scores_all_directions_or_one(trained, place, capsys):
     assert "--direction=fr: expected two languages" in capsys.readouterr().err
     assert main([*command, "--direction=de-fr"]) == 2
     assert "no test set in the config" in capsys.readouterr().err
+    # What is scored against a reference is in its language.
+    for direction in ([], ["--direction=en-de"]):
+        assert main([*command, *direction, "--target_language=fr"]) == 2
+        assert "target_language=fr: the set is in de; choose" in capsys.readouterr().err
+    assert main([*command, f"--baseline={place / 'test.de'}"]) == 2
+    assert "translations of one direction, and there are 2: name one" in capsys.readouterr().err
 
 
 def test_translate_into_a_language(trained, monkeypatch, capfdbinary):

@@ -97,12 +97,12 @@ def test_an_interval_is_students():
     assert math.isnan(interval([1.0]))
 
 
-def summary(name, bleus, seeds=(0, 1, 2)):
+def summary(name, bleus, seeds=(0, 1, 2), steps=10):
     row = Row(name, name, tj.Config(), 1_000)
     return Summary(
         row,
         [
-            Result(seed, {"bleu": bleu, "chrf": bleu}, "sig", 10, 2.0 + seed, 5.0)
+            Result(seed, {"bleu": bleu, "chrf": bleu}, "sig", steps, 2.0 + seed, 5.0)
             for seed, bleu in zip(seeds, bleus, strict=True)
         ],
     )
@@ -112,7 +112,9 @@ def test_differences_are_taken_seed_by_seed():
     first, other = summary("full", [10, 20, 30]), summary("ssd", [31, 11], seeds=(2, 0))
     assert other.difference(first, "bleu") == [1, 1]
     text = table([first, other])
-    assert "| full | 20.00 ± 24.84 |  |" in text
+    assert "| full | 20.00 ± 24.84 |  |" in text and "\n10 steps each" in text
+    early = summary("ssd", [31, 11], seeds=(2, 0), steps=1007)
+    assert "\n10 to 1,007 steps each" in table([first, early])
     assert "| ssd | 21.00 ± 127.06 | +1.00 ± 0.00 |" in text
     assert first.steps_per_second == 3.0
 
@@ -144,5 +146,9 @@ def test_a_comparison_continues_and_draws(recipe, tmp_path, monkeypatch, capsys)
     assert main(command) == 0 and len(trained) == 4
     assert main([*command, "--config.train.steps=5"]) == 2
     assert "is of another recipe: use another --output" in capsys.readouterr().err
+    damaged = trained[0] / "comparison.json"
+    damaged.write_text(damaged.read_text()[:-9])
+    assert main(command) == 2
+    assert f"{damaged}: damaged, or of another version" in capsys.readouterr().err
     assert main([*command, "--part=3/2"]) == 2
     assert "--part=3/2: expected I/N" in capsys.readouterr().err

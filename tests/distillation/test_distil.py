@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -275,6 +276,25 @@ def test_a_command_that_is_killed_in_any_stage_is_continued(
     assert rows(workdir) == rows(undisturbed)
     ours, theirs = (tj.open_run(each).params("latest") for each in (workdir, undisturbed))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_a_student_that_is_trained_again_is_scored_again(place, undisturbed, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(undisturbed, workdir)
+    for name in workdir.iterdir():
+        if name.name == "checkpoints":
+            shutil.rmtree(name)
+        elif name.is_file():
+            name.unlink()
+    assert main(command(place, workdir, "--config.train.seed=7")) == 0
+
+    def made_of(folder, name):
+        return json.loads((folder / "distillation" / "rows" / f"{name}.json").read_text())[
+            "made_of"
+        ]
+
+    assert made_of(workdir, "teacher-greedy") == made_of(undisturbed, "teacher-greedy")
+    assert made_of(workdir, "student-greedy") != made_of(undisturbed, "student-greedy")
 
 
 def test_a_signal_stops_the_translations_after_a_chunk(place, undisturbed, tmp_path, monkeypatch):

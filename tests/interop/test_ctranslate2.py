@@ -180,6 +180,10 @@ def test_what_it_cannot_express_is_refused_by_name(options, words):
     assert str(refusal.value).startswith("model.") and "\n" not in str(refusal.value)
 
 
+def test_a_head_that_learned_alignments_changes_nothing_in_it():
+    CTranslate2().check(Config(model=suite.small(cross=FullCross(alignment_head=0))))
+
+
 def test_an_option_that_it_does_not_know_is_refused():
     """As an option would be that is added to the model later."""
 

@@ -122,15 +122,11 @@ def test_alignments_are_read_from_the_head(params, batch):
 def test_a_head_that_is_not_there_is_refused():
     with pytest.raises(UserError, match=r"alignment_head=4.*the heads are 0 to 3"):
         check_model_config(replace(MODEL, cross=FullCross(alignment_head=4)))
-    with pytest.raises(UserError, match=r"model.cross='full\(alignment_head=0\)'"):
-        api.loss(
-            MODEL,
-            {},
-            {
-                "target": np.zeros((1, 1), int),
-                "target_mask": np.ones((1, 1), bool),
-                "source": 0,
-                "source_mask": 0,
-            },
-            alignment_weight=0.1,
-        )
+    batch = {"source": 0, "source_mask": 0}
+    batch |= {"target": np.zeros((1, 1), int), "target_mask": np.ones((1, 1), bool)}
+    for model, words in (
+        (MODEL, r"model.cross='full\(alignment_head=0\)'"),
+        (replace(GUIDED, scan_layers=True), "and model.scan_layers: a loop over the layers"),
+    ):
+        with pytest.raises(UserError, match=words):
+            api.loss(model, {}, batch, alignment_weight=0.1)

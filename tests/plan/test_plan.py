@@ -118,6 +118,12 @@ def test_the_text_for_an_unknown_device(made):
     assert "DOES NOT FIT" not in text and "what would help" not in text
 
 
+def test_a_plan_says_that_it_leaves_out_the_teacher(made):
+    taught = override(CONFIG, {"train.teacher": "word_level(run=teacher)"})
+    assert "train.teacher: its parameters" in as_text(dataclasses.replace(made, config=taught))
+    assert "train.teacher" not in as_text(made)
+
+
 @pytest.mark.slow
 def test_the_largest_batch_is_found_by_compiling(made):
     """On a made-up device with 1.5 times the memory that the recipe's batch needs."""

@@ -69,6 +69,12 @@ def test_one_line_for_each_line(run, text, monkeypatch, capsys):
         assert not line.strip() or source.strip()  # what is empty stays empty
 
 
+def test_a_prefix_of_the_call_is_as_one_of_the_config(run):
+    documents = [["The dog sleeps."], ["It sleeps."]]
+    found = run.translator().translate_documents(documents, target_prefix="Der")
+    assert found == run.translator(target_prefix="Der").translate_documents(documents)
+
+
 def test_the_blocks_of_the_training_are_those_of_the_translation(run):
     assert run.config.decode.block_tokens == 64
     assert run.tokenizers().target.separator is not None

@@ -19,6 +19,7 @@ import pytest
 from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
+from transformer_jax.metrics.metricx import MetricX
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import checkpoint_steps
@@ -260,6 +261,18 @@ def test_early_stopping_waits_as_long_as_it_says(tmp_path, logged):
     )
     assert logged()[-1] == expected
     assert again.step == 10, "a run that stopped early starts again when it is called again"
+
+
+def test_what_selects_the_best_checkpoint_must_be_there():
+    patient = replace(TRAIN, steps=2, evaluate_every=1, early_stopping=3)
+    with pytest.raises(UserError, match="train.early_stopping=3: needs `evaluate`"):
+        fit(toy.MODEL, patient, toy.batches_from)
+    other = replace(TRAIN, steps=2, evaluate_every=1, best_by=MetricX("folder"))
+    for train, name in ((patient, "bleu"), (other, "metricx")):
+        with pytest.raises(UserError, match=f"train.best_by={name}: `evaluate` returned chrf"):
+            fit(toy.MODEL, train, toy.batches_from, evaluate=lambda params, step: {"chrf": 1.0})
+    train = replace(other, best_by=TRAIN.best_by)  # nobody asked for a best one
+    fit(toy.MODEL, train, toy.batches_from, evaluate=lambda params, step: {"chrf": 1.0})
 
 
 def test_rows_that_do_not_divide_are_refused():

@@ -237,10 +237,11 @@ class _Distillation:
 
     def _inputs_of_translations(self) -> dict[str, Any]:
         from transformer_jax.data.sources.files import file_digest
+        from transformer_jax.runs.ensemble import members
 
-        checkpoint = self.teacher.select(self.args.checkpoint).name
+        content = [each.fingerprint(self.args.checkpoint) for each in members(self.teacher)]
         return self._inputs_of_text() | {
-            "teacher": [*map(os.path.abspath, self.args.teacher), checkpoint],
+            "teacher": content,
             "ensemble_mean": self.args.ensemble_mean,
             "decoding": to_dict(self.decode),
             "nearest_of": self.args.nearest_of,

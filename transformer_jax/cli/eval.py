@@ -81,7 +81,13 @@ def run(args: argparse.Namespace) -> int:
         name = Path(args.source).name if from_files else pairs
         other = _run_of(args)
         reports = []
-        for direction in _directions(args.direction, run, None if from_files else pairs):
+        directions = _directions(args.direction, run, None if from_files else pairs)
+        if args.baseline is not None and other is None and len(directions) > 1:
+            raise UserError(
+                f"--baseline={args.baseline}: a file has the translations of one direction, and "
+                f"there are {len(directions)}: name one by --direction, or give a run folder"
+            )
+        for direction in directions:
             options = {"direction": direction, "name": name, "documents": args.documents}
             baseline = None
             if other is not None:

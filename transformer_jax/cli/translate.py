@@ -77,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
     run, overrides = chosen_run(args)
     if (args.input is None) != (args.output is None):
         raise UserError("--input and --output belong together: give both or neither")
-    translator = run.translator(args.checkpoint, **overrides)
+    selection = run.select(args.checkpoint)  # once: while a training goes on, it can move
+    translator = run.translator(selection, **overrides)
     count = max(1, args.n_best)
     translator.decode_config.method.with_hypotheses(count)  # an error before the input is read
     if args.alignments:
@@ -135,7 +136,6 @@ def run(args: argparse.Namespace) -> int:
     if args.output is None:
         answer(Output(sys.stdout.buffer), items(stdin_lines()), chunk_size, respond)
     else:
-        selection = run.select(args.checkpoint)
         command = {
             "checkpoint": [os.fspath(run.path), selection.name, args.workdir],
             "decode": to_dict(translator.decode_config),

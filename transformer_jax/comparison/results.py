@@ -27,7 +27,7 @@ class Result:
     seed: int
     scores: dict[str, float]  #: metric -> score, such as `bleu`
     signature: str  #: of BLEU
-    steps: int
+    steps: int  #: that were trained; fewer than the recipe's if it stopped early
     steps_per_second: float  #: the median over the training
     sentences_per_second: float  #: of the search for the score, without compilation
 
@@ -76,10 +76,7 @@ def run_row(
     path = folder / _FILE
     wanted = json.loads(json.dumps(to_dict(config)))
     if path.exists():
-        stored = json.loads(path.read_text())
-        if stored.pop("config") != wanted:
-            raise UserError(f"{folder} is of another recipe: use another --output")
-        return Result(**stored)
+        return _stored(path, wanted)
     trained = train(config, folder, should_stop=should_stop, progress=progress)
     if should_stop():
         return None
@@ -90,12 +87,26 @@ def run_row(
         seed=seed,
         scores={name: score.score for name, score in report.scores.items()},
         signature=report.scores["bleu"].signature,
-        steps=trained.config.train.steps,
+        steps=trained.checkpoints()[-1],
         steps_per_second=statistics.median(speeds) if speeds else math.nan,
         sentences_per_second=report.sentences_per_second,
     )
     text = json.dumps(dataclasses.asdict(result) | {"config": wanted}, indent=2) + "\n"
     write_whole(path, text.encode())
+    return result
+
+
+def _stored(path: epath.Path, wanted: Any) -> Result:
+    """The result that `run_row` wrote for this config."""
+    try:
+        stored = json.loads(path.read_text())
+        is_same, result = stored.pop("config") == wanted, Result(**stored)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"{path}: damaged, or of another version: remove it to score this row again"
+        ) from error
+    if not is_same:
+        raise UserError(f"{path.parent} is of another recipe: use another --output")
     return result
 
 
@@ -132,9 +143,11 @@ def table(summaries: Sequence[Summary]) -> str:
             ]
         )
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    steps, signature = first.results[0].steps, first.results[0].signature
+    taken = sorted({result.steps for each in summaries for result in each.results})
+    steps = " to ".join(f"{count:,}" for count in dict.fromkeys((taken[0], taken[-1])))
+    signature = first.results[0].signature
     return (
-        f"{text}\n{steps:,} steps each; BLEU: {signature}. ± is the 95 % interval of the mean over "
+        f"{text}\n{steps} steps each; BLEU: {signature}. ± is the 95 % interval of the mean over "
         "seeds (Student's t); differences are taken seed by seed. Speeds are medians on this "
         "machine.\n"
     )

@@ -1,5 +1,6 @@
 """Teacher and student side by side: scores, sizes and speeds."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -72,13 +73,15 @@ def measured(
     name, run, checkpoint, overrides = contestant
     selection, decode = run.select(checkpoint), to_dict(contestant.decode)
     method = decode["method"]["kind"]
-    made_of = [str(run.path), selection.name, decode, target_language, sets]
+    content = [each.fingerprint(checkpoint) for each in members(run)]
+    made_of = [content, decode, target_language, sets]
     digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
     path = folder / f"{name}-{method}.json"
     if path.exists():
-        stored = json.loads(path.read_text())
-        if stored.pop("made_of") == digest:
-            return Row(**stored)
+        with contextlib.suppress(ValueError, KeyError, AttributeError, TypeError):  # damaged
+            stored = json.loads(path.read_text())
+            if stored.pop("made_of") == digest:
+                return Row(**stored)
     translator = run.translator(selection, **overrides)
     scores, speed, signature = {}, 0.0, ""
     for each, pairs in sets.items():

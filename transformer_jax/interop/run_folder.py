@@ -7,7 +7,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.checkpoints import Checkpoints
-from transformer_jax.runs.folder import Run, check_whole
+from transformer_jax.runs.folder import Run, check_has_config
 
 
 def check_no_run(workdir: str | os.PathLike[str]) -> None:
@@ -15,7 +15,7 @@ def check_no_run(workdir: str | os.PathLike[str]) -> None:
     folder = as_path(workdir)
     if (folder / "config.json").exists():
         raise UserError(f"{workdir} holds a run already; use another folder")
-    check_whole(folder)
+    check_has_config(folder)
 
 
 def write_run(workdir: str | os.PathLike[str], model: TrainedModel) -> Run:

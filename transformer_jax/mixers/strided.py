@@ -37,6 +37,10 @@ class Strided(SparseConfig):
 
     stride: PositiveInt | None = None  #: l; None = the square root of model.max_length, rounded up
 
+    def stride_for(self, max_length: int) -> int:
+        """l in a model of this `max_length`."""
+        return self.stride or math.isqrt(max_length - 1) + 1
+
     def build(self, context: MixerContext, position: Position) -> Mixer:
         return StridedAttention(self, context, position)
 
@@ -48,8 +52,7 @@ class StridedAttention(CachedSparseAttention):
 
     @property
     def stride(self) -> int:
-        """The option, or its default, which depends on the model alone."""
-        return self.config.stride or math.isqrt(self.context.max_length - 1) + 1
+        return self.config.stride_for(self.context.max_length)
 
     def attend(self, qkv: QKV, mask_BL: jax.Array, hooks: Hooks) -> jax.Array:
         return strided_attention(

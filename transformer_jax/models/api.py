@@ -267,6 +267,11 @@ def check_guided(config: ModelConfig) -> None:
             "train.alignment_weight needs a head that learns: set model.cross='full("
             "alignment_head=0)'"
         )
+    if config.scan_layers:
+        raise UserError(
+            "train.alignment_weight and model.scan_layers: a loop over the layers hides the head; "
+            "leave out one"
+        )
 
 
 def loss(

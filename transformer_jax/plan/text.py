@@ -38,6 +38,8 @@ def _memory_rows(plan: Plan) -> Rows:
     pairs = f"{plan.train.rows:,} pairs of {length} + {length} pieces"
     yield "training step", f"{pairs}, {plan.tokens:,} on both sides; {plan.flops:.3e} FLOPs"
     yield "  memory", _of_program(plan.train)
+    if plan.config.train.teacher.pieces:
+        yield "  not counted", "train.teacher: its parameters, and its pass over each batch"
     yield "decoding", f"{plan.decode.rows:,} sentences of {length} pieces"
     yield "  memory", _of_program(plan.decode)
     yield "validation", f"{plan.evaluation.rows:,} sentences, greedily, between training steps"

@@ -14,6 +14,7 @@ from transformer_jax.config import to_dict
 from transformer_jax.data.sources.base import BOUNDARY, Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
+from transformer_jax.languages import base_language
 from transformer_jax.metrics.base import Metric, opened
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.parallel.mesh import decoding_mesh
@@ -132,6 +133,7 @@ def evaluate(
     own = data.source_language or "unknown", data.target_language or "unknown"
     asked = overrides.get("source_language"), overrides.get("target_language")
     source_language, target_language = direction or (asked[0] or own[0], asked[1] or own[1])
+    _check_languages(direction or (own if isinstance(pairs, str) else asked), asked)
     rows, lengths, name = _read_set(run, pairs, direction, name, documents)
     sources, references = ([row[side] for row in rows] for side in (0, 1))
     if (source_language, target_language) != own:
@@ -207,6 +209,16 @@ def evaluate(
     except OSError as error:
         raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
     return report
+
+
+def _check_languages(of_set: Languages | tuple[Any, Any], asked: tuple[Any, Any]) -> None:
+    """Raises UserError if an override names a language that the set does not have."""
+    for side, known, given in zip(("source", "target"), of_set, asked, strict=True):
+        if known and given and base_language(known) != base_language(given):
+            raise UserError(
+                f"{side}_language={given}: the set is in {known}; choose another set by its "
+                "direction, such as --direction=en-fr"
+            )
 
 
 def _check_without_references(learned: Sequence[Metric], other: Any) -> None:

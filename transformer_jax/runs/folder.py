@@ -40,12 +40,12 @@ _LOGGER = logging.getLogger(__name__)
 UNSEEN = "unseen_pieces.json"
 
 
-def check_whole(folder: epath.Path) -> None:
-    """Raises UserError if an import, which writes `config.json` last, did not finish there."""
+def check_has_config(folder: epath.Path) -> None:
+    """Raises UserError for checkpoints without config: of `tj.fit`, or of half an import."""
     if (folder / "checkpoints").exists() and not (folder / "config.json").exists():
         raise UserError(
-            f"{folder}: holds checkpoints but no config.json, as an import that was interrupted "
-            "leaves it; delete this folder, or use another one"
+            f"{folder}: holds checkpoints but no config.json: tj.fit trained there, or an import "
+            "was interrupted; use another folder"
         )
 
 
@@ -173,7 +173,7 @@ class Run:
         """The checkpoints that a name stands for.
 
         Args:
-            which: `best` (by validation BLEU; the newest if nothing was evaluated), `latest`, a
+            which: `best` (by `train.best_by`; the newest if nothing was evaluated), `latest`, a
                 step, or `average:N` (the mean of the last N; an older best one is not among them).
 
         Raises:
@@ -232,9 +232,11 @@ class Run:
         return jax.tree.map(lambda x, dtype: (x / count).astype(dtype), total, dtypes)
 
     def fingerprint(self, which: str = "best") -> str:
-        """A hash of the content of the checkpoint that a name stands for."""
-        folder = checkpoint_folder(self.path, self.select(which).steps[0])
-        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        """A hash of the content of the checkpoints that a name stands for."""
+        digest = hashlib.sha256()
+        for step in self.select(which).steps:
+            digest.update((checkpoint_folder(self.path, step) / MANIFEST).read_bytes())
+        return digest.hexdigest()
 
     def num_bytes(self, which: str = "best") -> int:
         """The size of the parameters that `params` reads, in a checkpoint on disk."""

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from transformer_jax.config import Config, differences, from_dict
+from transformer_jax.config import Config, from_dict, walk
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.preparation import corpora_settings, prepared_data, use_settings
 from transformer_jax.data.sources.files import Files, file_digest
@@ -74,11 +74,8 @@ def _check_tokenizer(
                 )
         config = dataclasses.replace(given, sampling_alpha=config.sampling_alpha)
     open_keys = by_pairs.keys if by_pairs else ()
-    for change in differences(config, given):
-        key, _, values = change.partition(": ")
-        had, _, wanted = values.partition(" -> ")
-        is_open = f"tokenizer.{key}" in open_keys or wanted == str(getattr(TokenizerConfig(), key))
-        if not is_open:
+    for key, _, (had, wanted, default) in walk(config, given, TokenizerConfig()):
+        if wanted not in (had, default) and f"tokenizer.{key}" not in open_keys:
             raise UserError(
                 f"tokenizer.{key}={wanted}: {folder} was prepared with {had}: leave it out"
             )

@@ -37,7 +37,7 @@ from transformer_jax.paths import absolute_name, in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
-from transformer_jax.runs.folder import check_whole, open_run
+from transformer_jax.runs.folder import check_has_config, open_run
 from transformer_jax.runs.prepared import with_prepared
 
 _LOGGER = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
         UserError: rule 4, or the folder holds checkpoints without a config, or a language is not
             named.
     """
-    check_whole(workdir)
+    check_has_config(workdir)
     old = open_run(workdir).config if (workdir / "config.json").exists() else None
     config, by_pairs = with_prepared(validated(config), by_pairs)
     files = {key: attrgetter(key)(config) for key in _FILES}
@@ -284,7 +284,6 @@ def check_training(config: Config) -> None:
     for key, is_set, why in (
         ("data.blocks", config.data.blocks, "alignments are of single sentences"),
         ("tokenizer.sampling_alpha", config.tokenizer.sampling_alpha, "links are of fixed pieces"),
-        ("model.scan_layers", config.model.scan_layers, "a loop over the layers hides the head"),
     ):
         if is_set:
             raise UserError(f"train.alignment_weight={weight} and {key}: {why}; leave out one")

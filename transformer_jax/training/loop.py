@@ -87,8 +87,9 @@ def fit(
     Raises:
         UserError: the run in `workdir` was trained on other data or is in progress, its
             checkpoints are all damaged, something could not be written, the loss was not finite
-            in `train.max_bad_steps` steps in a row, or the batches ended before `train.steps`
-            (what was trained is saved).
+            in `train.max_bad_steps` steps in a row, the batches ended before `train.steps` (what
+            was trained is saved), or `evaluate` lacks the score that `train.early_stopping` or
+            `train.best_by` asks for.
     """
     train = validated(train, "train.")
     if train.minutes is not None:
@@ -135,7 +136,8 @@ class Session:
         prepared: seconds that the run took before, for the minutes in the metrics.
 
     Raises:
-        UserError: the run in the folder was trained on other data.
+        UserError: the run in the folder was trained on other data, or early stopping has nothing
+            to go by.
     """
 
     trainer: Trainer
@@ -147,6 +149,10 @@ class Session:
     prepared: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.trainer.train.early_stopping is not None and self.evaluate is None:
+            raise UserError(
+                f"train.early_stopping={self.trainer.train.early_stopping}: needs `evaluate`"
+            )
         if self.workdir is not None:
             check_identity(self.feed.origin.identity, self.workdir)
         self._state: TrainState
@@ -249,10 +255,14 @@ class Session:
         with self._report.pause():
             scores = self.evaluate(self._state.eval_params, step)
         self._report.write(step, {f"validation.{key}": value for key, value in scores.items()})
-        score = scores.get(kind_of(self._criterion, CRITERIA))
-        if step == 0 or score is None:
+        name, train = kind_of(self._criterion, CRITERIA), self.trainer.train
+        if name not in scores and (train.early_stopping or train.best_by != TrainConfig().best_by):
+            raise UserError(
+                f"train.best_by={name}: `evaluate` returned {', '.join(scores) or 'nothing'}"
+            )
+        if step == 0 or name not in scores:
             return False
-        record, goodness = self._record, self._criterion.goodness(score)
+        record, goodness = self._record, self._criterion.goodness(scores[name])
         is_best = goodness > record.best_bleu
         best = (goodness, step) if is_best else (record.best_bleu, record.best_step)
         self._record = Record(*best, 0 if is_best else record.evaluations_since_best + 1)

@@ -185,7 +185,7 @@ class Translator:
 
         def decode(sources: Sequence[Ids], prefixes: Sequence[Ids]) -> list[Ids]:
             given = [[*begin, *prefix] for prefix in prefixes]
-            decoded = self.decode(sources, target_prefix=given, num_best=1, **overrides)
+            decoded = self.decode(sources, **overrides | {"target_prefix": given, "num_best": 1})
             tally.seconds += decoded.seconds
             tally.compile_seconds += decoded.compile_seconds
             return [best.tokens[len(begin) :] for best, *_ in decoded.translations]
@@ -356,8 +356,8 @@ class Translator:
         """Which source word each target word of given translations comes from.
 
         Words are what stands between spaces, counted from 0. Each target word has one source word:
-        the one that its pieces use most in the last layer's cross-attention, of which the heads
-        are averaged. Words that did not fit the model have none.
+        the one that its pieces use most in the last layer's cross-attention, by its
+        `alignment_head` or the mean of its heads. Words that did not fit the model have none.
 
         Args:
           sources: one sentence each, as a text or as ids without EOS.

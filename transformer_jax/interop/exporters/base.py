@@ -50,10 +50,10 @@ class Exporter:
 #: Config class -> names of the options that a format expresses.
 Expressed = Mapping[type, frozenset[str]]
 
-#: Options that say how a model is computed or trained, not what.
+#: Options that say how a model is computed, trained or aligned, not what it translates.
 NO_EFFECT = frozenset(
     {
-        *("dropout_rate", "implementation", "remat", "scan_layers"),
+        *("dropout_rate", "implementation", "remat", "scan_layers", "alignment_head"),
         *("dtype", "matmul_dtype", "param_dtype"),
     }
 )

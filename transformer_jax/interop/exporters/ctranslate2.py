@@ -14,7 +14,6 @@ Two things are written in another form, with the same result:
 CTranslate2's own search differs from ours in details: see docs/interop.md.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -248,7 +247,7 @@ class _Stack:
         if isinstance(mixer, Window):
             reads = (away <= mixer.window * mixer.dilation) & (away % mixer.dilation == 0)
         elif isinstance(mixer, Strided):
-            stride = mixer.stride or math.isqrt(max_length - 1) + 1
+            stride = mixer.stride_for(max_length)
             reads = (away <= stride) | (away % stride == 0)
         else:
             reads = np.ones(len(away), bool)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.interop.exporters.base import differences, texts
-from transformer_jax.mixers.full_attention import FullCross
 from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig, layer_mixers, mixer_context
 from transformer_jax.models.paths import by_path, from_paths
@@ -71,17 +70,13 @@ def folded(ours: ModelConfig, theirs: ModelConfig) -> Folded:
             position = replace(position, multiplier=multiplier)
         return replace(mine, mixers=tuple(dict.fromkeys(mixers)), position=position)
 
-    cross = ours.cross
-    if isinstance(cross, FullCross) and isinstance(theirs.cross, FullCross):
-        # Translations are the same whatever head alignments are read from.
-        cross = replace(cross, alignment_head=theirs.cross.alignment_head)
     blocks = [f"decoder/blocks_{i}/cross" for i in range(ours.decoder.num_layers)]
     widths = [mixer_context(config, causal=False).head_dim for config in (ours, theirs)]
     model = replace(
         ours,
         encoder=stack("encoder"),
         decoder=stack("decoder"),
-        cross=attention(cross, theirs.cross, *blocks),
+        cross=attention(ours.cross, theirs.cross, *blocks),
         norm=biased(ours.norm, theirs.norm),
         feed_forward=biased(ours.feed_forward, theirs.feed_forward),
         output_bias=ours.output_bias or theirs.output_bias,
