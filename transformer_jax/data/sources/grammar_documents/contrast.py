@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from transformer_jax.data.contrast import BETWEEN, Item
-from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.grammar_documents.documents import streams
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS, Mark
 from transformer_jax.errors import UserError
@@ -25,13 +25,15 @@ def contrast_items(
     facts: int | None = None,
     seed: int = 0,
     length: Callable[[str], int] = num_words,
+    split: Split = "test",
 ) -> Iterator[Item]:
     """Documents that end with one marked sentence; the wrong targets differ from it in one word.
 
     The deciding word is the last of its sentence. The distance is the length of the German text
     from this word, itself included, to the beginning of the marked sentence: that of the word and
     of the sentences between. It is the one that is asked for, or less by what no sentence fills: at
-    most two words. Sentences that are drawn in "test" alone are marked (`kinds.py`).
+    most two words. Of recall, the deciding sentence is one of those that the distance has room for.
+    At short distances that is one of the last few.
 
     Args:
         kind: agreement, recall, consistency or order.
@@ -41,6 +43,8 @@ def contrast_items(
             nouns of consistency, changes of order. None: 1, and for order 4.
         seed: another one draws other items.
         length: of a sentence, such as its tokens and a separator.
+        split: the marked sentences, and the pairs of word and meaning, are those of this split
+            (`kinds.py`). So "train" asks for what was learned, and "test" for what generalises.
 
     Yields:
         items of a category such as `agreement/256`, with `facts` as in `recall-16/256`.
@@ -56,7 +60,7 @@ def contrast_items(
     category = f"{kind}{'' if facts is None else f'-{facts}'}/{distance}"
     for number in range(count):
         draw, fillers = streams(seed, category, number)
-        episode = next(episodes(draw, "test", facts or usual))
+        episode = next(episodes(draw, split, facts or usual))
 
         def least_distance(mark: Mark, facts: tuple[Pair, ...] = episode.facts) -> int:
             (_, deciding), *others = facts[mark.fact :]
