@@ -26,7 +26,7 @@ import string
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import (
@@ -39,6 +39,9 @@ from transformer_jax.cli.lines import (
 )
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_jax.translation.translator import Translator
 
 #: Lines are read in chunks of this many batches, so that they can be sorted by length.
 _BATCHES_PER_CHUNK = 32
@@ -65,18 +68,8 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.data.sources.files import file_digest, read_lines
     from transformer_jax.translation.documents import Tally
 
-    if args.n_best < 0:
-        raise UserError(f"--n_best={args.n_best}: must be at least 1")
-    if args.n_best and args.documents:
-        raise UserError("--n_best and --documents: sentences of documents have one translation")
-    if args.alignments and (args.n_best or args.documents):
-        other = "--n_best" if args.n_best else "--documents"
-        raise UserError(
-            f"--alignments and {other}: alignments are of one sentence's best translation"
-        )
+    _check_flags(args)
     run, overrides = chosen_run(args)
-    if (args.input is None) != (args.output is None):
-        raise UserError("--input and --output belong together: give both or neither")
     selection = run.select(args.checkpoint)  # once: while a training goes on, it can move
     translator = run.translator(selection, **overrides)
     count = max(1, args.n_best)
@@ -87,30 +80,17 @@ def run(args: argparse.Namespace) -> int:
     batch_size = 1 if alone else translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
-    named, tally = 0, Tally()
-
-    def name_unseen(lines: Iterable[str], done: int) -> None:
-        nonlocal named
-        for number, line in enumerate(lines, start=done + 1):
-            if named < _NAMED_LINES and (words := translator.unseen_words(line)):
-                named += 1
-                bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)
-                print(
-                    f"note: line {number}: never seen in training: {', '.join(bare)}",
-                    file=sys.stderr,
-                )
-                if named == _NAMED_LINES:
-                    print("note: such words of further lines are not named", file=sys.stderr)
+    tally, note = Tally(), _UnseenWords(translator)
 
     def reply_documents(documents: list[Document], done: int) -> tuple[list[str], int]:
         for document in documents:
-            name_unseen(document.lines, document.first - 1)
+            note(document.lines, document.first - 1)
         before, lines = tally.cut, [document.lines for document in documents]
         texts = translator.translate_documents(lines, tally=tally, batch_size=batch_size)
         return list(chain.from_iterable(texts)), tally.cut - before
 
     def reply(lines: list[str], done: int) -> tuple[list[str], int]:
-        name_unseen(lines, done)
+        note(lines, done)
         options = {"num_best": count, "first_id": done, "batch_size": batch_size}
         decoded = translator.decode(lines, **options)
         best = [best for best, *_ in decoded.translations]
@@ -152,3 +132,40 @@ def run(args: argparse.Namespace) -> int:
     if args.documents:
         print(f"note: {tally}", file=sys.stderr)
     return 0
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Raises UserError for flags that exclude or need each other, before a model is read."""
+    if args.n_best < 0:
+        raise UserError(f"--n_best={args.n_best}: must be at least 1")
+    if args.n_best and args.documents:
+        raise UserError("--n_best and --documents: sentences of documents have one translation")
+    if args.alignments and (args.n_best or args.documents):
+        other = "--n_best" if args.n_best else "--documents"
+        raise UserError(
+            f"--alignments and {other}: alignments are of one sentence's best translation"
+        )
+    if (args.input is None) != (args.output is None):
+        raise UserError("--input and --output belong together: give both or neither")
+
+
+class _UnseenWords:
+    """Names words that the model has never seen, on standard error, in the first such lines."""
+
+    def __init__(self, translator: "Translator") -> None:
+        self._translator, self._named = translator, 0
+
+    def __call__(self, lines: Iterable[str], done: int) -> None:
+        """Names those of lines that come after `done` others."""
+        for number, line in enumerate(lines, start=done + 1):
+            if self._named == _NAMED_LINES:
+                return
+            if not (words := self._translator.unseen_words(line)):
+                continue
+            self._named += 1
+            bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)
+            print(
+                f"note: line {number}: never seen in training: {', '.join(bare)}", file=sys.stderr
+            )
+            if self._named == _NAMED_LINES:
+                print("note: such words of further lines are not named", file=sys.stderr)
