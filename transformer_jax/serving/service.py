@@ -185,11 +185,11 @@ async def _in_blocks(
     while True:
         try:
             # A generator that has not begun takes None alone.
-            source, prefix = document.send(target)  # type: ignore[arg-type]
+            asked = document.send(target)  # type: ignore[arg-type]
         except StopIteration as end:
             return [
                 [Translation(documents.text(ids), 0.0, 0.0, (*ids, EOS_ID))] for ids in end.value
             ]
-        block = Sentence(source, tuple(prefix), num_best=1)
+        block = Sentence(asked.source, tuple(asked.prefix), num_best=1)
         ((best, *_),) = await batcher.translate([(engine, block)])
-        target = best.tokens
+        target = best.own_tokens

@@ -295,10 +295,13 @@ def _boundary_if_blank(pair: Pair) -> Pair:
 def _cut_at_changes(rows: Iterable[Sequence[Any]]) -> Iterator[Pair]:
     """The pairs of rows (source, target, document), with a boundary where the document changes.
 
-    Without documents the rows are (source, target).
+    Without documents the rows are (source, target). With them an empty row is none: as a pair it
+    would be a boundary.
     """
     last = None
     for source, target, *document in rows:
+        if document and (source, target) == BOUNDARY:
+            continue
         if document != last and last is not None:
             yield BOUNDARY
         last = document
