@@ -23,7 +23,8 @@ from transformer_jax.errors import UserError
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax contrast`."""
-    add_run_arguments(parser, only=["batch_size", "max_source_length", "weights"])
+    languages = ["source_language", "target_language"]
+    add_run_arguments(parser, only=["batch_size", "max_source_length", *languages, "weights"])
     add = parser.add_argument
     add("--input", required=True, metavar="FILE", help="the items: .tsv, .jsonl or .json")
     add("--documents", metavar="PATH", help="of a .json: a folder (ContraPro) or a file (ctxpro)")
