@@ -56,6 +56,21 @@ def test_a_json_line_may_have_several_wrong_targets(tmp_path) -> None:
         ("a.jsonl", '{"source": "a", "right": "b", "wrong": []}', ":2: a wrong target is missing"),
         ("a.jsonl", '{"source": "a", "right": "b", "wrong": [1]}', ':2: "wrong" must be a text or'),
         ("a.jsonl", '{"source": 1, "right": "b", "wrong": "c"}', ':2: "source" is a int, which it'),
+        (
+            "a.jsonl",
+            r'{"source": "a \ud800", "right": "b", "wrong": "c"}',
+            r":2: the source holds \\ud800, half of a character",
+        ),
+        (
+            "a.jsonl",
+            r'{"source": "a", "right": "b", "wrong": ["c", "\udfff"]}',
+            r":2: the target holds \\udfff, half of a character",
+        ),
+        (
+            "a.jsonl",
+            r'{"source": "a", "right": "b", "wrong": "c", "category": "\ud83d"}',
+            r":2: the category holds \\ud83d, half of a character",
+        ),
     ],
 )
 def test_a_bad_line_is_named(name, line, message, tmp_path) -> None:
@@ -166,6 +181,10 @@ def test_what_is_wrong_in_a_set_is_named(folder) -> None:
     del without["errors"]
     refused([contrapro(3), without], 'item 2: no key "errors"')
     refused([contrapro(3) | {"errors": []}], "item 1: a wrong target is missing")
+    half = contrapro(3) | {"ref segment": "Er \ud800"}
+    refused([contrapro(3), half], r"set\.json, item 2: the target holds \\ud800, half of a")
+    half = contrapro(3) | {"errors": [{"contrastive": "Er \udc00"}]}
+    refused([half], r"set\.json, item 1: the target holds \\udc00, half of a")
     other = contrapro(3) | {"document id": "8.de"}
     refused([other], r"item 1: no document 8\.de in .*documents", "documents")
     elsewhere = contrapro(3) | {"segment id": 2}
