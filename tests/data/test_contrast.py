@@ -185,6 +185,9 @@ def test_what_is_wrong_in_a_set_is_named(folder) -> None:
     refused([contrapro(3), half], r"set\.json, item 2: the target holds \\ud800, half of a")
     half = contrapro(3) | {"errors": [{"contrastive": "Er \udc00"}]}
     refused([half], r"set\.json, item 1: the target holds \\udc00, half of a")
+    for word in ("", " "):
+        records = [ctxpro("NOM.FEM.SING", "sie", "Sie da."), ctxpro("NOM.MASC.SING", word, "Da.")]
+        refused(records, r'set\.json, item 2: an empty "expected"')
     other = contrapro(3) | {"document id": "8.de"}
     refused([other], r"item 1: no document 8\.de in .*documents", "documents")
     elsewhere = contrapro(3) | {"segment id": 2}

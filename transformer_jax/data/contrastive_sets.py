@@ -58,7 +58,7 @@ def read_set(path: str | Path, context: Context | None = None) -> Iterator[Item]
         source, right = (" ".join(segment.split()) for segment in segments)
         if "expected" in record:
             category = field(record, "rule", place)
-            wrong = _with_other_words(right, field(record, "expected", place), forms[category])
+            wrong = _with_other_words(right, _expected(record, place), forms[category])
             if not wrong:
                 continue
         else:
@@ -75,7 +75,7 @@ def read_set(path: str | Path, context: Context | None = None) -> Iterator[Item]
 def _forms_of_rules(numbered: Sequence[tuple[Any, str]]) -> dict[str, list[str]]:
     """Rule -> the words that are wrong where it holds, those of the rules that differ in a part."""
     expected = {
-        field(record, "rule", place): field(record, "expected", place)
+        field(record, "rule", place): _expected(record, place)
         for record, place in numbered
         if isinstance(record, dict) and "expected" in record
     }
@@ -90,6 +90,13 @@ def _forms_of_rules(numbered: Sequence[tuple[Any, str]]) -> dict[str, list[str]]
         )
         forms[rule] = list(dict.fromkeys(word for word in others if word != right))
     return forms
+
+
+def _expected(record: Any, place: str) -> str:
+    word = " ".join(field(record, "expected", place).split())
+    if not word:
+        raise UserError(f'{place}: an empty "expected": give the word that the rule asks for')
+    return word
 
 
 def _with_other_words(sentence: str, word: str, others: Sequence[str]) -> tuple[str, ...]:
