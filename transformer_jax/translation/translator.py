@@ -225,7 +225,7 @@ class Translator:
     def room(self, config: DecodeConfig | None = None) -> Room | None:
         """How long the blocks of documents are; None where the model knows no blocks."""
         config = config or self.decode_config
-        tokenizers, limit = self._tokenizers_for(config), self._limit(config)
+        tokenizers, limit = self.tokenizers_for(config), self._limit(config)
         separators = tokenizers.source.separator, tokenizers.target.separator
         if None in separators:
             return None
@@ -358,7 +358,7 @@ class Translator:
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
         forced = any(prefixes)
         limit = self._limit(self.decode_config)
-        tokenizers = self._tokenizers_for(self.decode_config)
+        tokenizers = self.tokenizers_for(self.decode_config)
         rows, num_cut = [], 0
         triples = zip(sources, targets, prefixes, strict=True)
         for number, (text, given, prefix) in enumerate(triples):
@@ -410,7 +410,7 @@ class Translator:
                 f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
             )
         limit, encode = self._limit(self.decode_config), self.source_encoder()
-        tokenizers = self._tokenizers_for(self.decode_config)
+        tokenizers = self.tokenizers_for(self.decode_config)
         rows, links = [], [Links() for _ in sources]
         for number, (text, given) in enumerate(zip(sources, targets, strict=True)):
             source_ids = encode(text) if isinstance(text, str) else list(text)
@@ -508,7 +508,7 @@ class Translator:
     ) -> list[list[int]]:
         """The ids of the prefix of each of `count` sentences."""
         given = config.target_prefix if given is None else given
-        tokenizers = self._tokenizers_for(config)
+        tokenizers = self.tokenizers_for(config)
         if isinstance(given, str):
             prefixes = [self._target_ids(tokenizers, given)] * count
         else:
@@ -523,8 +523,12 @@ class Translator:
                 )
         return prefixes
 
-    def _tokenizers_for(self, config: DecodeConfig) -> Any:
-        """The tokenizers with the tags of the languages that the config names."""
+    def tokenizers_for(self, config: DecodeConfig) -> Any:
+        """The tokenizers with the tags of the languages that the config names.
+
+        Raises:
+          UserError: the model has no tag for one of them.
+        """
         languages = config.source_language, config.target_language
         return towards(self.tokenizers, *languages) if any(languages) else self.tokenizers
 
@@ -565,7 +569,7 @@ class Translator:
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
         """A function from a text to the ids that `decode` makes of it, without EOS."""
         config = config or self.decode_config
-        tokenizer = self._tokenizers_for(config).source
+        tokenizer = self.tokenizers_for(config).source
 
         def encode(text: str) -> list[int]:
             return list(tokenizer.encode(text)) if text.strip() else []
