@@ -74,3 +74,25 @@ def test_documents_of_an_admitted_request_are_not_refused(url, translator):
     documents = [[english for english, _ in generate(seed, 3)] for seed in (5, 6, 7)]
     found = translated(url, ["\n".join(each) for each in documents])
     assert found == ["\n".join(each) for each in translator.translate_documents(documents)]
+
+
+def test_a_blank_line_ends_a_document(url, translator):
+    lines = [english for english, _ in generate(5, 5)]
+    wanted = translator.translate_documents([lines[:3], lines[3:4], lines[4:]])
+    assert wanted[1] + wanted[2] != translator.translate_documents([lines])[0][3:]
+    first, second, third = map("\n".join, wanted)
+    text = "\n".join([*lines[:3], "", lines[3], " ", "", lines[4]])
+    assert translated(url, text) == f"{first}\n\n{second}\n \n\n{third}"
+
+
+def test_a_request_can_say_that_a_line_is_a_sentence(url, translator):
+    first, second, third = (english for english, _ in generate(5, 3))
+    texts = [f"{first} {second}", f"{first} {second}\n{third}"]
+    form = {"text": texts, "source_lang": "EN", "target_lang": "DE"}
+    wanted = translator.translate_documents([text.split("\n") for text in texts])
+    answer = httpx.post(f"{url}/v2/translate", json=form | {"split_sentences": "0"}, timeout=300)
+    found = [each["text"] for each in answer.json()["translations"]]
+    assert found == ["\n".join(each) for each in wanted]
+    split = httpx.post(f"{url}/v2/translate", json=form, timeout=300).json()["translations"]
+    assert split[0]["text"] == " ".join(translator.translate_documents([[first, second]])[0])
+    assert split[0]["text"] != found[0]

@@ -50,7 +50,8 @@ class Service:
     Args:
         engines: one for each direction.
         batcher: started; shared by all of them.
-        split_sentences: cut every line into sentences, unless a request says otherwise.
+        split_sentences: cut every line into sentences, unless a request says otherwise. For models
+            of blocks, it is always so.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Service:
         split_sentences: bool | None = None,
         num_best: int | None = None,
     ) -> list[Translated]:
-        """Translates texts of any length. By a model of blocks, a text is a document.
+        """Translates texts of any length. By a model of blocks, as documents: see `Text.documents`.
 
         Args:
             texts: one language each.
@@ -128,7 +129,6 @@ class Service:
             HTTPException: the direction is not supported.
             QueueFull: too much is waiting.
         """
-        always = self._split_sentences if split_sentences is None else split_sentences
         found = []
         work: list[tuple[Engine, Steps]] = []
         for text in texts:
@@ -138,13 +138,16 @@ class Service:
             def fits(part: str, engine: Engine = engine) -> bool:
                 return len(engine.encode(part)) <= engine.max_pieces
 
-            cut = split(text, fits, language=code, sentences=always or bool(engine.documents))
+            always = self._split_sentences or bool(engine.documents)
+            sentences = always if split_sentences is None else split_sentences
+            cut = split(text, fits, language=code, sentences=sentences)
             found.append((engine, confidence, cut))
-            pieces = [engine.encode(each) for each in cut.sentences]
-            if engine.documents and len(pieces) > 1:
-                work.append((engine, _in_blocks(pieces, engine.documents)))
-            else:
-                work += [(engine, alone(Sentence(each, num_best=num_best))) for each in pieces]
+            for document in cut.documents():
+                pieces = [engine.encode(each) for each in document]
+                if engine.documents and len(pieces) > 1:
+                    work.append((engine, _in_blocks(pieces, engine.documents)))
+                else:
+                    work += [(engine, alone(Sentence(each, num_best=num_best))) for each in pieces]
         done = iter(await self.batcher.translate(work))
         return [
             Translated(engine, confidence, cut, list(islice(done, len(cut.sentences))))
