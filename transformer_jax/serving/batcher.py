@@ -132,7 +132,7 @@ class Batcher:
             self._others -= 1
 
     async def on_device(self, function: Callable[[], T]) -> T:
-        """As `run`, for the server's own work, which is never refused."""
+        """As `run`, but never refused: for the server itself, or to finish what was taken."""
         return await asyncio.get_running_loop().run_in_executor(self._device, function)
 
     def _admit(self) -> None:
