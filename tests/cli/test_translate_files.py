@@ -123,7 +123,7 @@ def parsed(words):
 
 def test_another_command_does_not_continue_it(place, tmp_path, monkeypatch, capsys):
     def fails(output, items, chunk_size, reply, total):
-        output.write(["x"], 8, 0)
+        output.write(["x"], 8, {})
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -147,7 +147,7 @@ def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
         output_file, "write_whole", lambda path, _: done.append(path.name) or path.write_bytes(_)
     )
     with pytest.raises(KeyboardInterrupt), output_file.output_file(name, "c") as file:
-        file.write(["first line"], 1, 0)
+        file.write(["first line"], 1, {})
         raise KeyboardInterrupt
     assert done == ["lines", "progress.json"]
     os.truncate(f"{name}.partial/lines", 5)

@@ -77,7 +77,7 @@ def test_each_file_ends_a_document_and_so_does_an_empty_line_on_both_sides(tmp_p
         write(tmp_path / "1.en", "a\n\n \nb\n\nc\n"),
         write(tmp_path / "1.de", "A\n\n\nB\nx\nC\r\n"),
     )
-    table = write(tmp_path / "2.tsv", "d\tD\t1\ne\tE\t1\nf\tF\t2\n")
+    table = write(tmp_path / "2.tsv", "d\tD\t1\n\t\t1\ne\tE\t1\nf\tF\t2\n")
     lines = [json.dumps({"en": w, "de": w.upper(), "document": n}) for w, n in ("g1", "h1", "i2")]
     records = write(tmp_path / "3.jsonl", "".join(f"{line}\n" for line in lines))
     files = Files(train_source=(plain[0], table, records), train_target=(plain[1],), documents=True)

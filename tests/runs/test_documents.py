@@ -2,15 +2,23 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
 import transformer_jax as tj
 from transformer_jax.cli.main import main
+from transformer_jax.config import override
 from transformer_jax.data.splits import read_documents
 from transformer_jax.data.training_text import TrainingText
+from transformer_jax.decoding.sample import Sample
+from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import make_mesh
+from transformer_jax.runs.pretrained import starting_from
+from transformer_jax.runs.start import begin_new
 from transformer_jax.training.evaluator import make_evaluator
+from transformer_jax.translation.documents import Tally
+from transformer_jax.translation.translator import Decoded, Translation
 
 TRAIN = [
     "train",
@@ -69,14 +77,94 @@ def test_one_line_for_each_line(run, text, monkeypatch, capsys):
         assert not line.strip() or source.strip()  # what is empty stays empty
 
 
-def test_a_prefix_of_the_call_is_as_one_of_the_config(run):
-    documents = [["The dog sleeps."], ["It sleeps."]]
-    found = run.translator().translate_documents(documents, target_prefix="Der")
-    assert found == run.translator(target_prefix="Der").translate_documents(documents)
+@pytest.mark.parametrize(
+    ("name", "value"), [("target_prefix", "Der"), ("no_repeat_ngram", 3), ("repetition_penalty", 2)]
+)
+def test_what_is_of_single_sentences_is_refused(run, name, value):
+    with pytest.raises(UserError, match=f"{name}={value}.*: is for single sentences"):
+        run.translator().translate_documents([["The dog sleeps."]], **{name: value})
+
+
+def test_a_block_that_the_limit_ended_is_divided(run, monkeypatch):
+    translator, tally = run.translator(), Tally()
+    (whole,) = translator.decode(["The dog sleeps."], max_length_offset=3).translations[0]
+    limit = tj.DecodeConfig(max_length_offset=3).max_target_length(
+        len(translator.tokenizers.source.encode("The dog sleeps.")) + 1
+    )
+    assert whole.is_cut and len(whole.tokens) == limit and whole.own_tokens == whole.tokens[:-1]
+    separator = translator.tokenizers.target.separator
+
+    def decode(self, sources, **options):
+        found = [[Translation("", 0.0, 0.0, (9, separator, 9, 1), True)] for _ in sources]
+        return Decoded(found, 0, 0.0, 0.0)
+
+    monkeypatch.setattr(tj.Translator, "decode", decode)
+    translator.translate_documents([["The dog sleeps.", "It sleeps."]], tally=tally)
+    assert (tally.blocks, tally.divided, tally.alone) == (1, 1, 2)
+
+
+def test_a_token_that_begins_targets_is_forced_once(run, monkeypatch):
+    translator, seen = run.translator(context_tokens=10, block_tokens=24), []
+    separator = translator.tokenizers.target.separator
+    monkeypatch.setattr(translator, "_prefixes", lambda *given: [[7]])
+
+    def decode(sources, target_prefix, **options):
+        seen.extend(target_prefix)
+        found = [[Translation("", 0.0, 0.0, (*each, 9, 1))] for each in target_prefix]
+        return Decoded(found, 0, 0.0, 0.0)
+
+    monkeypatch.setattr(translator, "decode", decode)
+    translator.translate_documents([["Go."] * 5])
+    contexts = [each for each in seen if separator in each]
+    assert contexts and not any(each.count(7) > 1 for each in seen)
+    assert all(each == [7] for each in seen if each not in contexts)
+    assert {each[0] for each in contexts} == {7, 9}, "with the first sentence, and without it"
+
+
+def test_samples_of_a_document_do_not_depend_on_the_others(run):
+    translator = run.translator(method=Sample(seed=3))
+    one, other = ["The dog sleeps.", "It sleeps."], ["Here is the lamp."] * 9
+    (alone,) = translator.translate_documents([one], first_ids=[40])
+    _, beside = translator.translate_documents([other, one], first_ids=[1, 40])
+    assert alone == beside
+    assert translator.translate_documents([one], first_ids=[41]) != [alone]
+
+
+def test_the_note_of_a_text_that_was_continued_is_of_all_of_it(run, monkeypatch, capsys, tmp_path):
+    text = tmp_path / "in.en"
+    text.write_text("The dog sleeps.\nIt sleeps.\n\n" * 70)
+    command = ["translate", "--workdir=run", "--documents", f"--input={text}"]
+    assert main([*command, f"--output={tmp_path / 'whole'}"]) == 0
+    note = capsys.readouterr().err.splitlines()[-1]
+    assert "of 70 blocks" in note
+    translate, calls = tj.Translator.translate_documents, []
+
+    def stops(self, documents, **options):
+        calls.append(len(documents))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return translate(self, documents, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tj.Translator, "translate_documents", stops)
+        assert main([*command, f"--output={tmp_path / 'out'}"]) != 0
+    assert calls == [32, 32]
+    capsys.readouterr()
+    assert main([*command, f"--output={tmp_path / 'out'}"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == note
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_the_blocks_of_the_training_are_those_of_the_translation(run):
-    assert run.config.decode.block_tokens == 64
+    decode = run.config.decode
+    assert (decode.block_tokens, decode.block_sentences) == (64, None)
+    blocks = (tj.Blocks(sentences=(1, 2)), tj.Blocks(sentences=(3,)))
+    config = replace(run.config, data=replace(run.config.data, blocks=blocks))
+    open_keys = {"decode.block_tokens": "none", "decode.block_sentences": "none"}
+    decode = begin_new(override(config, open_keys)).config.decode
+    assert (decode.block_tokens, decode.block_sentences) == (64, 3)
+    tuned = starting_from(config, "run")
+    assert (tuned.decode.block_tokens, tuned.decode.block_sentences) == (None, None)
     assert run.tokenizers().target.separator is not None
 
 
@@ -104,8 +192,8 @@ def test_documents_are_scored_by_sentence_and_whole(run, capsys):
     assert sum(part.sentences for part in scores.by_place) == report.num_sentences
     assert sum(part.sentences for part in scores.by_length) == report.num_sentences
     assert scores.blocks >= 6
-    given = [("The dog sleeps.", "Der Hund schläft."), ("", ""), ("It sleeps.", "Er schläft.")]
-    again = tj.evaluate(run, given, documents=True)
+    given = [["The dog sleeps.", "Der Hund schläft."], [" ", ""], ["It sleeps.", "Er schläft."]]
+    again = tj.evaluate(run, given, documents=True, baseline=["Der Hund schläft.", "", "Er."])
     assert (again.num_sentences, again.documents.documents) == (2, 2)
     assert "d-BLEU" in str(again) and "blocks" in str(again)
 

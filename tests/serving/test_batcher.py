@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from transformer_jax.serving.batcher import Batcher, QueueFull
+from transformer_jax.serving.batcher import Batcher, QueueFull, alone
 from transformer_jax.serving.engine import Sentence
 
 
@@ -43,7 +43,15 @@ def run(main, **options):
 
 
 async def one(batcher, engine, *texts):
-    return await batcher.translate([(engine, Sentence(text)) for text in texts])
+    return await batcher.translate([(engine, alone(Sentence(text))) for text in texts])
+
+
+def steps(*texts):
+    """Each waits for the translations of the one before."""
+    done = []
+    for text in texts:
+        done.append((yield Sentence(text)))
+    return done
 
 
 def test_every_caller_gets_its_own_in_order():
@@ -158,6 +166,45 @@ def test_a_full_queue_refuses_and_loses_nothing():
         assert await one(batcher, engine, "now") == [["NOW"]]
 
     run(main, limit=10)
+
+
+def test_who_was_taken_is_not_refused_later():
+    """While others fill the queue between its steps."""
+    engine = Upper(0.01)
+
+    async def main(batcher):
+        work = [(engine, steps(f"{i}a", f"{i}b", f"{i}c")) for i in range(3)]
+        taken = asyncio.create_task(batcher.translate([*work, (engine, alone(Sentence("end")))]))
+        await asyncio.sleep(0)
+        refused = 0
+        while not taken.done():
+            try:
+                await one(batcher, engine, "other")
+            except QueueFull:
+                refused += 1
+            await asyncio.sleep(0)
+        wanted = [[f"{i}{letter}"] for i in range(3) for letter in "ABC"]
+        assert await taken == [*wanted, ["END"]] and refused
+        assert batcher.waiting == 0
+
+    run(main, limit=1)
+
+
+def test_a_step_that_fails_fails_for_its_caller_only():
+    engine = Upper()
+
+    def broken():
+        yield Sentence("first")
+        raise ValueError("broken")
+
+    async def main(batcher):
+        work = [(engine, broken()), (engine, steps("never", "ends"))]
+        with pytest.raises(ValueError, match="broken"):
+            await batcher.translate(work)
+        assert batcher.waiting == 0
+        assert await one(batcher, engine, "next") == [["NEXT"]]
+
+    run(main)
 
 
 def test_who_goes_away_costs_nothing_more():

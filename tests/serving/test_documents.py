@@ -42,11 +42,20 @@ def translator():
 
 @pytest.fixture(scope="module")
 def url(translator):
+    """Its queue is full with one sentence."""
     from transformer_jax.serving.app import make_app
     from transformer_jax.serving.jax_engine import jax_engine
 
-    with served(make_app([jax_engine(translator, "en", "de")])) as url:
+    with served(make_app([jax_engine(translator, "en", "de")], queue=1)) as url:
         yield url
+
+
+def translated(url, texts):
+    """The answer of LibreTranslate's route."""
+    form = {"q": texts, "source": "en", "target": "de"}
+    answer = httpx.post(f"{url}/translate", json=form, timeout=300)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["translatedText"]
 
 
 def test_a_text_is_translated_as_one_document(url, translator):
@@ -55,10 +64,35 @@ def test_a_text_is_translated_as_one_document(url, translator):
     wanted = translator.translate_documents([first, second], tally=tally)
     assert tally.divided and translator.translate(first) != wanted[0]
     texts = ["\n".join(first), " ".join(second), first[0]]
-    answer = httpx.post(
-        f"{url}/translate", json={"q": texts, "source": "en", "target": "de"}, timeout=300
-    )
-    found = answer.json()["translatedText"]
+    found = translated(url, texts)
     assert found[0] == "\n".join(wanted[0])
     assert found[1] == " ".join(wanted[1])  # one line of five sentences
     assert [found[2]] == translator.translate(first[:1])
+
+
+def test_documents_of_an_admitted_request_are_not_refused(url, translator):
+    documents = [[english for english, _ in generate(seed, 3)] for seed in (5, 6, 7)]
+    found = translated(url, ["\n".join(each) for each in documents])
+    assert found == ["\n".join(each) for each in translator.translate_documents(documents)]
+
+
+def test_a_blank_line_ends_a_document(url, translator):
+    lines = [english for english, _ in generate(5, 5)]
+    wanted = translator.translate_documents([lines[:3], lines[3:4], lines[4:]])
+    assert wanted[1] + wanted[2] != translator.translate_documents([lines])[0][3:]
+    first, second, third = map("\n".join, wanted)
+    text = "\n".join([*lines[:3], "", lines[3], " ", "", lines[4]])
+    assert translated(url, text) == f"{first}\n\n{second}\n \n\n{third}"
+
+
+def test_a_request_can_say_that_a_line_is_a_sentence(url, translator):
+    first, second, third = (english for english, _ in generate(5, 3))
+    texts = [f"{first} {second}", f"{first} {second}\n{third}"]
+    form = {"text": texts, "source_lang": "EN", "target_lang": "DE"}
+    wanted = translator.translate_documents([text.split("\n") for text in texts])
+    answer = httpx.post(f"{url}/v2/translate", json=form | {"split_sentences": "0"}, timeout=300)
+    found = [each["text"] for each in answer.json()["translations"]]
+    assert found == ["\n".join(each) for each in wanted]
+    split = httpx.post(f"{url}/v2/translate", json=form, timeout=300).json()["translations"]
+    assert split[0]["text"] == " ".join(translator.translate_documents([[first, second]])[0])
+    assert split[0]["text"] != found[0]

@@ -287,6 +287,23 @@ def test_the_page_gets_alignments_where_it_asks(url, translators, sentences):
     assert links == [[list(link) for link in each] for each in expected]
 
 
+def test_alignments_are_not_refused_after_the_translation(url, sentences, monkeypatch):
+    """The queue is full as soon as one has been taken."""
+    from transformer_jax.serving.batcher import Batcher, QueueFull
+
+    taken = []
+
+    def admit(batcher):
+        if taken:
+            raise QueueFull
+        taken.append(batcher)
+
+    monkeypatch.setattr(Batcher, "_admit", admit)
+    form = {"q": sentences[0], "source": "en", "target": "de", "alignments": True}
+    assert httpx.post(f"{url}/page/translate", json=form).status_code == 200
+    assert httpx.post(f"{url}/page/translate", json=form).status_code == 429
+
+
 def test_both_forms_translate_markup(url, best, sentences):
     """As plain text is translated, with the tags around the words that come from theirs."""
     first, second = sentences[:2]

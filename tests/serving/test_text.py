@@ -22,6 +22,7 @@ def test_the_parts_make_the_text(text, most, sentences, language):
     found = cut(text, most, sentences, language)
     assert found.filled(found.sentences) == text
     assert len(found.gaps) == len(found.sentences) + 1
+    assert [each for document in found.documents() for each in document] == found.sentences
     for sentence in found.sentences:
         assert sentence == sentence.strip() != ""
         assert len(sentence) <= most
@@ -40,6 +41,14 @@ def test_a_line_is_cut_into_sentences_on_request_or_if_it_is_too_long():
 
 def test_a_long_sentence_is_cut_near_its_middle_at_a_space():
     assert cut("aaa bbb ccc ddd", most=8).sentences == ["aaa bbb", "ccc ddd"]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\u2028"])
+def test_a_blank_line_ends_a_document(line_break):
+    text = "\n\nOne. Two.\n Three.\n \nFour.\n\n\nFive.\n\n".replace("\n", line_break)
+    wanted = [["One.", "Two.", "Three."], ["Four."], ["Five."]]
+    assert cut(text, sentences=True).documents() == wanted
+    assert cut("  \n\n").documents() == []
 
 
 @pytest.mark.parametrize("text", [" " * 200_000, "a" * 200_000, "\n" * 200_000, "a " * 100_000])

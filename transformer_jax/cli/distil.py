@@ -266,7 +266,7 @@ class _Distillation:
         """
         import jax
 
-        from transformer_jax.cli.lines import answer
+        from transformer_jax.cli.lines import Counts, answer
         from transformer_jax.cli.output_file import output_file
         from transformer_jax.cli.signals import Stopped
         from transformer_jax.distillation.choice import to_line
@@ -284,12 +284,12 @@ class _Distillation:
                 continue
             _LOGGER.info(f"translating lines {first + 1:,} to {first + len(part):,}")
 
-            def reply(chunk: list[str], done: int, first: int = first) -> tuple[list[str], int]:
+            def reply(chunk: list[str], done: int, first: int = first) -> tuple[list[str], Counts]:
                 if stop.while_apart():
                     raise Stopped
                 short = [line if len(encode(line)) < longest else "" for line in chunk]
                 options: Any = {"num_best": self.args.nearest_of, "first_id": first + done}
-                return [*map(to_line, translator.decode(short, **options).translations)], 0
+                return [*map(to_line, translator.decode(short, **options).translations)], {}
 
             with output_file(os.fspath(path), "a part") as output:
                 total = None if self.args.no_progress else len(part)

@@ -1,7 +1,8 @@
 """Lines of standard input, standard output and files; only LF ends a line."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -40,9 +41,10 @@ def documents_of(lines: Iterable[str]) -> Iterator[Document]:
         yield document
 
 
-#: (a chunk of inputs, number of inputs before it) -> (lines, how many of the inputs were longer
-#: than the limit and cut).
-Reply = Callable[[list[T], int], tuple[list[str], int]]
+#: What is counted while a text is answered, by name: `cut` inputs were longer than the limit.
+Counts = Mapping[str, int]
+#: (a chunk of inputs, number of inputs before it) -> (lines, what was counted in the chunk).
+Reply = Callable[[list[T], int], tuple[list[str], Counts]]
 
 
 class Output:
@@ -50,18 +52,18 @@ class Output:
 
     Attributes:
         done: inputs whose replies are there.
-        cut: of these, how many were longer than the limit and cut.
+        counts: what was counted in them.
     """
 
-    def __init__(self, file: BinaryIO, done: int = 0, cut: int = 0) -> None:
-        self.file, self.done, self.cut = file, done, cut
+    def __init__(self, file: BinaryIO, done: int = 0, counts: Counts | None = None) -> None:
+        self.file, self.done, self.counts = file, done, Counter(counts)
 
-    def write(self, lines: Sequence[str], inputs: int, cut: int) -> None:
+    def write(self, lines: Sequence[str], inputs: int, counts: Counts) -> None:
         """Writes the lines of the reply to the next inputs, and flushes."""
         self.file.write("".join(line + "\n" for line in lines).encode("utf-8"))
         self.file.flush()
         self.done += inputs
-        self.cut += cut
+        self.counts.update(counts)
 
 
 def bar_interval() -> float:
@@ -91,13 +93,13 @@ def answer(
     shown: Any = {"unit": " lines", "mininterval": bar_interval(), "disable": total is None}
     with tqdm(total=total, initial=output.done, **shown) as bar:
         while chunk := list(islice(items, chunk_size)):
-            lines, cut = reply(chunk, output.done)
-            output.write(lines, len(chunk), cut)
+            lines, counts = reply(chunk, output.done)
+            output.write(lines, len(chunk), counts)
             bar.update(len(chunk))
-    if output.cut:
+    if cut := output.counts["cut"]:
+        inputs = output.counts["sentences"] or output.done
         print(
-            f"note: {output.cut} of {output.done} inputs were longer than the limit and were cut",
-            file=sys.stderr,
+            f"note: {cut} of {inputs} inputs were longer than the limit, and cut", file=sys.stderr
         )
 
 

@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
 from etils import epath
 
-from transformer_jax.cli.lines import Output
+from transformer_jax.cli.lines import Counts, Output
 from transformer_jax.config import from_dict
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
@@ -28,7 +28,7 @@ class Progress:
 
     command: Any  #: what the results depend on
     done: int = 0  #: inputs
-    cut: int = 0  #: inputs that were longer than the limit and cut
+    counts: dict[str, int] = field(default_factory=dict)  #: see `lines.Output`
     bytes: int = 0  #: of `lines`
 
 
@@ -36,14 +36,14 @@ class OutputFile(Output):
     """A file of results in progress."""
 
     def __init__(self, file: BinaryIO, folder: epath.Path, progress: Progress) -> None:
-        super().__init__(file, progress.done, progress.cut)
+        super().__init__(file, progress.done, progress.counts)
         self._folder, self._command = folder, progress.command
 
-    def write(self, lines: Sequence[str], inputs: int, cut: int) -> None:
+    def write(self, lines: Sequence[str], inputs: int, counts: Counts) -> None:
         """Appends the results of the next inputs and notes them as done."""
-        super().write(lines, inputs, cut)
+        super().write(lines, inputs, counts)
         os.fsync(self.file.fileno())  # neither `progress.json` nor the finished file is first
-        progress = Progress(self._command, self.done, self.cut, self.file.tell())
+        progress = Progress(self._command, self.done, dict(self.counts), self.file.tell())
         write_whole(self._folder / "progress.json", json.dumps(asdict(progress)).encode())
 
 

@@ -13,7 +13,7 @@ import argparse
 import sys
 
 from transformer_jax.cli.flags import Parser
-from transformer_jax.cli.lines import Output, answer, file_pairs, stdin_lines
+from transformer_jax.cli.lines import Counts, Output, answer, file_pairs, stdin_lines
 from transformer_jax.cli.run_flags import add_run_arguments, chosen_run
 from transformer_jax.errors import UserError
 
@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
     if args.alignments:
         translator.model.check_alignment()
 
-    def reply(pairs: list[tuple[str, str]], done: int) -> tuple[list[str], int]:
+    def reply(pairs: list[tuple[str, str]], done: int) -> tuple[list[str], Counts]:
         del done
         if args.alignments:
-            return list(map(pharaoh, translator.align(*zip(*pairs, strict=True)))), 0
+            return list(map(pharaoh, translator.align(*zip(*pairs, strict=True)))), {}
         scored = translator.score_pairs(*zip(*pairs, strict=True))
         values = scored.log_probs / scored.num_tokens if args.per_token else scored.log_probs
-        return [f"{value:.6f}" for value in values], scored.num_cut
+        return [f"{value:.6f}" for value in values], {"cut": scored.num_cut}
 
     answer(Output(sys.stdout.buffer), pairs, chunk_size, reply)
     return 0

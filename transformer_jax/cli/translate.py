@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_jax.cli.flags import Parser
 from transformer_jax.cli.lines import (
+    Counts,
     Document,
     Output,
     Reply,
@@ -80,32 +81,36 @@ def run(args: argparse.Namespace) -> int:
     batch_size = 1 if alone else translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
-    tally, note = Tally(), _UnseenWords(translator)
+    note = _UnseenWords(translator)
 
-    def reply_documents(documents: list[Document], done: int) -> tuple[list[str], int]:
+    def reply_documents(documents: list[Document], done: int) -> tuple[list[str], Counts]:
         for document in documents:
             note(document.lines, document.first - 1)
-        before, lines = tally.cut, [document.lines for document in documents]
-        texts = translator.translate_documents(lines, tally=tally, batch_size=batch_size)
-        return list(chain.from_iterable(texts)), tally.cut - before
+        lines, tally = [document.lines for document in documents], Tally()
+        firsts = [document.first for document in documents]
+        texts = translator.translate_documents(
+            lines, first_ids=firsts, tally=tally, batch_size=batch_size
+        )
+        return list(chain.from_iterable(texts)), tally.counts
 
-    def reply(lines: list[str], done: int) -> tuple[list[str], int]:
+    def reply(lines: list[str], done: int) -> tuple[list[str], Counts]:
         note(lines, done)
         options = {"num_best": count, "first_id": done, "batch_size": batch_size}
         decoded = translator.decode(lines, **options)
+        counts = {"cut": decoded.num_cut}
         best = [best for best, *_ in decoded.translations]
         if args.alignments:
             links = translator.align(lines, [each.tokens for each in best])
             both = zip(best, map(pharaoh, links), strict=True)
-            return [f"{each.text} ||| {shown}" for each, shown in both], decoded.num_cut
+            return [f"{each.text} ||| {shown}" for each, shown in both], counts
         if not args.n_best:
-            return [each.text for each in best], decoded.num_cut
+            return [each.text for each in best], counts
         rows = [
             f"{number}\t{each.score:.6f}\t{each.log_prob:.6f}\t" + each.text.replace("\t", " ")
             for number, translations in enumerate(decoded.translations, start=done + 1)
             for each in translations
         ]
-        return rows, decoded.num_cut
+        return rows, counts
 
     # What is answered at once: lines, or documents.
     items: Callable[[Iterator[str]], Iterator[Any]] = iter
@@ -114,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
         items, respond = documents_of, reply_documents
         chunk_size = batch_size
     if args.output is None:
-        answer(Output(sys.stdout.buffer), items(stdin_lines()), chunk_size, respond)
+        output = Output(sys.stdout.buffer)
+        answer(output, items(stdin_lines()), chunk_size, respond)
     else:
         command = {
             "checkpoint": [os.fspath(run.path), selection.name, args.workdir],
@@ -130,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
             rest = islice(items(read_lines(args.input)), output.done, None)
             answer(output, rest, chunk_size, respond, total)
     if args.documents:
-        print(f"note: {tally}", file=sys.stderr)
+        print(f"note: {Tally(**output.counts)}", file=sys.stderr)
     return 0
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformer_jax.data.sources.files import read_lines
+from transformer_jax.data.sources.files import read_lines, refuse_half_characters
 from transformer_jax.data.sources.packed import suffix
 from transformer_jax.data.tokenizer import SEPARATOR
 from transformer_jax.errors import UserError
@@ -60,11 +60,14 @@ def checked(item: Item, place: str) -> Item:
     """The item itself.
 
     Raises:
-        UserError: a text is empty, or no target is wrong; begins with the place.
+        UserError: a text is empty or holds half of a character, or no target is wrong; begins
+            with the place.
     """
     for name, text in (("source", item.source), *(("target", text) for text in item.targets)):
         if not text.strip():
             raise UserError(f"{place}: an empty {name}")
+        refuse_half_characters(text, f"{place}: the {name}")
+    refuse_half_characters(item.category, f"{place}: the category")
     if not item.wrong or item.right in item.wrong:
         what = "is the right one" if item.wrong else "is missing"
         raise UserError(f"{place}: a wrong target {what}; an item needs one that differs")

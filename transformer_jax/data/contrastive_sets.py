@@ -7,10 +7,16 @@ ContraPro (Müller et al. 2018, arXiv:1810.02268; github.com/ZurichNLP/ContraPro
     in one of its folders, the source is beside it with the ending `.en`, a sentence a line.
 ctxpro (Wicks and Post 2023; github.com/rewicks/ctxpro)
     The same keys, but its `errors` are empty: it is made to tell whether a translation has the
-    word `expected`. So wrong targets are made here. They have another word in its place, which
-    the set expects by a rule whose name differs in one part: NOM.FEM.SING and NOM.MASC.SING give
-    "sie" and "er". Items are left out if the reference has not the word exactly once, or if there
-    is no such rule. The category is the rule. The numbers are not comparable with the authors'.
+    word `expected`. So wrong targets are made here. They have another word in its place, that of a
+    rule whose name differs in gender alone: NOM.FEM.SING and NOM.MASC.SING expect "sie" and "er".
+    A rule that expects several words gives none. Items for which there is no other word, or whose
+    reference has not the expected word exactly once, are left out. The category is the rule. The
+    numbers are not comparable with the authors', and words that agree with the expected one
+    (adjectives, participles) help the model.
+    The sets of other phenomena are refused, as no sound wrong targets can be made of them. A rule
+    of `auxiliary` or `inflection` expects hundreds of words. All rules of `animacy` expect the
+    same one. In `formality` the verb agrees with the pronoun, and the words are those of other
+    persons too ("sie" in the place of "dich"): a model that ignores formality would be right.
     The documents are a file of document TAB source TAB target, as `ctxpro extract` reads it.
 
 In both, `segment id` is the number of the sentence in its document, from 1.
@@ -18,7 +24,8 @@ In both, `segment id` is the number of the sentence in its document, from 1.
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +33,9 @@ from transformer_jax.data.contrast import BETWEEN, Item, checked, field
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import read_lines, read_parallel
 from transformer_jax.errors import UserError
+
+_NO_OTHER = "no rule that differs in gender alone expects another word"
+_NOT_ONCE = "the reference has not the expected word exactly once"
 
 
 class Context(NamedTuple):
@@ -35,12 +45,16 @@ class Context(NamedTuple):
     sentences: int  #: at most so many
 
 
-def read_set(path: str | Path, context: Context | None = None) -> Iterator[Item]:
-    """The items of a `.json` file, in order.
+def read_set(path: str | Path, context: Context | None = None) -> tuple[list[Item], str]:
+    """The items of a `.json` file that can be scored, in order, and what is said of the others.
+
+    Returns:
+        At least one item; how many others there are and why, "" if there are none.
 
     Raises:
         UserError: the file cannot be read or has another form, a document is missing, or its
-            sentence is not that of the item; names the item, from 1.
+            sentence is not that of the item; names the item, from 1. Or there is no item that can
+            be scored; says why.
     """
     try:
         records = json.loads("\n".join(read_lines(path)))
@@ -52,14 +66,18 @@ def read_set(path: str | Path, context: Context | None = None) -> Iterator[Item]
     numbered = list(zip(records, places, strict=True))
     ids = {field(record, "document id", place) for record, place in numbered} if context else ()
     documents = _read_documents(context.documents, ids) if context else {}
-    forms = _forms_of_rules(numbered)
+    wrong_words = _wrong_words(numbered)
+    items: list[Item] = []
+    skipped = Counter[str]()
     for record, place in numbered:
         segments = [field(record, key, place) for key in ("src segment", "ref segment")]
         source, right = (" ".join(segment.split()) for segment in segments)
         if "expected" in record:
             category = field(record, "rule", place)
-            wrong = _with_other_words(right, field(record, "expected", place), forms[category])
+            others = wrong_words[category]
+            wrong = _with_other_words(right, _expected(record, place), others)
             if not wrong:
+                skipped[_NOT_ONCE if others else _NO_OTHER] += 1
                 continue
         else:
             pronouns = (field(record, f"{side} pronoun", place) for side in ("src", "ref"))
@@ -69,39 +87,52 @@ def read_set(path: str | Path, context: Context | None = None) -> Iterator[Item]
         item = checked(Item(source, right, wrong, category), place)
         if context:
             item = _with_context(item, record, place, documents, context)
-        yield item
+        items.append(item)
+    reasons = "; ".join(f"{count:,}: {reason}" for reason, count in skipped.items())
+    note = f"{skipped.total():,} of {len(records):,} items are left out ({reasons})"
+    if not items:
+        why = note if skipped else "there are no items"
+        raise UserError(f"{path}: {why}; take ContraPro, or a set of ctxpro's gender")
+    return items, note if skipped else ""
 
 
-def _forms_of_rules(numbered: Sequence[tuple[Any, str]]) -> dict[str, list[str]]:
-    """Rule -> the words that are wrong where it holds, those of the rules that differ in a part."""
-    expected = {
-        field(record, "rule", place): field(record, "expected", place)
-        for record, place in numbered
-        if isinstance(record, dict) and "expected" in record
+def _wrong_words(numbered: Sequence[tuple[Any, str]]) -> dict[str, list[str]]:
+    """Rule -> the words that are wrong where it holds, those of rules of another gender."""
+    expected: dict[str, dict[str, str]] = {}  # rule -> its words, which may differ in case
+    for record, place in numbered:
+        if isinstance(record, dict) and "expected" in record:
+            word = _expected(record, place)
+            expected.setdefault(field(record, "rule", place), {})[word.casefold()] = word
+    groups: dict[str, dict[str, str]] = {_of_any_gender(rule): {} for rule in expected}
+    for rule, words in expected.items():
+        if len(words) == 1:
+            groups[_of_any_gender(rule)].update(words)
+    return {
+        rule: [word for key, word in groups[_of_any_gender(rule)].items() if key not in words]
+        for rule, words in expected.items()
     }
-    forms: dict[str, list[str]] = {}
-    for rule, right in expected.items():
-        parts = rule.split(".")
-        others = (
-            word
-            for other, word in expected.items()
-            if len(other.split(".")) == len(parts)
-            and sum(a != b for a, b in zip(parts, other.split("."), strict=True)) == 1
-        )
-        forms[rule] = list(dict.fromkeys(word for word in others if word != right))
-    return forms
+
+
+def _of_any_gender(rule: str) -> str:
+    return re.sub(r"^([^.]+)\.(MASC|FEM|NEUT)\b", r"\1.*", rule)
+
+
+def _expected(record: Any, place: str) -> str:
+    word = " ".join(field(record, "expected", place).split())
+    if not word:
+        raise UserError(f'{place}: an empty "expected": give the word that the rule asks for')
+    return word
 
 
 def _with_other_words(sentence: str, word: str, others: Sequence[str]) -> tuple[str, ...]:
-    """The sentence with each other word in the place of the word, if it is there once."""
+    """The sentence with each other word in the place of the word, if that is there once."""
     found = list(re.finditer(rf"\b{re.escape(word)}\b", sentence, re.IGNORECASE))
     if len(found) != 1:
         return ()
     begin, end = found[0].span()
-    upper = sentence[begin].isupper()
+    in_case = str.upper if sentence[begin].isupper() else str.lower
     return tuple(
-        sentence[:begin] + (other[0].upper() + other[1:] if upper else other) + sentence[end:]
-        for other in others
+        sentence[:begin] + in_case(other[0]) + other[1:] + sentence[end:] for other in others
     )
 
 

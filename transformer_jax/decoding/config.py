@@ -47,6 +47,9 @@ class DecodeConfig:
     #: pieces of a block of a document, with its context; none = as in training, or as many as fit
     context_tokens: Annotated[int, Ge(0)] | None = None
     #: of these, most pieces that precede the block, on each side; none = a quarter
+    block_sentences: PositiveInt | None = None
+    #: most sentences of a block with its context, which has half of them at most; none = as in
+    #: training, or as many as fit
     batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
 
     @property

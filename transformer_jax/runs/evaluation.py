@@ -11,7 +11,7 @@ import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
-from transformer_jax.data.sources.base import BOUNDARY, Languages
+from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
 from transformer_jax.languages import base_language
@@ -139,6 +139,8 @@ def evaluate(
     if (source_language, target_language) != own:
         name += f".{source_language}-{target_language}"
         overrides |= {"source_language": source_language, "target_language": target_language}
+    if baseline is not None and documents and len(baseline) != len(references):
+        baseline = [line for line in baseline if line.strip()]  # without the ends of documents
     if baseline is not None and len(baseline) != len(references):
         raise UserError(
             f"the baseline has {len(baseline)} lines, but {name} has {len(references)} sentences"
@@ -252,8 +254,8 @@ def _read_set(
         else:
             found = [
                 list(rows)
-                for is_boundary, rows in groupby(pairs, BOUNDARY.__eq__)
-                if not is_boundary
+                for is_text, rows in groupby(pairs, lambda pair: any(s and s.strip() for s in pair))
+                if is_text
             ]
         rows, lengths = list(chain.from_iterable(found)), list(map(len, found))
     else:

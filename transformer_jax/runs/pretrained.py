@@ -74,7 +74,10 @@ def starting_from(
             matmul_dtype=config.model.matmul_dtype,
         ),
         train=dataclasses.replace(config.train, init_from=place),
-        decode=taken.decode,
+        # Other blocks in training are other blocks in translation.
+        decode=dataclasses.replace(taken.decode, block_tokens=None, block_sentences=None)
+        if config.data.blocks
+        else taken.decode,
     )
 
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Self
 
@@ -52,6 +53,7 @@ _KEYS = (
     "batch.tokens",
     "batch.row_multiple",
     "decode.block_tokens",
+    "decode.block_sentences",
     "tokenizer.vocab_size",
 )
 #: With `train.minutes`: keys that are upper limits, and one that is settled if it is open.
@@ -144,6 +146,7 @@ def begin_new(
             )
     data_devices = batch_devices(make_mesh(config.mesh, devices))
     fast = fast_matmul_dtype(devices[0])
+    counts = [blocks.sentences for blocks in config.data.blocks]
     longest = [blocks.tokens or config.batch.max_length for blocks in config.data.blocks]
     values: dict[str, Any] = {
         "model.source_vocab_size": tokens.source,
@@ -154,6 +157,7 @@ def begin_new(
         "batch.tokens": TOKENS_PER_DEVICE * data_devices,
         "batch.row_multiple": data_devices * config.train.accumulate,
         "decode.block_tokens": max(longest, default=None),
+        "decode.block_sentences": None if () in counts else max(chain(*counts), default=None),
         "tokenizer.vocab_size": tokens.trained,
     }
     if config.train.minutes is not None:  # which may lower warmup_steps: the peak stays

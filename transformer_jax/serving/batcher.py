@@ -13,9 +13,10 @@ import contextlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from transformer_jax.serving.engine import Engine, Sentence
@@ -23,19 +24,34 @@ from transformer_jax.translation.translator import Translation
 
 T = TypeVar("T")
 
+#: Yields a sentence, or a block of them, and is sent its translations, best first, before it yields
+#: the next. Returns the translations of each sentence.
+Steps = Generator[Sentence, list[Translation], list[list[Translation]]]
+
 
 class QueueFull(Exception):
     """Too much is waiting; the caller should try again later."""
 
 
-class _Job:
-    """A waiting sentence."""
+def alone(sentence: Sentence) -> Steps:
+    """The one step of a sentence that is translated alone."""
+    return [(yield sentence)]
 
-    def __init__(self, engine: Engine, sentence: Sentence) -> None:
-        self.engine, self.sentence = engine, sentence
-        self.group = (engine, engine.group(sentence))
+
+class _Job:
+    """Steps of which one waits, or is on the device."""
+
+    def __init__(self, engine: Engine, steps: Steps) -> None:
+        self.engine, self.steps = engine, steps
+        loop = asyncio.get_running_loop()
+        self.result: asyncio.Future[list[list[Translation]]] = loop.create_future()
+
+    def go_on(self, translations: list[Translation] | None) -> None:
+        """Takes the next step; StopIteration: there is none."""
+        # A generator that has not begun takes None alone.
+        self.sentence = self.steps.send(translations)  # type: ignore[arg-type]
+        self.group = (self.engine, self.engine.group(self.sentence))
         self.arrival = time.monotonic()
-        self.result: asyncio.Future[list[Translation]] = asyncio.get_running_loop().create_future()
 
 
 class Batcher:
@@ -45,7 +61,8 @@ class Batcher:
         threads: batches that run at the same time.
         window: most seconds that a sentence waits for others if a thread is idle.
         limit: sentences that may wait. A caller is refused while as many are waiting, and
-            otherwise taken whole, so at most one caller's sentences exceed it.
+            otherwise taken whole, with its later steps. So at most one caller's sentences exceed
+            it, and the steps that follow those on the device.
         observe: called with the size of every batch.
     """
 
@@ -80,20 +97,22 @@ class Batcher:
         """Sentences and other work that the device has not begun."""
         return len(self._jobs) + self._others
 
-    async def translate(self, work: Sequence[tuple[Engine, Sentence]]) -> list[list[Translation]]:
+    async def translate(self, work: Sequence[tuple[Engine, Steps]]) -> list[list[Translation]]:
         """The translations of each sentence, best first. If cancelled, they stop waiting.
+
+        What it takes is sentences that are translated `alone`, or steps such as the blocks of a
+        document. The sentences of all of them are in one list.
 
         Raises:
             QueueFull: too many are waiting.
         """
         self._admit()
-        jobs = [_Job(engine, sentence) for engine, sentence in work]
+        jobs = [_Job(engine, steps) for engine, steps in work]
         for job in jobs:
-            self._jobs[job] = None
-            self._last_arrival = job.arrival
-        self._arrived.set()
+            self._go_on(job)
         try:
-            return await asyncio.gather(*(job.result for job in jobs))
+            results = await asyncio.gather(*(job.result for job in jobs))
+            return list(chain.from_iterable(results))
         finally:
             for job in jobs:
                 job.result.cancel()  # of those that are not done
@@ -113,12 +132,25 @@ class Batcher:
             self._others -= 1
 
     async def on_device(self, function: Callable[[], T]) -> T:
-        """As `run`, for the server's own work, which is never refused."""
+        """As `run`, but never refused: for the server itself, or to finish what was taken."""
         return await asyncio.get_running_loop().run_in_executor(self._device, function)
 
     def _admit(self) -> None:
         if self.waiting >= self._limit:
             raise QueueFull
+
+    def _go_on(self, job: _Job, translations: list[Translation] | None = None) -> None:
+        """Lets the next step of a job wait; the job is done if there is none."""
+        try:
+            job.go_on(translations)
+        except StopIteration as end:
+            job.result.set_result(end.value)
+        except Exception as error:
+            job.result.set_exception(error)
+        else:
+            self._jobs[job] = None
+            self._last_arrival = job.arrival
+            self._arrived.set()
 
     async def _work(self) -> None:
         """Keeps one thread of the device busy."""
@@ -136,7 +168,7 @@ class Batcher:
                 if isinstance(result, Exception):
                     job.result.set_exception(result)
                 else:
-                    job.result.set_result(result)
+                    self._go_on(job, result)
 
     async def _next_batch(self) -> list[_Job]:
         """The next batch; see the top of the file."""

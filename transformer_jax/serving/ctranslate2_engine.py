@@ -116,7 +116,8 @@ class CTranslate2Engine:
         # Where it was cut at its limit, its score is without EOS.
         ids = (*(self._ids[piece] for piece in pieces), *([] if is_cut else [EOS_ID]))
         text = " ".join(self._tokenizers.target.decode(ids).splitlines())
-        return Translation(text, score, score * len(ids) ** self._method.length_penalty, ids)
+        log_prob = score * len(ids) ** self._method.length_penalty
+        return Translation(text, score, log_prob, ids, is_cut)
 
     def warm_up(self) -> list[Callable[[], Any]]:
         return [partial(self.translate, [Sentence(self.encode("a"))])]  # nothing is compiled

@@ -130,7 +130,7 @@ class Context:
         return done
 
     async def align(self, request: Request, done: Sequence[Translated]) -> list[list[Links]]:
-        """The alignments of each sentence and its best translation.
+        """The alignments of each sentence and its best translation; a full queue refuses none.
 
         Raises:
             HTTPException: an engine knows none.
@@ -152,7 +152,7 @@ class Context:
                 for engine, each in zip(engines, done, strict=True)
             ]
 
-        return await while_connected(request, self.service.batcher.run(align))
+        return await while_connected(request, self.service.batcher.on_device(align))
 
     async def translate_markup(
         self, request: Request, key: str, texts: Sequence[str], form: markup.Form, **options: Any

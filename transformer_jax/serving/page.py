@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from transformer_jax.serving.batcher import alone
 from transformer_jax.serving.engine import Explains, Sentence
 from transformer_jax.serving.http import Context, Form, fields, while_connected
 from transformer_jax.translation.translator import Translation
@@ -120,7 +121,7 @@ async def choices(context: Context, request: Request) -> list[dict[str, Any]]:
     async def continued() -> list[dict[str, Any]]:
         found = await batcher.run(lambda: engine.next_pieces(pieces, form.tokens, NUM_CHOICES))
         begun = [Sentence(pieces, (*form.tokens, piece), num_best=1) for piece, _ in found]
-        translations = await batcher.translate([(engine, each) for each in begun])
+        translations = await batcher.translate([(engine, alone(each)) for each in begun])
         return [
             _shown(best) | {"probability": math.exp(log_prob)}
             for (best, *_), (_, log_prob) in zip(translations, found, strict=True)

@@ -1,14 +1,14 @@
 """What the server offers, whatever the protocol: texts in, translated texts out."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from starlette.exceptions import HTTPException
 
-from transformer_jax.serving.batcher import Batcher
+from transformer_jax.serving.batcher import Batcher, Steps, alone
 from transformer_jax.serving.engine import Documents, Engine, Sentence
 from transformer_jax.serving.languages import detect
 from transformer_jax.serving.text import Text, split
@@ -50,7 +50,8 @@ class Service:
     Args:
         engines: one for each direction.
         batcher: started; shared by all of them.
-        split_sentences: cut every line into sentences, unless a request says otherwise.
+        split_sentences: cut every line into sentences, unless a request says otherwise. For models
+            of blocks, it is always so.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Service:
         split_sentences: bool | None = None,
         num_best: int | None = None,
     ) -> list[Translated]:
-        """Translates texts of any length. By a model of blocks, a text is a document.
+        """Translates texts of any length. By a model of blocks, as documents: see `Text.documents`.
 
         Args:
             texts: one language each.
@@ -128,8 +129,8 @@ class Service:
             HTTPException: the direction is not supported.
             QueueFull: too much is waiting.
         """
-        always = self._split_sentences if split_sentences is None else split_sentences
         found = []
+        work: list[tuple[Engine, Steps]] = []
         for text in texts:
             code, confidence = (source, None) if source else self._detect_source(text, target)
             engine = self.engine(code, target)
@@ -137,31 +138,21 @@ class Service:
             def fits(part: str, engine: Engine = engine) -> bool:
                 return len(engine.encode(part)) <= engine.max_pieces
 
-            cut = split(text, fits, language=code, sentences=always or bool(engine.documents))
+            always = self._split_sentences or bool(engine.documents)
+            sentences = always if split_sentences is None else split_sentences
+            cut = split(text, fits, language=code, sentences=sentences)
             found.append((engine, confidence, cut))
-        of_documents: dict[int, asyncio.Task[list[list[Translation]]]] = {}
-        work = []
-        for number, (engine, _, cut) in enumerate(found):
-            if engine.documents and len(cut.sentences) > 1:
-                document = _in_blocks(self.batcher, engine, engine.documents, cut.sentences)
-                of_documents[number] = asyncio.create_task(document)
-            else:
-                pieces = map(engine.encode, cut.sentences)
-                work += [(engine, Sentence(each, num_best=num_best)) for each in pieces]
-        try:
-            done = iter(await self.batcher.translate(work))
-            return [
-                Translated(
-                    *(engine, confidence, cut),
-                    await of_documents[number]
-                    if number in of_documents
-                    else [next(done) for _ in cut.sentences],
-                )
-                for number, (engine, confidence, cut) in enumerate(found)
-            ]
-        finally:
-            for task in of_documents.values():
-                task.cancel()
+            for document in cut.documents():
+                pieces = [engine.encode(each) for each in document]
+                if engine.documents and len(pieces) > 1:
+                    work.append((engine, _in_blocks(pieces, engine.documents)))
+                else:
+                    work += [(engine, alone(Sentence(each, num_best=num_best))) for each in pieces]
+        done = iter(await self.batcher.translate(work))
+        return [
+            Translated(engine, confidence, cut, list(islice(done, len(cut.sentences))))
+            for engine, confidence, cut in found
+        ]
 
     def _detect_source(self, text: str, target: str) -> tuple[str, float | None]:
         """The most probable language that can be translated into the target."""
@@ -176,20 +167,17 @@ class Service:
         return found[0]
 
 
-async def _in_blocks(
-    batcher: Batcher, engine: Engine, documents: Documents, sentences: Sequence[str]
-) -> list[list[Translation]]:
+def _in_blocks(sentences: Sequence[Sequence[int]], documents: Documents) -> Steps:
     """One translation of each sentence of a document, without scores: those are of blocks."""
-    document = blocks([engine.encode(each) for each in sentences], documents.room, Tally())
+    document = blocks(sentences, documents.room, Tally())
     target: Sequence[int] | None = None
     while True:
         try:
             # A generator that has not begun takes None alone.
-            source, prefix = document.send(target)  # type: ignore[arg-type]
+            asked = document.send(target)  # type: ignore[arg-type]
         except StopIteration as end:
             return [
                 [Translation(documents.text(ids), 0.0, 0.0, (*ids, EOS_ID))] for ids in end.value
             ]
-        block = Sentence(source, tuple(prefix), num_best=1)
-        ((best, *_),) = await batcher.translate([(engine, block)])
-        target = best.tokens
+        best, *_ = yield Sentence(asked.source, tuple(asked.prefix), num_best=1)
+        target = best.own_tokens

@@ -25,6 +25,16 @@ class Text:
         both = itertools.zip_longest(self.gaps, translations, fillvalue="")
         return "".join(itertools.chain.from_iterable(both))
 
+    def documents(self) -> list[list[str]]:
+        """The sentences of each document. A blank line ends one, as in `translate --documents`."""
+        found: list[list[str]] = []
+        for gap, sentence in zip(self.gaps, self.sentences, strict=False):
+            has_blank_line = len(f"{gap}.".splitlines()) > 2
+            if has_blank_line or not found:
+                found.append([])
+            found[-1].append(sentence)
+        return found
+
 
 def split(text: str, fits: Callable[[str], bool], *, language: str, sentences: bool) -> Text:
     """The sentences of a text.

@@ -120,11 +120,16 @@ def contrast(
 
 
 def scorer(translator: Translator) -> Scorer:
-    """Scores texts with a model; in those with context, `BETWEEN` is the model's separator piece.
+    """Scores texts with a model, in the direction that its `decode_config` names.
 
-    What is returned raises a UserError for a text with context if the model has no such piece.
+    In texts with context, `BETWEEN` is the model's separator piece. What is returned raises a
+    UserError for such a text if the model has no such piece.
+
+    Raises:
+        UserError: the model has no tag for a language of the direction.
     """
-    source, target = translator.tokenizers.source, translator.tokenizers.target
+    tokenizers = translator.tokenizers_for(translator.decode_config)
+    source, target = tokenizers.source, tokenizers.target
 
     def score(sources: Sequence[str], targets: Sequence[str]) -> Scored:
         # `score_pairs` puts the target's prefix before ids itself.

@@ -3,33 +3,53 @@
 A block is consecutive sentences of a document, joined by the separator piece, as in training
 (`data.blocks`). The end of the document so far stands before it: the source sentences as they are,
 and on the target side their own translations as a forced prefix. A translation of a block counts
-if it has as many sentences as its source. If not, the block is translated again in halves, at last
-sentence by sentence. So every sentence has one translation.
+if it came to its end, and has as many sentences as its source and none of them empty. If not, the
+block is translated again in halves, at last sentence by sentence. So every sentence has one
+translation.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
 
 from transformer_jax.vocabulary import EOS_ID
 
 Ids = Sequence[int]
-#: (sources, prefixes of their targets) -> targets, with prefix, and with EOS if they are complete.
-Decode = Callable[[Sequence[Ids], Sequence[Ids]], Sequence[Ids]]
+
+
+class Asked(NamedTuple):
+    """A block that is to be translated, as ids without EOS."""
+
+    source: Ids  #: with its context
+    prefix: Ids  #: the context's translation, which the target begins with
+    first: int  #: the number in the document of the first sentence after the context
+
+
+#: Blocks, and for each the number of its first sentence -> their targets, with the prefix, and with
+#: EOS if the model ended them.
+Decode = Callable[[Sequence[Asked], Sequence[int]], Sequence[Ids]]
 
 
 @dataclass(frozen=True)
 class Room:
-    """How long blocks are, in pieces.
+    """How long blocks are, in pieces, and on each side.
 
     Attributes:
         block: of a block with its context, EOS included.
-        context: of these, at most so many precede the block, on each side.
+        context: of these, at most so many precede the block.
         separators: the ids of the separator piece, in source and target.
+        sentence: from this length on, EOS not counted, a source sentence is cut.
+        sentences: of a block with its context, at most; of the context at most half as many. None:
+            as many as fit.
     """
 
     block: int
     context: int
     separators: tuple[int, int]
+    sentence: int
+    sentences: int | None = None
 
 
 @dataclass
@@ -37,18 +57,24 @@ class Tally:
     """What became of the blocks; grows while documents are translated."""
 
     blocks: int = 0  #: blocks that were formed
-    divided: int = 0  #: of these, those whose translation had another number of sentences
+    divided: int = 0  #: of these, those whose translation was not one of all their sentences
     alone: int = 0  #: sentences that were translated alone because of that
-    cut: int = 0  #: sentences that were longer than the limit, and cut
+    sentences: int = 0
+    cut: int = 0  #: of these, those that were longer than the limit, and cut
     seconds: float = 0.0  #: wall time, compilation included
     compile_seconds: float = 0.0  #: of these, tracing and compiling
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What of it adds up over the parts of a text."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, int)}
 
     def __str__(self) -> str:
         share = self.divided / max(1, self.blocks)
         return (
             f"{self.divided:,} of {self.blocks:,} blocks ({share:.1%}) had another number of "
-            f"sentences in translation and were translated again in parts, {self.alone:,} "
-            "sentences of them alone"
+            f"sentences in translation, or no end, and were translated again in parts, "
+            f"{self.alone:,} sentences of them alone"
         )
 
 
@@ -71,10 +97,8 @@ class _Block:
     stop: int
 
 
-def blocks(
-    sources: Sequence[Ids], room: Room, tally: Tally
-) -> Generator[tuple[list[int], list[int]], Ids, list[Ids]]:
-    """Yields one block after the other, source and prefix of its target, and is sent the target.
+def blocks(sources: Sequence[Ids], room: Room, tally: Tally) -> Generator[Asked, Ids, list[Ids]]:
+    """Yields one block after the other, and is sent its target.
 
     Args:
         sources: ids of the sentences of a document, no EOS.
@@ -82,19 +106,20 @@ def blocks(
         tally: gets the numbers of blocks.
 
     Yields:
-        ids of the block with its context, and of the context's translation, which the target
-        begins with. What is sent is the target: with the prefix, and with EOS if it is complete.
+        the block. What is sent is the target: with the prefix, and with EOS if the model ended it.
 
     Returns:
         the translation of each sentence, as ids without EOS.
     """
     document = _Document(sources)
     source, target = room.separators
+    tally.sentences += len(sources)
+    tally.cut += sum(len(each) >= room.sentence for each in sources)
     while len(document.targets) < len(sources):
         block = _next_block(document, room)
-        tally.cut += max(map(len, sources[block.start : block.stop])) >= room.block
         prefix = _ended(document.targets[block.context : block.start], target)
-        ids = yield _ended(sources[block.context : block.stop], source)[:-1], prefix
+        asked = Asked(_ended(sources[block.context : block.stop], source)[:-1], prefix, block.start)
+        ids = yield asked
         _accept(document, block, ids[len(prefix) :], target, tally)
     return document.targets
 
@@ -105,6 +130,7 @@ def translate_documents(
     room: Room,
     tally: Tally,
     progress: Callable[[int], None] = lambda count: None,
+    first_ids: Sequence[int] | None = None,
 ) -> list[list[Ids]]:
     """The translation of each sentence of each document, as ids without EOS.
 
@@ -114,12 +140,15 @@ def translate_documents(
         room: how long blocks are.
         tally: gets the numbers of blocks.
         progress: called with the number of sentences of a document that was just finished.
+        first_ids: the number of the first sentence of each document, from which the others are
+            counted. None: the sentences of all documents are counted through.
     """
+    first_ids = first_ids or list(accumulate(map(len, documents), initial=0))
     done: dict[int, list[Ids]] = {}
     running = {number: blocks(each, room, tally) for number, each in enumerate(documents)}
     sent: dict[int, Ids | None] = dict.fromkeys(running)
     while running:
-        asked = {}
+        asked: dict[int, Asked] = {}
         for number, document in list(running.items()):
             try:
                 # A generator that has not begun takes None alone.
@@ -129,8 +158,8 @@ def translate_documents(
                 del running[number]
                 progress(len(end.value))
         if asked:
-            sources, prefixes = zip(*asked.values(), strict=True)
-            sent |= dict(zip(asked, decode(sources, prefixes), strict=True))
+            numbers = [first_ids[number] + each.first for number, each in asked.items()]
+            sent |= dict(zip(asked, decode(list(asked.values()), numbers), strict=True))
     return [done[number] for number in range(len(documents))]
 
 
@@ -139,22 +168,29 @@ def _next_block(document: _Document, room: Room) -> _Block:
     sources, targets = document.sources, document.targets
     start = context = len(targets)
     stop = document.ends[-1] if document.ends else start + 1
-    length = sum(len(each) + 1 for each in sources[start:stop])
-    source_room, target_room = min(room.context, room.block - length), room.context
-    while context:
-        source_room -= len(sources[context - 1]) + 1
-        target_room -= len(targets[context - 1]) + 1
-        if min(source_room, target_room) < 0:
+    most = room.sentences or 2 * len(sources)
+    # How long a translation is, nobody knows: as the earlier ones of the document, or its source.
+    growth = max(1.0, _slots(targets) / _slots(sources[:start])) if start else 1.0
+    length = math.ceil(growth * _slots(sources[start:stop]))
+    before = min(room.context, room.block - length)
+    for number in reversed(range(max(0, start - most // 2), start)):
+        if max(_slots(sources[number:start]), _slots(targets[number:start])) > before:
             break
-        context -= 1
-    if not document.ends:
-        length = sum(len(each) + 1 for each in sources[context:stop])
-        for each in sources[stop:]:
-            length += len(each) + 1
-            if length > room.block:
-                break
-            stop += 1
+        context = number
+    if document.ends:
+        return _Block(context, start, stop)
+    known = _slots(sources[context:start]), _slots(targets[context:start])
+    while stop < len(sources) and stop < context + most:
+        new = _slots(sources[start : stop + 1])
+        if max(known[0] + new, known[1] + math.ceil(growth * new)) > room.block:
+            break
+        stop += 1
     return _Block(context, start, stop)
+
+
+def _slots(sentences: Sequence[Ids]) -> int:
+    """The pieces of sentences, each with its separator or EOS."""
+    return sum(len(each) + 1 for each in sentences)
 
 
 def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally: Tally) -> None:
@@ -166,7 +202,7 @@ def _accept(document: _Document, block: _Block, ids: Ids, separator: int, tally:
     if count == 1:
         tally.alone += is_part
         sentences = [[i for each in sentences for i in each]]
-    elif not is_whole or len(sentences) != count:
+    elif not is_whole or len(sentences) != count or not all(sentences):
         tally.divided += not is_part
         if not is_part:
             document.ends.append(block.stop)

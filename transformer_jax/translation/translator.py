@@ -31,7 +31,7 @@ from transformer_jax.parallel.mesh import (
     num_processes,
     replicated,
 )
-from transformer_jax.translation.documents import Ids, Room, Tally, translate_documents
+from transformer_jax.translation.documents import Asked, Ids, Room, Tally, translate_documents
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
     Pairs,
@@ -66,6 +66,12 @@ class Translation:
     score: float  #: what it was ranked by: log_prob / length penalty, or the utility of mbr
     log_prob: float  #: log p(target | source, prefix) in nats, EOS included, as searched
     tokens: tuple[int, ...]  #: target ids, prefix and EOS included
+    is_cut: bool = False  #: it is as long as it may be, where EOS is the only choice
+
+    @property
+    def own_tokens(self) -> tuple[int, ...]:
+        """`tokens`, without EOS where the model had no choice."""
+        return self.tokens[:-1] if self.is_cut and self.tokens[-1] == EOS_ID else self.tokens
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,7 @@ class Translator:
         self,
         documents: Sequence[Sequence[str]],
         *,
+        first_ids: Sequence[int] | None = None,
         tally: Tally | None = None,
         progress: Progress | None = None,
         **overrides: Any,
@@ -165,12 +172,15 @@ class Translator:
 
         Args:
           documents: the sentences of each.
+          first_ids: the number of each document's first sentence; samples depend on these numbers.
+            None: the sentences are counted through.
           tally: gets the numbers of blocks, and of those that had to be translated again.
           progress: called as sentences are finished.
           **overrides: fields of `DecodeConfig`, such as `block_tokens` and `context_tokens`.
 
         Raises:
-          UserError: as `decode`; or the model has no separator piece.
+          UserError: as `decode`; or the model has no separator piece; or `target_prefix`,
+            `no_repeat_ngram` or `repetition_penalty` is set, which are of single sentences.
         """
         config = self._config_of_call(overrides, 1)
         if (room := self.room(config)) is None:
@@ -178,19 +188,33 @@ class Translator:
                 "documents: the model has no separator piece, as it was trained on single "
                 "sentences: train with data.blocks, or translate without --documents"
             )
+        alone = ("target_prefix", "no_repeat_ngram", "repetition_penalty")
+        for name, default in ((name, getattr(DecodeConfig, name)) for name in alone):
+            if (value := getattr(config, name)) != default:
+                raise UserError(
+                    f"{name}={value}: is for single sentences, and documents are translated in "
+                    "blocks: leave it out"
+                )
         encode = self.source_encoder(config)
         ids = [[encode(text) for text in each if text.strip()] for each in documents]
         (begin,) = self._prefixes(None, config, 1)
         tally, progress = tally or Tally(), progress or (lambda count: None)
 
-        def decode(sources: Sequence[Ids], prefixes: Sequence[Ids]) -> list[Ids]:
-            given = [[*begin, *prefix] for prefix in prefixes]
-            decoded = self.decode(sources, **overrides | {"target_prefix": given, "num_best": 1})
+        # Of few documents few blocks are translated at once. It depends on all of them, not on
+        # those that are not finished, so that rounding is always the same.
+        rows = min(config.batch_size, 1 << max(0, len(documents) - 1).bit_length())
+
+        def decode(blocks: Sequence[Asked], numbers: Sequence[int]) -> list[Ids]:
+            # A context begins with what the first sentence was forced to begin with.
+            prefixes = [list(block.prefix) or begin for block in blocks]
+            options = overrides | {"target_prefix": prefixes, "num_best": 1, "batch_size": rows}
+            sources = [block.source for block in blocks]
+            decoded = self.decode(sources, first_id=numbers, **options)
             tally.seconds += decoded.seconds
             tally.compile_seconds += decoded.compile_seconds
-            return [best.tokens[len(begin) :] for best, *_ in decoded.translations]
+            return [best.own_tokens for best, *_ in decoded.translations]
 
-        found = translate_documents(ids, decode, room, tally, progress)
+        found = translate_documents(ids, decode, room, tally, progress, first_ids)
         progress(sum(map(len, documents)) - sum(map(len, ids)))
         texts = [iter([self.text(one) for one in each]) for each in found]
         return [
@@ -201,13 +225,14 @@ class Translator:
     def room(self, config: DecodeConfig | None = None) -> Room | None:
         """How long the blocks of documents are; None where the model knows no blocks."""
         config = config or self.decode_config
-        tokenizers, limit = self._tokenizers_for(config), self._limit(config)
+        tokenizers, limit = self.tokenizers_for(config), self._limit(config)
         separators = tokenizers.source.separator, tokenizers.target.separator
         if None in separators:
             return None
         block = min(config.block_tokens or limit, limit)
         share = block // 4 if config.context_tokens is None else config.context_tokens
-        return Room(block, min(share, block - 2), separators)
+        context = min(share, block - 2)
+        return Room(block, context, separators, limit, config.block_sentences)
 
     def decode(
         self,
@@ -215,7 +240,7 @@ class Translator:
         *,
         target_prefix: Prefixes | None = None,
         num_best: int | Sequence[int] | None = None,
-        first_id: int = 0,
+        first_id: int | Sequence[int] = 0,
         progress: Progress | None = None,
         **overrides: Any,
     ) -> Decoded:
@@ -228,7 +253,7 @@ class Translator:
           num_best: at most so many translations of each sentence: a number for all, for which the
             method gets more hypotheses if it has fewer; or one for each. None: all that the method
             finds. Beam search ends earlier for few.
-          first_id: the number of the first sentence; samples depend on these numbers.
+          first_id: the number of the first sentence, or of each; samples depend on these numbers.
           progress: called as sentences are finished.
           **overrides: fields of `DecodeConfig`.
 
@@ -241,6 +266,9 @@ class Translator:
         config = self._config_of_call(overrides, num_best)
         most = config.method.num_hypotheses
         asked = _numbers_asked(num_best, most, len(sources))
+        numbers = (
+            range(first_id, first_id + len(sources)) if isinstance(first_id, int) else first_id
+        )
         prefixes = self._prefixes(target_prefix, config, len(sources))
         forced = any(prefixes)
         rows, num_cut = self._source_rows(sources, prefixes, asked, config)
@@ -249,18 +277,22 @@ class Translator:
         if progress and len(rows) < len(sources):
             progress(len(sources) - len(rows))
 
+        def limit(row: Row) -> int:
+            longest = config.max_target_length(len(row.source), len(row.target))
+            return min(longest, self.model.max_length)
+
         def start(batch: list[Row]) -> Hypotheses:
             length = batch[0].length
             longest = config.max_target_length(length, length if forced else 0)
             max_length = min(longest, self.model.max_length)
-            limits = [config.max_target_length(len(row.source), len(row.target)) for row in batch]
+            limits = list(map(limit, batch))
             # mbr compares all translations with each other
             best = [most if config.mbr else row.num_best for row in batch]
             given = [row.target for row in batch]
             arrays = Sources(
                 *pad([row.source for row in batch], num_rows, length),
                 max_lengths_B=_filled(limits, num_rows),
-                numbers_B=_filled([first_id + row.number for row in batch], num_rows),
+                numbers_B=_filled([numbers[row.number] for row in batch], num_rows),
                 prefix_BT=pad(given, num_rows, max_length)[0] if forced else None,
                 num_best_B=_filled(best, num_rows, most),
             )
@@ -275,7 +307,10 @@ class Translator:
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
             on_host = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), hypotheses)
-            found = [self._translations(*one) for _, *one in zip(batch, *on_host, strict=False)]
+            found = [
+                self._translations(limit(row), *one)
+                for row, *one in zip(batch, *on_host, strict=False)
+            ]
             if config.mbr:
                 given = [self._source_text(sources[row.number]) for row in batch]
                 found = _by_mbr(given, found, config.mbr)
@@ -323,7 +358,7 @@ class Translator:
         prefixes = self._prefixes(target_prefix, self.decode_config, len(sources))
         forced = any(prefixes)
         limit = self._limit(self.decode_config)
-        tokenizers = self._tokenizers_for(self.decode_config)
+        tokenizers = self.tokenizers_for(self.decode_config)
         rows, num_cut = [], 0
         triples = zip(sources, targets, prefixes, strict=True)
         for number, (text, given, prefix) in enumerate(triples):
@@ -375,7 +410,7 @@ class Translator:
                 f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
             )
         limit, encode = self._limit(self.decode_config), self.source_encoder()
-        tokenizers = self._tokenizers_for(self.decode_config)
+        tokenizers = self.tokenizers_for(self.decode_config)
         rows, links = [], [Links() for _ in sources]
         for number, (text, given) in enumerate(zip(sources, targets, strict=True)):
             source_ids = encode(text) if isinstance(text, str) else list(text)
@@ -473,7 +508,7 @@ class Translator:
     ) -> list[list[int]]:
         """The ids of the prefix of each of `count` sentences."""
         given = config.target_prefix if given is None else given
-        tokenizers = self._tokenizers_for(config)
+        tokenizers = self.tokenizers_for(config)
         if isinstance(given, str):
             prefixes = [self._target_ids(tokenizers, given)] * count
         else:
@@ -488,8 +523,12 @@ class Translator:
                 )
         return prefixes
 
-    def _tokenizers_for(self, config: DecodeConfig) -> Any:
-        """The tokenizers with the tags of the languages that the config names."""
+    def tokenizers_for(self, config: DecodeConfig) -> Any:
+        """The tokenizers with the tags of the languages that the config names.
+
+        Raises:
+          UserError: the model has no tag for one of them.
+        """
         languages = config.source_language, config.target_language
         return towards(self.tokenizers, *languages) if any(languages) else self.tokenizers
 
@@ -509,13 +548,14 @@ class Translator:
                 )
         return ids
 
-    def _translations(self, *hypotheses_Z: list[Any]) -> list[Translation]:
+    def _translations(self, limit: int, *hypotheses_Z: list[Any]) -> list[Translation]:
         """The translations of one sentence, best first, from the leaves of `Hypotheses`."""
         found = []
         for ids_T, length, score, log_prob in zip(*hypotheses_Z, strict=True):
             if length:
                 ids = tuple(ids_T[:length])
-                found.append(Translation(self.text(ids), score, log_prob, ids))
+                is_cut = length >= limit
+                found.append(Translation(self.text(ids), score, log_prob, ids, is_cut))
         return found
 
     def text(self, ids: Ids) -> str:
@@ -529,7 +569,7 @@ class Translator:
     def source_encoder(self, config: DecodeConfig | None = None) -> Callable[[str], list[int]]:
         """A function from a text to the ids that `decode` makes of it, without EOS."""
         config = config or self.decode_config
-        tokenizer = self._tokenizers_for(config).source
+        tokenizer = self.tokenizers_for(config).source
 
         def encode(text: str) -> list[int]:
             return list(tokenizer.encode(text)) if text.strip() else []

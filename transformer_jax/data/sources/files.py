@@ -295,10 +295,13 @@ def _boundary_if_blank(pair: Pair) -> Pair:
 def _cut_at_changes(rows: Iterable[Sequence[Any]]) -> Iterator[Pair]:
     """The pairs of rows (source, target, document), with a boundary where the document changes.
 
-    Without documents the rows are (source, target).
+    Without documents the rows are (source, target). With them an empty row is none: as a pair it
+    would be a boundary.
     """
     last = None
     for source, target, *document in rows:
+        if document and (source, target) == BOUNDARY:
+            continue
         if document != last and last is not None:
             yield BOUNDARY
         last = document
@@ -358,11 +361,20 @@ def _json_text(record: dict[str, object], key: str, place: str) -> str:
     text = record[key]
     if not isinstance(text, str):
         raise UserError(f'{place}: "{key}" must be a string, got {type(text).__name__}')
+    refuse_half_characters(text, f'{place}: "{key}"')
+    return text.replace("\r\n", " ").replace("\n", " ")
+
+
+def refuse_half_characters(text: str, what: str) -> None:
+    """Checks a text out of JSON, which can spell what no UTF-8 text can hold.
+
+    Raises:
+        UserError: the text holds half of a character; begins with `what`, its name.
+    """
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError as error:  # JSON can spell what no UTF-8 text can hold
+    except UnicodeEncodeError as error:
         raise UserError(
-            f'{place}: "{key}" holds \\u{ord(text[error.start]):04x}, half of a character '
-            "(a lone surrogate); correct the line or leave it out"
+            f"{what} holds \\u{ord(text[error.start]):04x}, half of a character "
+            "(a lone surrogate); correct it or leave it out"
         ) from None
-    return text.replace("\r\n", " ").replace("\n", " ")
