@@ -316,7 +316,7 @@ def marks_table() -> str:
         "kind",
         f"< {EDGES[0]}",
         *(f"{a}–{b - 1}" for a, b in pairwise(EDGES)),
-        "448 or more",
+        f"{EDGES[-1]} or more",
     ]
     lines = [
         [name, *(f"{count / sum(buckets):.2%}" for count in buckets)]
