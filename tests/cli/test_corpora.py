@@ -205,3 +205,16 @@ def test_contrast_is_in_the_direction_that_is_asked_for(trained, place, capsys):
     assert not np.array_equal(margins["de"], margins["en"])
     assert main([*command, "--target_language=es"]) == 2
     assert "target_language=es: the model has no tag for it" in capsys.readouterr().err
+
+
+def test_score_is_in_the_direction_that_is_asked_for(trained, monkeypatch, capfdbinary):
+    command = ["score", f"--workdir={trained}"]
+    pairs = [("the dog sees the house", "der Hund sieht das Haus"), ("we must read", "wir lesen")]
+    printed = {}
+    for code, flags in (("de", []), ("fr", ["--target_language=fr"])):
+        spoken(monkeypatch, "".join(f"{a}\t{b}\n" for a, b in pairs), *command, *flags)
+        printed[code] = capfdbinary.readouterr().out.decode()
+        translator = open_run(trained).translator(target_language=code)
+        expected = translator.score(*zip(*pairs, strict=True))
+        assert printed[code] == "".join(f"{value:.6f}\n" for value in expected)
+    assert printed["de"] != printed["fr"]

@@ -22,7 +22,8 @@ _CHUNK_LINES = 1024
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax score`."""
-    add_run_arguments(parser, only=["batch_size", "target_prefix", "weights"])
+    languages = ["source_language", "target_language"]
+    add_run_arguments(parser, only=["batch_size", "target_prefix", *languages, "weights"])
     add = parser.add_argument
     add("--source", metavar="FILE", help="source sentences, one a line")
     add("--target", metavar="FILE", help="their translations, one a line")
