@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +20,16 @@ from typing import Any
 
 import matplotlib
 
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))  # where scripts find each other
+
 matplotlib.use("Agg")
+from long_documents import CONFIG  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator  # noqa: E402
 
-from transformer_jax.data.sources.grammar_documents import GrammarDocuments  # noqa: E402
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS as GRAMMAR_KINDS  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 FIGURES = Path(__file__).with_name("figures")
 PAGE = Path(__file__).with_name("log") / "long_documents.md"
@@ -301,7 +304,7 @@ def rounded(right: int, total: int) -> str:
 
 def marks_table() -> str:
     """How far the marked words of the first documents in training are from what decides them."""
-    source = GrammarDocuments(definitions=(2, 4, 16, 64), documents=COUNTED, most=80)
+    source = dataclasses.replace(CONFIG.data.source, documents=COUNTED)
     found = {name: [0] * (len(EDGES) + 1) for name in GRAMMAR_KINDS}
     for name, buckets in found.items():
         of_kind = dataclasses.replace(source, kinds=(name,))
