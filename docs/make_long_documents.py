@@ -12,6 +12,7 @@ import dataclasses
 import json
 import math
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -44,10 +45,18 @@ KINDS = {
 }
 TRAINED = 512  # tokens of the longest documents in training
 ROLES = ("full", "encoder", "decoder", "cross", "both", "position")  # first word of a row's name
-NEAR, FAR = (64, 256, 448), (1024,)
-#: Rows in the plot against the distance, and in that of costs; those that are done.
-DRAWN = ("full", "encoder window", "encoder ssd", "both ssd,full", "both ssd,window")
-DRAWN += ("position rope", "position t5", "both ssd,full t5", "both ssd,full none")
+SHOWN = (256, 1024)  # tokens: in the picture of all rows
+#: Rows in the plot against the distance, and in that of costs, if they are done -> colour, dashes.
+DRAWN = {
+    "full": ("black", "-"),
+    "encoder ssd": ("#E69F00", "-"),
+    "decoder rwkv": ("#009E73", "-"),
+    "both ssd,window": ("#8C564B", "-"),
+    "both ssd,full": ("#0072B2", "-"),
+    "both ssd,full none": ("#0072B2", ":"),
+    "both ssd,full t5": ("#56B4E9", "--"),
+    "position t5": ("#D55E00", "--"),
+}
 EDGES = (16, 64, 256, 448)  # tokens: of the table of distances in training
 COUNTED = 5000  # documents, for this table
 
@@ -80,10 +89,9 @@ def counts(rows: Iterable[dict[str, Any]]) -> Counts:
     return found
 
 
-def share(answers: Iterable[list[int]]) -> float | None:
-    """Right answers of all; None where nothing was asked."""
-    right, total = (sum(column) for column in zip(*answers, strict=True)) if answers else (0, 0)
-    return right / total if total else None
+def middle(shares: list[float]) -> float:
+    """That of the middle seed. A mean would hide that some seeds find a thing and others do not."""
+    return statistics.median_low(shares)
 
 
 def interval(right: int, total: int) -> float:
@@ -99,10 +107,10 @@ def asked_of_all(rows: list[dict[str, Any]], kind: str) -> list[int]:
 
 
 def spread(rows: list[dict[str, Any]], kind: str, distance: int) -> list[float]:
-    """Distance, right answers of all seeds together, and of the lowest and the highest seed."""
+    """Distance, and right answers of the middle, the lowest and the highest seed."""
     of_seeds = [counts([row])[kind][distance] for row in rows]
     shares = [right / total for right, total in of_seeds]
-    return [distance, *(round(x, 3) for x in (share(of_seeds) or 0, min(shares), max(shares)))]
+    return [distance, *(round(x, 3) for x in (middle(shares), min(shares), max(shares)))]
 
 
 def distance_data() -> Any:
@@ -123,19 +131,21 @@ def distance_data() -> Any:
 
 
 def overview_data() -> Any:
-    """Row -> share of right answers near and far for each kind; None where none was asked."""
+    """Chance of each kind, and of each row the right answers of the middle seed, near and far.
+
+    None where none was asked.
+    """
+    rows = by_name(read("long_documents"))
+    chance = next(iter(rows.values()))[0]["chance"]
     found = {}
-    for name, rows in by_name(read("long_documents")).items():
-        answers = counts(rows)
-        label = f"{name} ({len(rows)} seeds)" if len(rows) > 1 else name
+    for name, each in rows.items():
+        label = f"{name} ({len(each)} seeds)" if len(each) > 1 else name
         found[label] = [
-            None
-            if (value := share([answers[k][d] for d in part if d in answers[k]])) is None
-            else round(value, 3)
-            for part in (NEAR, FAR)
-            for k in KINDS
+            spread(each, kind, distance)[1] if distance in asked_of_all(each, kind) else None
+            for distance in SHOWN
+            for kind in KINDS
         ]
-    return found
+    return {"chance": [chance[kind.partition("-")[0]] for kind in KINDS] * 2, "rows": found}
 
 
 def cost_data() -> Any:
@@ -153,45 +163,69 @@ def cost_data() -> Any:
 
 def draw_distance(data: Any) -> Any:
     """Accuracy against distance, a panel for each kind."""
-    figure, grid = plt.subplots(1, 5, figsize=(15, 3.9), sharey=True, layout="constrained")
-    for axes, (kind, panel) in zip(grid, data.items(), strict=True):
-        axes.axvspan(10, TRAINED, color="0.94", zorder=0)
-        axes.axhline(panel["chance"], color="0.5", linestyle=":", linewidth=1)
+    figure, grid = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
+    *panels, last = grid.flat
+    for axes, (kind, panel) in zip(panels, data.items(), strict=True):
+        axes.axvspan(10, TRAINED, color="0.95", zorder=0)
+        axes.axhline(panel["chance"], color="0.5", linestyle="-.", linewidth=1)
+        axes.text(12, panel["chance"], "a guess", color="0.4", fontsize=8, va="bottom")
         for name, points in panel["rows"].items():
-            distances, shares, lowest, highest = zip(*points, strict=True)
-            (line,) = axes.plot(distances, shares, ".-", label=name)
-            axes.fill_between(distances, lowest, highest, color=line.get_color(), alpha=0.12)
+            color, dashes = DRAWN[name]
+            distances, shares, *others = zip(*points, strict=True)
+            axes.plot(distances, shares, dashes, marker=".", color=color, linewidth=2, label=name)
+            for of_seed in others:
+                axes.plot(distances, of_seed, dashes, color=color, linewidth=0.6, alpha=0.6)
         axes.set_xscale("log", base=2)
         axes.set_xticks([16, 64, 256, 1024, 8000], ["16", "64", "256", "1,024", "8,000"])
+        axes.set_ylim(-0.03, 1.03)
         axes.set_title(KINDS[kind])
-        axes.set_xlabel("tokens to what decides")
         axes.grid(alpha=0.25)
-    grid[0].set_ylabel("right answers")
-    grid[0].set_ylim(-0.03, 1.03)
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=9)
-    figure.suptitle(
-        "Grey: up to the longest documents in training. Dotted: guessing. Names say what is not "
-        "full attention. Bands: lowest to highest seed"
+        axes.set_xlabel("tokens to what decides")
+        axes.set_ylabel("right answers")
+    last.axis("off")
+    last.legend(*grid[0, 0].get_legend_handles_labels(), loc="upper center", ncols=2)
+    last.text(
+        0.5,
+        0.66,
+        "Grey: up to the longest documents in training.\n"
+        "Names say what is not full attention with\nsinusoidal positions.\n"
+        "Where there are three seeds, the thick line is\n"
+        "the middle one, thin lines are the others.\n"
+        "A line ends where a seed was not asked farther,\nas its last answers there were guesses.",
+        ha="center",
+        va="top",
+        transform=last.transAxes,
     )
     return figure
 
 
 def draw_overview(data: Any) -> Any:
     """A table of colours: rows against kinds, near and far."""
-    columns = [*KINDS.values()] * 2
-    figure, axes = plt.subplots(figsize=(10, 1.6 + 0.27 * len(data)), layout="constrained")
-    values = [[float("nan") if v is None else v for v in row] for row in data.values()]
-    axes.imshow(values, cmap="RdYlGn", vmin=0.2, vmax=1.0, aspect="auto")
-    for y, row in enumerate(data.values()):
+    rows, chances = data["rows"], data["chance"]
+    columns = [*KINDS.values()] * len(SHOWN)
+    figure, axes = plt.subplots(figsize=(10, 1.8 + 0.27 * len(rows)), layout="constrained")
+    # From a guess, 0, to right, 1: the chance of a guess is not the same in all columns.
+    found = [
+        [
+            math.nan if value is None else max(0.0, (value - chance) / (1 - chance))
+            for value, chance in zip(row, chances, strict=True)
+        ]
+        for row in rows.values()
+    ]
+    axes.imshow(found, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for y, row in enumerate(rows.values()):
         for x, value in enumerate(row):
-            text = "–" if value is None else f"{value:.2f}"
-            axes.text(x, y, text, ha="center", va="center", fontsize=8)
-    axes.set_yticks(range(len(data)), list(data))
+            text = "–" if value is None else rounded(value, 1)
+            color = "white" if found[y][x] > 0.6 else "black"
+            axes.text(x, y, text, ha="center", va="center", fontsize=8, color=color)
+    axes.set_yticks(range(len(rows)), list(rows))
     axes.set_xticks(range(len(columns)), columns, rotation=30, ha="left")
     axes.xaxis.tick_top()
     axes.axvline(len(KINDS) - 0.5, color="black")
+    near, far = SHOWN
     figure.suptitle(
-        "Right answers. Left: 64 to 448 tokens away. Right: 1,024, more than in training"
+        f"Right answers: {near:,} tokens away, left, and {far:,}, right (more than in training).\n"
+        "White: a guess. Dark: all right. With several seeds, the middle one. –: was not asked"
     )
     return figure
 
@@ -202,11 +236,17 @@ def draw_cost(data: Any) -> Any:
     titles = ("a training step: seconds", "a training step: GiB", "decoding: pieces a second")
     units = (1e-3, 2**-10, 1.0)
     for column, (axes, title, unit) in enumerate(zip(grid, titles, units, strict=True)):
+        ends = sorted(points[-1][1 + column] for points in data.values())
         for name, points in data.items():
             lengths, values = [p[0] for p in points], [unit * p[1 + column] for p in points]
-            (line,) = axes.loglog(lengths, values, ".-", label=name)
+            color, dashes = DRAWN[name]
+            axes.loglog(lengths, values, dashes, marker=".", color=color, label=name)
+            is_highest = points[-1][1 + column] == ends[-1]
             axes.annotate(
-                f" {values[-1]:.3g}", (lengths[-1], values[-1]), color=line.get_color(), va="center"
+                f" {values[-1]:.3g}",
+                (lengths[-1], values[-1]),
+                color=color,
+                va="bottom" if is_highest else "top",
             )
         axes.set_title(title)
         axes.set_xlabel("tokens of one document, on both sides")
@@ -217,7 +257,10 @@ def draw_cost(data: Any) -> Any:
         axes.minorticks_off()
         axes.grid(alpha=0.25)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=8)
-    figure.suptitle("Names say what is not full attention. Two CPU cores, one document at a time")
+    figure.suptitle(
+        "Names say what is not plain full attention with sinusoidal positions. "
+        "Two CPU cores, one document at a time"
+    )
     return figure
 
 
@@ -297,7 +340,7 @@ def cell(of_seeds: list[list[int]], seeds: int) -> str:
     return f"{rounded(right, total)} ({lowest}–{highest})"
 
 
-def rounded(right: int, total: int) -> str:
+def rounded(right: float, total: int) -> str:
     """A share with two digits, half up: 39 of 40 are 0.98, although 0.975 is less in binary."""
     return f"{math.floor(100 * right / total + 0.5) / 100:.2f}"
 
