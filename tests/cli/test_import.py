@@ -158,7 +158,8 @@ def test_what_is_left_of_an_interrupted_import_may_be_deleted(folder, tmp_path, 
         patch.setattr(run_folder, "write_whole", killed)
         import_model(folder, run)
     status, line = command("import", f"--from={folder}", f"--workdir={run}")
-    assert status == 2 and f"{run}: holds checkpoints but no config.json, as an import" in line
+    assert status == 2 and f"{run}: holds checkpoints but no config.json" in line
+    assert "an import was interrupted; use another folder" in line
     shutil.rmtree(run)
     assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
 
