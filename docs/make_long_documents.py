@@ -21,17 +21,16 @@ from typing import Any
 
 import matplotlib
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))  # where scripts find each other
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # where scripts find each other
 
 matplotlib.use("Agg")
-from long_documents import CONFIG  # noqa: E402
+from long_documents import CONFIG, TRAINED  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator  # noqa: E402
+from rows import read_rows  # noqa: E402
 
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS as GRAMMAR_KINDS  # noqa: E402
 
-RESULTS = ROOT / "benchmarks" / "results"
 FIGURES = Path(__file__).with_name("figures")
 PAGE = Path(__file__).with_name("log") / "long_documents.md"
 
@@ -43,7 +42,6 @@ KINDS = {
     "consistency-1": "consistency",
     "order-4": "order of 4",
 }
-TRAINED = 512  # tokens of the longest documents in training
 ROLES = ("full", "encoder", "decoder", "cross", "both", "position")  # first word of a row's name
 SHOWN = (256, 1024)  # tokens: in the picture of all rows
 #: Rows in the plot against the distance, and in that of costs, if they are done -> colour, dashes.
@@ -65,8 +63,7 @@ Counts = dict[str, dict[int, list[int]]]  # kind -> distance -> right answers, q
 
 def read(name: str) -> list[dict[str, Any]]:
     """The rows of an experiment that are done: by role, and in each as they were made."""
-    path = RESULTS / f"{name}.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = read_rows(name).values()
     return sorted(rows, key=lambda row: ROLES.index(row["row"].partition(" ")[0]))
 
 
@@ -89,11 +86,6 @@ def counts(rows: Iterable[dict[str, Any]]) -> Counts:
     return found
 
 
-def middle(shares: list[float]) -> float:
-    """That of the middle seed. A mean would hide that some seeds find a thing and others do not."""
-    return statistics.median_low(shares)
-
-
 def interval(right: int, total: int) -> float:
     """Half the 95 % interval of Wilson of a share of right answers."""
     z, p = 1.96, right / total
@@ -107,10 +99,16 @@ def asked_of_all(rows: list[dict[str, Any]], kind: str) -> list[int]:
 
 
 def spread(rows: list[dict[str, Any]], kind: str, distance: int) -> list[float]:
-    """Distance, and right answers of the middle, the lowest and the highest seed."""
+    """Distance, and right answers of the middle, the lowest and the highest seed.
+
+    A mean would hide that some seeds find a thing and others do not.
+    """
     of_seeds = [counts([row])[kind][distance] for row in rows]
     shares = [right / total for right, total in of_seeds]
-    return [distance, *(round(x, 3) for x in (middle(shares), min(shares), max(shares)))]
+    return [
+        distance,
+        *(round(x, 3) for x in (statistics.median_low(shares), min(shares), max(shares))),
+    ]
 
 
 def distance_data() -> Any:
@@ -145,7 +143,10 @@ def overview_data() -> Any:
             for distance in SHOWN
             for kind in KINDS
         ]
-    return {"chance": [chance[kind.partition("-")[0]] for kind in KINDS] * 2, "rows": found}
+    return {
+        "chance": [chance[kind.partition("-")[0]] for kind in KINDS] * len(SHOWN),
+        "rows": found,
+    }
 
 
 def cost_data() -> Any:
@@ -236,17 +237,16 @@ def draw_cost(data: Any) -> Any:
     titles = ("a training step: seconds", "a training step: GiB", "decoding: pieces a second")
     units = (1e-3, 2**-10, 1.0)
     for column, (axes, title, unit) in enumerate(zip(grid, titles, units, strict=True)):
-        ends = sorted(points[-1][1 + column] for points in data.values())
+        highest = max(points[-1][1 + column] for points in data.values())
         for name, points in data.items():
             lengths, values = [p[0] for p in points], [unit * p[1 + column] for p in points]
             color, dashes = DRAWN[name]
             axes.loglog(lengths, values, dashes, marker=".", color=color, label=name)
-            is_highest = points[-1][1 + column] == ends[-1]
             axes.annotate(
                 f" {values[-1]:.3g}",
                 (lengths[-1], values[-1]),
                 color=color,
-                va="bottom" if is_highest else "top",
+                va="bottom" if points[-1][1 + column] == highest else "top",
             )
         axes.set_title(title)
         axes.set_xlabel("tokens of one document, on both sides")
