@@ -4,6 +4,7 @@ Such a test is skipped where it is missing. `.ci/run` then runs all skipped test
 that has everything, and fails if one is skipped there too.
 """
 
+import os
 from types import ModuleType
 
 import pytest
@@ -20,3 +21,10 @@ def missing(what: str) -> None:
     """Skips the test because of what this machine lacks."""
     __tracebackhide__ = True
     pytest.skip(what)
+
+
+def apart(why: str) -> None:
+    """Leaves a test that repeats a whole example, for minutes, to `./run oracles`."""
+    __tracebackhide__ = True
+    if "RUN_ORACLES" not in os.environ:
+        pytest.skip(f"./run oracles runs it: {why}")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 import transformer_jax as tj
 from tests.examples import EXAMPLES, shown_sentences
-from tests.oracles import need
+from tests.oracles import apart, need
 from tests.pages import PAGES, ROOT, blocks, commands, load_script, text_of
 from transformer_jax import paths
 from transformer_jax.cli.main import parse
@@ -27,18 +28,26 @@ NOTEBOOK = ROOT / "docs" / "notebooks" / "first_steps.ipynb"
 SIZES = "STEPS, LAYERS, D_MODEL, SHAPES = 450, 2, 128, 3"
 
 
-@pytest.mark.parametrize(
-    ("page", "arguments"), COMMANDS, ids=lambda v: v if isinstance(v, str) else " ".join(v)
-)
-def test_commands_parse(page: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "_check_bucket", lambda url: None)  # its packages may be missing
+def check_command(arguments: list[str]) -> None:
+    """It parses, its recipe exists and takes its flags, and a training has a folder."""
     args = parse(arguments)
     if args.command == "train":
         name = args.config
         override(load_recipe(ROOT / name if name.endswith(".py") else name), args.flags)
         plans = "--plan" in arguments
-        assert plans or args.workdir
-        assert plans or not args.plan_topology
+        assert plans or args.workdir, "no --workdir"
+        assert plans or not args.plan_topology, "--plan_topology without --plan"
+
+
+def test_commands_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "_check_bucket", lambda url: None)  # its packages may be missing
+    failed = []
+    for page, arguments in COMMANDS:
+        try:
+            check_command(arguments)
+        except (Exception, SystemExit) as error:
+            failed.append(f"{page}: {' '.join(arguments)}: {error}")
+    assert failed == []
 
 
 def test_every_example_sentence_is_one_whose_translation_is_tested() -> None:
@@ -74,23 +83,32 @@ def test_results_are_short_and_have_the_numbers_of_the_readme() -> None:
     assert {number for number in numbers if number not in results} == set()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_named_files_exist(page: str) -> None:
-    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
-    if page.startswith("docs/adding_"):  # it names files that the reader will write
-        text = re.sub(r"`tests/[^`]+`", "", text)
-    named = re.findall(r"\b(?:benchmarks|configs|tests)/\w[\w/]*\.(?:py|md)\b", text)
-    links = re.findall(r"\]\(((?![a-z]+:|#)[^)#\s]+)", text)
-    missing = [name for name in named if not (ROOT / name).exists()]
-    missing += [link for link in links if not ((ROOT / page).parent / link).exists()]
-    assert missing == []
+def of_pages(faults: Callable[[str], Iterable[str]]) -> dict[str, list[str]]:
+    """The pages with faults, and their faults."""
+    return {page: found for page in PAGES if (found := sorted(faults(page)))}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_extras_exist(page: str) -> None:
+def test_named_files_exist() -> None:
+    def missing(page: str) -> list[str]:
+        text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+        if page.startswith("docs/adding_"):  # it names files that the reader will write
+            text = re.sub(r"`tests/[^`]+`", "", text)
+        named = re.findall(r"\b(?:benchmarks|configs|tests)/\w[\w/]*\.(?:py|md)\b", text)
+        links = re.findall(r"\]\(((?![a-z]+:|#)[^)#\s]+)", text)
+        found = [name for name in named if not (ROOT / name).exists()]
+        return found + [link for link in links if not ((ROOT / page).parent / link).exists()]
+
+    assert of_pages(missing) == {}
+
+
+def test_extras_exist() -> None:
     """Each extra named after `./run setup` can be installed."""
-    named = re.findall(r"\./run setup((?: [a-z0-9]+)+)", text_of(page))
-    assert {extra for words in named for extra in words.split()} <= extras()
+
+    def unknown(page: str) -> set[str]:
+        named = re.findall(r"\./run setup((?: [a-z0-9]+)+)", text_of(page))
+        return {extra for words in named for extra in words.split()} - extras()
+
+    assert of_pages(unknown) == {}
 
 
 def test_the_scripts_help_names_every_extra() -> None:
@@ -103,9 +121,11 @@ def extras() -> set[str]:
     return set(project["optional-dependencies"])
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_public_names_exist(page: str) -> None:
-    assert set(re.findall(r"\btj\.(\w+)", text_of(page))) <= set(tj.__all__)
+def test_public_names_exist() -> None:
+    def unknown(page: str) -> set[str]:
+        return set(re.findall(r"\btj\.(\w+)", text_of(page))) - set(tj.__all__)
+
+    assert of_pages(unknown) == {}
 
 
 def test_the_library_page_runs() -> None:
@@ -129,6 +149,7 @@ def code_cells() -> list[dict[str, Any]]:
 
 def test_the_notebook_runs(code_cells: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Every cell, with few steps and sentences: its outputs have the kinds of the stored ones."""
+    apart("it trains")
     from transformer_jax.data.sources.grammar import sentences
 
     sources = ["".join(cell["source"]) for cell in code_cells]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.interop.published import nllb, write_opus_mt
-from tests.oracles import need
+from tests.oracles import apart, need
 from tests.pages import ROOT, blocks
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.models.paths import by_path
@@ -126,6 +126,7 @@ def test_a_new_language(tmp_path: Path) -> None:
 
 
 def test_compare_architectures(tmp_path: Path) -> None:
+    apart("it trains five models")
     follow("docs/tutorial_compare.md", tmp_path)
     output = tmp_path / "runs" / "mixers"
     table = (output / "table.md").read_text(encoding="utf-8").splitlines()

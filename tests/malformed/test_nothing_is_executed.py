@@ -3,23 +3,46 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 #: Its unpickler finds nothing but records of its own: tests/interop/test_weights.py.
 RESTRICTED = "torch_files.py"
 
-SOURCES = sorted((Path(__file__).parents[2] / "transformer_jax").rglob("*.py"))
+PACKAGE = Path(__file__).parents[2] / "transformer_jax"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_nothing_that_is_read_is_executed(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import | ast.ImportFrom):
+def executed(source: str, name: str = "a.py") -> list[int]:
+    """The lines of a module that can execute what they read."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom) and name != RESTRICTED:
             names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
-            assert path.name == RESTRICTED or not {"pickle", "marshal", "shelve", "dill"} & {
-                n.split(".")[0] for n in names
-            }
+            if {"pickle", "marshal", "shelve", "dill"} & {n.split(".")[0] for n in names}:
+                found.append(node.lineno)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in ("eval", "exec", "compile", "__import__")
+            if node.func.id in ("eval", "exec", "compile", "__import__"):
+                found.append(node.lineno)
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-            assert isinstance(node.value, ast.Constant) and node.value.value is False
+            if not (isinstance(node.value, ast.Constant) and node.value.value is False):
+                found.append(node.value.lineno)
+    return found
+
+
+def test_nothing_that_is_read_is_executed():
+    sources = sorted(PACKAGE.rglob("*.py"))
+    offenders = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in sources
+        if (lines := executed(path.read_text(encoding="utf-8"), path.name))
+    }
+    assert offenders == {} and len(sources) > 200
+
+
+def test_the_check_sees():
+    lines = (
+        "import pickle",
+        "from dill import load",
+        "eval(text)",
+        "np.load(file, allow_pickle=True)",
+        "np.load(file, allow_pickle=False)",
+        "self.eval(text)",
+    )
+    assert executed("\n".join(lines)) == [1, 2, 3, 4]

@@ -83,7 +83,15 @@ def assert_close(got, want):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5 * largest), got, want)
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: Two whole programs each: the others are slow tests.
+QUICK = ("pattern and rest", "lora", "remat", "ssd")
+
+
+def quick_or_slow(name):
+    return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", map(quick_or_slow, MODELS))
 def test_loss_and_gradient_are_those_of_separate_layers(name):
     config = MODELS[name]
     scanned = replace(config, scan_layers=True)

@@ -7,23 +7,29 @@ import pytest
 from transformer_jax.ops.top_k import top_k
 
 
-@pytest.mark.parametrize("length", [37, 511, 512, 5000, 5001, 40_000])
-@pytest.mark.parametrize("k", [1, 4, 12])
-@pytest.mark.parametrize("values", ["continuous", "few", "mostly -inf", "equal"])
-def test_equals_lax_top_k(length, k, values):
+def drawn(length):
+    """Rows whose numbers are continuous, few, mostly -inf, and all equal: [4, 3, length]."""
     random = np.random.default_rng(length)
-    x = {
-        "continuous": random.standard_normal((2, 3, length)),
-        "few": random.integers(0, 5, (2, 3, length)),
-        "mostly -inf": np.where(random.random((2, 3, length)) < 5 / length, 1.0, -np.inf),
-        "equal": np.zeros((2, 3, length)),
-    }[values].astype(np.float32)
+    size = (3, length)
+    rows = (
+        random.standard_normal(size),
+        random.integers(0, 5, size),
+        np.where(random.random(size) < 5 / length, 1.0, -np.inf),
+        np.zeros(size),
+    )
+    return np.stack(rows).astype(np.float32)
+
+
+@pytest.mark.parametrize("k", [1, 4, 12])
+@pytest.mark.parametrize("length", [37, 511, 512, 5000, 5001, 40_000])
+def test_equals_lax_top_k(length, k):
+    x = drawn(length)
     got, want = jax.jit(top_k, static_argnums=1)(x, k), jax.lax.top_k(x, k)
     for one, other in zip(got, want, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("width", [37, 500, 1000, 5001])
+@pytest.mark.parametrize("width", [37, 1000, 5001])
 @pytest.mark.parametrize("k", [2, 10])
 def test_two_axes_are_selected_from_as_one(width, k):
     x = np.random.default_rng(width).standard_normal((2, 5, width)).astype(np.float32)

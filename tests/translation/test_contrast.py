@@ -119,12 +119,19 @@ def test_a_random_model_agrees_with_naive_sums() -> None:
         ids = [i for sentence in sentences for i in (*sentence, tokenizer.separator)]
         return np.array([[*ids[:-1], EOS_ID]])
 
+    @jax.jit  # one shape for all texts
+    def log_probs_of(source, source_mask, shifted, target_mask):
+        logits = api.apply(model, params, source, source_mask, shifted, target_mask)
+        return jax.nn.log_softmax(logits[0])
+
+    def padded(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rest = model.max_length - ids.shape[1]
+        return np.pad(ids, ((0, 0), (0, rest))), np.arange(model.max_length)[None] < ids.shape[1]
+
     def naive(source: str, target: str) -> float:
         source_ids, target_ids = ids_of(source), ids_of(target)
         shifted = np.array([[BOS_ID, *target_ids[0][:-1]]])
-        ones = [np.ones(ids.shape, bool) for ids in (source_ids, target_ids)]
-        logits = api.apply(model, params, source_ids, ones[0], shifted, ones[1])
-        log_probs = np.asarray(jax.nn.log_softmax(logits[0]))
+        log_probs = np.asarray(log_probs_of(*padded(source_ids), *padded(shifted)))
         return sum(log_probs[i, token] for i, token in enumerate(target_ids[0]))
 
     rng = np.random.default_rng(0)
