@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests import shapes
-from tests.followed_page import followed
 from tests.oracles import missing, need
 
 ROOT = Path(__file__).parents[1]
@@ -136,6 +135,8 @@ def texts(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def tree(request, tmp_path_factory):
     """A copy of the repository in which the page `PAGE` of the test's module was followed."""
+    from tests.followed_page import followed  # not for all tests: tests/changed.py
+
     with followed(request.module.PAGE, tmp_path_factory.mktemp("followed")) as tree:
         yield tree
 

@@ -1,15 +1,15 @@
 """The whole repository: floors, no circle of imports, a light import, no trace of a machine."""
 
-import ast
 import graphlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.imports import imported_modules, module_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "transformer_jax"
@@ -55,22 +55,6 @@ FLOORS = {
 }
 
 HEAVY = ("tensorflow", "tensorflow_datasets", "matplotlib", "sentencepiece", "sacrebleu")
-
-
-def imported_modules(path: Path, package: str) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of every `transformer_jax` import in a file, lazy ones included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = node.module or ""
-            if node.level:
-                base = ".".join(above + ([base] if base else []))
-            # `from transformer_jax import errors` names a floor only with the imported name.
-            for alias in node.names:
-                yield node.lineno, f"{base}.{alias.name}"
 
 
 def floor_of(names: list[str]) -> int | None:
@@ -146,8 +130,7 @@ def modules_that_import_each_other(package_dir: Path) -> list[str]:
     """The modules of a circle of imports, lazy ones and those for types included; or none."""
     files = {}
     for path in package_dir.rglob("*.py"):
-        parts = path.relative_to(package_dir.parent).with_suffix("").parts
-        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        files[module_of(path, package_dir.parent)] = path
     root = files.pop(package_dir.name, None)  # its lazy names import every floor
     assert root is not None
     graph = {}
@@ -194,12 +177,8 @@ def test_the_circle_check_sees(tmp_path: Path, line: str, is_circle: bool) -> No
 
 def module_names() -> list[str]:
     """Every module of the package, in order."""
-    names = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[-1] != "__main__":
-            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return names
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [module_of(path, ROOT) for path in paths if path.stem != "__main__"]
 
 
 REPORT = """

@@ -6,6 +6,8 @@ from pathlib import Path
 #: Its unpickler finds nothing but records of its own: tests/interop/test_weights.py.
 RESTRICTED = "torch_files.py"
 
+EXECUTE = ("eval", "exec", "compile", "__import__")
+
 PACKAGE = Path(__file__).parents[2] / "transformer_jax"
 
 
@@ -17,12 +19,11 @@ def executed(source: str, name: str = "a.py") -> list[int]:
             names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
             if {"pickle", "marshal", "shelve", "dill"} & {n.split(".")[0] for n in names}:
                 found.append(node.lineno)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("eval", "exec", "compile", "__import__"):
-                found.append(node.lineno)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in EXECUTE:
+            found.append(node.lineno)
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-            if not (isinstance(node.value, ast.Constant) and node.value.value is False):
-                found.append(node.value.lineno)
+            is_off = isinstance(node.value, ast.Constant) and node.value.value is False
+            found += [] if is_off else [node.value.lineno]
     return found
 
 
