@@ -12,14 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax.errors import ScopeParamShapeError
 from flax.traverse_util import flatten_dict
 from jax.sharding import PartitionSpec
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.mixers.full_attention import FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.inputs import check_batch, check_text
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
@@ -53,7 +55,10 @@ def _apply(
 ) -> Any:
     variables = {"params": _quantized(config, config.adapter.merge(params))}
     rngs = {} if rng is None else {"dropout": rng}
-    return Transformer(config).apply(variables, *args, rngs=rngs, **options)
+    try:
+        return Transformer(config).apply(variables, *args, rngs=rngs, **options)
+    except ScopeParamShapeError as error:
+        raise UserError(f"params are not of this config: {first_line(error)}") from None
 
 
 def _quantized(config: ModelConfig, params: Params) -> Params:
@@ -73,9 +78,15 @@ def merge_adapter(config: ModelConfig, params: Params) -> tuple[ModelConfig, Par
 def init(config: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters.
 
+    Args:
+        config: the model.
+        key: from `jax.random.key`.
+
     Raises:
-        UserError: the config cannot work; the message names the key.
+        UserError: the config cannot work, and the message names the setting; or `key` is none.
     """
+    if not isinstance(key, jax.Array):
+        raise UserError(f"key is {key!r}: give jax.random.key({key!r})")
     return nn.unbox(_init_variables(config, key))
 
 
@@ -199,12 +210,19 @@ def apply(
     """Teacher-forced logits [B, T, V] in float32.
 
     Args:
+        config: the model.
+        params: its parameters.
         source_BS: int32 ids.
-        source_mask_BS: True at real tokens.
+        source_mask_BS: True at real tokens, which come first in their row.
         target_in_BT: the target from `shift_right`.
-        target_mask_BT: True at real tokens.
+        target_mask_BT: as `source_mask_BS`.
         rng: the dropout key; without one, nothing is dropped.
+
+    Raises:
+        UserError: see `models.inputs.check_text`; or the parameters are of another config.
     """
+    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
+    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
     return _apply(config, params, *arrays, rng=rng)
 
@@ -286,15 +304,18 @@ def loss(
     """(sum of the loss, sum of the negative log-likelihood, number of target tokens).
 
     Sums, so that they add up over microbatches and devices before the one division.
-    `batch` has `source`, `source_mask`, `target` and `target_mask`. Dropout is on where `rng` is
-    given. Where a teacher spreads the labels, `batch` also has `soft_ids` and `soft_shares` (see
-    `ops.losses.SoftLabels`). With `alignment_weight` it also has the links of target and source
-    pieces, `alignment` [B, T, S] bool, and so many times their `alignment_loss` is a part of the
-    loss. The config then has an `alignment_head`.
+    `batch` has `source`, `source_mask`, `target` and `target_mask` (see `apply`). Dropout is on
+    where `rng` is given. Where a teacher spreads the labels, `batch` also has `soft_ids` and
+    `soft_shares` (see `ops.losses.SoftLabels`). With `alignment_weight` it also has the links of
+    target and source pieces, `alignment` [B, T, S] bool, and so many times their `alignment_loss`
+    is a part of the loss. The config then has an `alignment_head`.
 
     Raises:
-        UserError: it has none, or the parameters are of int8.
+        UserError: it has none, or the parameters are of int8; or as `apply`.
     """
+    if alignment_weight is not None:
+        check_guided(config)
+    check_batch(config, batch)
     mask_BT = batch["target_mask"]
     labels_BT = batch["target"]
     arrays = batch["source"], batch["source_mask"], shift_right(labels_BT), mask_BT, labels_BT
@@ -304,7 +325,6 @@ def loss(
     if alignment_weight is None:
         loss_sum, nll_sum = _apply(config, params, *arrays, **options)
     else:
-        check_guided(config)
         options["mutable"] = ["alignment"]
         (loss_sum, nll_sum), sown = _apply(config, params, *arrays, **options)
         last = mixer_paths(config)[f"cross.{config.decoder.num_layers - 1}"]
@@ -347,7 +367,11 @@ def encode(
         (sentence, state): the leaves of `sentence` (projected memory, source mask) lead with
         [B] and never change; those of `state` lead with [B, Z], or are of a
         `KeyValueCache`, and follow the hypotheses (`decoding.base`).
+
+    Raises:
+        UserError: as `apply`.
     """
+    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
     return _apply(config, params, source_BS, source_mask_BS, max_length, beam_size, method="encode")
 
 

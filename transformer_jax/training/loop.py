@@ -22,6 +22,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.metrics.base import Criterion
 from transformer_jax.metrics.criteria import CRITERIA
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.inputs import checked
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import as_path
@@ -87,9 +88,9 @@ def fit(
     Raises:
         UserError: the run in `workdir` was trained on other data or is in progress, its
             checkpoints are all damaged, something could not be written, the loss was not finite
-            in `train.max_bad_steps` steps in a row, the batches ended before `train.steps` (what
-            was trained is saved), or `evaluate` lacks the score that `train.early_stopping` or
-            `train.best_by` asks for.
+            in `train.max_bad_steps` steps in a row, a batch is not one (`models.inputs`), the
+            batches ended before `train.steps` (what was trained is saved), or `evaluate` lacks
+            the score that `train.early_stopping` or `train.best_by` asks for.
     """
     train = validated(train, "train.")
     if train.minutes is not None:
@@ -100,7 +101,7 @@ def fit(
     path = None if workdir is None else as_path(workdir)
     session = Session(
         Trainer(model, train, mesh or make_mesh(MeshConfig())),
-        Feed(batches),
+        Feed(checked(model, batches)),
         workdir=path,
         evaluate=evaluate,
         should_stop=should_stop,

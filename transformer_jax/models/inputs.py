@@ -1,0 +1,114 @@
+"""What the model's functions take, checked before it can become wrong numbers.
+
+Kinds and shapes are checked while a function is traced, which costs nothing afterwards. Values are
+checked where they are known: outside `jit`, and by `fit` in each batch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.errors import UserError
+from transformer_jax.models.config import ModelConfig
+
+Array = jax.Array | np.ndarray
+
+#: The arrays of a batch, with the names of their masks.
+_TEXTS = {"source": "source_mask", "target": "target_mask"}
+
+
+def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> None:
+    """Checks one side of a batch.
+
+    Real tokens must come first in their row: positions and recurrences count from its beginning.
+
+    Args:
+        name: `source` or `target`.
+        ids: integers [B, L].
+        mask: True at real tokens, [B, L].
+        vocab_size: how many ids there are.
+
+    Raises:
+        UserError: the arrays are of another kind or shape; or their values are known, and an id is
+            not of the vocabulary, or padding stands before a real token.
+    """
+    mask_name = _TEXTS[name]
+    if not jnp.issubdtype(ids.dtype, jnp.integer) or ids.ndim != 2:
+        raise UserError(
+            f"{name} is {_kind(ids)}: give int32 ids [batch, length] (the order is source, "
+            "source_mask, target, target_mask)"
+        )
+    if mask.dtype != bool or mask.shape != ids.shape:
+        raise UserError(
+            f"{mask_name} is {_kind(mask)} and {name} {_kind(ids)}: give a boolean mask of the "
+            "same shape, True at real tokens"
+        )
+    if not (_is_known(ids) and _is_known(mask)):
+        return
+    ids, mask = np.asarray(ids), np.asarray(mask)
+    is_late = mask[:, 1:] & ~mask[:, :-1]
+    if is_late.any():
+        row = int(is_late.any(axis=1).argmax())
+        raise UserError(
+            f"{mask_name}: row {row} has padding before a real token; put the real tokens first, "
+            "and pad on the right"
+        )
+    if ids.size and vocab_size and not 0 <= ids.min() <= ids.max() < vocab_size:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
+
+
+def check_batch(config: ModelConfig, batch: Mapping[str, Array]) -> None:
+    """Checks the arrays of `models.api.loss`.
+
+    Raises:
+        UserError: one is missing, or as for `check_text`; the message names it.
+    """
+    for name, mask_name in _TEXTS.items():
+        missing = {name, mask_name} - batch.keys()
+        if missing:
+            raise UserError(
+                f"a batch lacks {', '.join(sorted(missing))}; it has {', '.join(batch)}"
+            )
+        size = getattr(config, f"{name}_vocab_size")
+        check_text(name, batch[name], batch[mask_name], size)
+
+
+def checked(
+    config: ModelConfig, batches: Callable[[int], Iterator[dict[str, np.ndarray]]]
+) -> Callable[[int], Iterator[dict[str, np.ndarray]]]:
+    """The same batches, each checked on the host.
+
+    Raises:
+        UserError: `batches` is no function; when a batch is taken, as `check_batch`.
+    """
+    if not callable(batches):
+        raise UserError(
+            f"batches is a {type(batches).__name__}: give a function that returns the batches from "
+            "a position on, so that a run can be continued"
+        )
+
+    def from_position(position: int) -> Iterator[dict[str, np.ndarray]]:
+        iterator = batches(position)
+        try:
+            for batch in iterator:
+                try:
+                    check_batch(config, batch)
+                except UserError as error:
+                    raise UserError(f"batches, position {position}: {error}") from None
+                position += 1
+                yield batch
+        finally:
+            getattr(iterator, "close", lambda: None)()
+
+    return from_position
+
+
+def _kind(x: Array) -> str:
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def _is_known(x: Array) -> bool:
+    return not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)
