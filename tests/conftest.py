@@ -13,6 +13,7 @@ import pytest
 
 from tests import shapes
 from tests.oracles import missing, need
+from tests.programs import Programs
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,6 +52,7 @@ def pytest_sessionfinish(session):
 def pytest_configure(config):
     """XLA reads its flags once, when jax starts it; a test's own processes inherit them."""
     shapes.install()
+    config.pluginmanager.register(Programs())
     # Processes that tests start import `transformer_jax` and `tests` from this checkout.
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -80,14 +82,24 @@ def limit_size(folder, most_bytes):
 
 @pytest.fixture(scope="module", autouse=True)
 def release_compiled_programs():
-    """A worker keeps the programs of one test file at a time: together they take gigabytes."""
+    """A worker keeps what it has compiled, for other files too, until it takes this much memory."""
     yield
+    if sys.platform != "linux" or resident_bytes() < MOST_RESIDENT:
+        return
     import jax
 
     jax.clear_caches()
     gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory to the system
+    ctypes.CDLL(None).malloc_trim(0)  # returns freed memory to the system
+
+
+MOST_RESIDENT = 4 << 30
+
+
+def resident_bytes():
+    """The memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True)
@@ -116,20 +128,48 @@ def logged(caplog):
     return take
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory) -> Path:
-    """A folder with 300 lines of train.en and train.de, and 20 of test.en and test.de."""
+def write_texts(folder: Path) -> Path:
+    """Writes 300 lines of train.en and train.de, and 20 of test.en and test.de.
+
+    They are short, so that few lengths are compiled.
+    """
     from transformer_jax.data.sources.grammar.sentences import (
         generate,  # not before pytest_configure
     )
 
-    folder = tmp_path_factory.mktemp("place")
-    pairs = generate(5, 320)
+    pairs = [pair for pair in generate(5, 5000) if max(map(len, pair)) <= 36][:320]
+    assert len(pairs) == 320
     for side, language in ((0, "en"), (1, "de")):
         lines = [pair[side] + "\n" for pair in pairs]
         (folder / f"train.{language}").write_text("".join(lines[:300]), encoding="utf-8")
         (folder / f"test.{language}").write_text("".join(lines[300:]), encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    """A folder with the files of `write_texts`."""
+    return write_texts(tmp_path_factory.mktemp("place"))
+
+
+@pytest.fixture(scope="session")
+def toy_place(tmp_path_factory) -> Path:
+    """The same with a recipe, for all test files: leave it as it is."""
+    from tests.toy_run import RECIPE
+
+    folder = write_texts(tmp_path_factory.mktemp("toy"))
+    (folder / "recipe.py").write_text(RECIPE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy_run(toy_place) -> Path:
+    """A run folder of this recipe: copy it before you change it."""
+    from tests.toy_run import train_command
+    from transformer_jax.cli.main import main
+
+    assert main(train_command(toy_place, toy_place / "run")) == 0
+    return toy_place / "run"
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.cli.test_train_cli import RECIPE
 from tests.pages import commands
-from tests.train_command import train_command
 from transformer_jax.cli.main import main, parse
 from transformer_jax.cli.train import recipe_of
 from transformer_jax.config import Config, TrainConfig, differences
@@ -42,10 +40,9 @@ ONLY_STEPS = [
 
 
 @pytest.fixture(scope="module")
-def place(texts):
+def place(texts, toy_run):
     """A folder with a trained run in runs/mine and other text: medical.en and medical.de."""
-    (texts / "recipe.py").write_text(RECIPE)
-    assert main(train_command(texts, texts / "runs" / "mine")) == 0
+    shutil.copytree(toy_run, texts / "runs" / "mine")
     for language, lines in zip(("en", "de"), zip(*generate(6, 540), strict=True), strict=True):
         (texts / f"medical.{language}").write_text("".join(f"{line}\n" for line in lines))
     (texts / "in.en").write_text("The dog sleeps.\n")

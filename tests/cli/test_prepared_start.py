@@ -4,8 +4,6 @@ import shutil
 
 import pytest
 
-from tests.cli.test_train_cli import RECIPE
-from tests.train_command import train_command
 from transformer_jax.cli.main import main
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.runs.folder import open_run
@@ -21,8 +19,9 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def place(texts):
-    (texts / "recipe.py").write_text(RECIPE)
+def place(texts, toy_run):
+    """With a trained run in `mine`."""
+    shutil.copytree(toy_run, texts / "mine")
     return texts
 
 
@@ -42,6 +41,8 @@ def test_the_commands_of_the_page(place):
     command = ["prepare", "--config=from_files", f"--output={folder}", *text(large), "--shards=1"]
     assert main(command) == 0
     small = ["--config.model.d_model=16", "--config.model.d_ff=16", "--config.model.num_heads=2"]
+    small += [f"--config.model.{stack}.num_layers=1" for stack in ("encoder", "decoder")]
+    small += ["--config.decode.method=greedy"]
     train = ["train", "--config=from_files", f"--config.data.prepared={folder}"]
     assert main([*train, f"--workdir={place / 'news'}", *SMALL, *small]) == 0
     assert open_run(place / "news").model.target_vocab_size < 8000
@@ -49,8 +50,7 @@ def test_the_commands_of_the_page(place):
 
 @pytest.fixture(scope="module")
 def tuned_text(place):
-    """A run, and a text that was prepared with its tokenizer."""
-    assert main(train_command(place, place / "mine")) == 0
+    """A text that was prepared with the tokenizer of `mine`."""
     folder = place / "for_mine"
     prepare = ["prepare", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
     held_out = "--config.data.validation_from_train=20"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.train_command import train_command
+from tests.toy_run import RECIPE, train_command
 from transformer_jax.cli.main import main
 from transformer_jax.data.splits import read_pairs
 from transformer_jax.data.tokenizer_pair import load_tokenizers
@@ -26,38 +26,16 @@ from transformer_jax.training.loop import Session
 from transformer_jax.training.reporter import Reporter
 from transformer_jax.training.speed import Speed
 
-RECIPE = """
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.decoding.beam import Beam
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.config import Config, TrainConfig
-
-config = Config(
-    data=DataConfig(source_language="en", target_language="de", validation_from_train=20),
-    tokenizer=TokenizerConfig(vocab_size=400),
-    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1),
-    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
-                      decoder=StackConfig(num_layers=1), max_length=64),
-    train=TrainConfig(steps=8, evaluate_every=4, evaluate_sentences=8, checkpoint_every=4,
-                      log_every=2),
-    decode=DecodeConfig(method=Beam(beam_size=2), max_length_factor=0.5, max_length_offset=4),
-)
-"""
-
 
 @pytest.fixture(scope="module")
-def place(texts):
+def place(toy_place):
     """A folder with a recipe, two text files and nothing else."""
-    (texts / "recipe.py").write_text(RECIPE)
-    return texts
+    return toy_place
 
 
 @pytest.fixture(scope="module")
-def trained(place):
-    workdir = place / "run"
-    assert main(train_command(place, workdir)) == 0
-    return workdir
+def trained(toy_run):
+    return toy_run
 
 
 def test_the_run_folder_holds_what_the_readme_says(trained):
@@ -343,6 +321,7 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
         assert status == 2 and words in messages
 
 
+@pytest.mark.slow
 def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
     place, tmp_path, monkeypatch, capsys
 ):
@@ -435,19 +414,20 @@ def test_a_recipe_that_depends_on_the_size_of_the_text(place, tmp_path, capsys):
     def write(d_model, steps):
         keys, row = "('model.d_model', 'train.steps')", f"({d_model}, {steps})"
         table = f"by_pairs = ByPairs({keys}, {{301: {row}, 400: (64, 6)}})\n"
-        recipe.write_text(f"{RECIPE}from transformer_jax import ByPairs\n{table}")
+        other = RECIPE.replace("d_model=16", "d_model=24")
+        recipe.write_text(f"{other}from transformer_jax import ByPairs\n{table}")
 
     def train(name, *more):
         command = train_command(place, tmp_path / name, f"--config={recipe}", *more)
         assert main(command) == 0
         return open_run(tmp_path / name).config, capsys.readouterr().err
 
-    write(24, 7)
+    write(16, 7)  # as `toy_run`, whose programs are compiled
     config, messages = train("run", "--config.train.steps=2")
-    assert (config.model.d_model, config.train.steps) == (24, 2)
-    assert "settings for 300 training pairs" in messages and "d_model=24" in messages
+    assert (config.model.d_model, config.train.steps) == (16, 2)
+    assert "settings for 300 training pairs" in messages and "d_model=16" in messages
     write(32, 1)
     again, messages = train("run", "--config.train.steps=2")
     assert again == config and "settings for" not in messages
     tuned, _ = train("tuned", f"--config.train.init_from={tmp_path / 'run'}")
-    assert (tuned.model.d_model, tuned.train.steps) == (24, 1)
+    assert (tuned.model.d_model, tuned.train.steps) == (16, 1)

@@ -9,7 +9,7 @@ import sys
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from tests.train_command import train_command
+from tests.toy_run import train_command
 from transformer_jax.cli.main import main
 
 few = settings(

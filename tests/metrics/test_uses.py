@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.cli.test_train_cli import RECIPE
-from tests.train_command import train_command
+from tests.toy_run import RECIPE, train_command
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, override
 from transformer_jax.data.filters.quality import Quality

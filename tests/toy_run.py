@@ -1,0 +1,35 @@
+"""A small recipe, and the command that trains by it, as several test files run them."""
+
+#: With `Greedy` and one bucket, few programs are compiled.
+RECIPE = """
+from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.config import Config, TrainConfig
+
+config = Config(
+    data=DataConfig(source_language="en", target_language="de", validation_from_train=20),
+    tokenizer=TokenizerConfig(vocab_size=400),
+    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1),
+    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
+                      decoder=StackConfig(num_layers=1), max_length=64),
+    train=TrainConfig(steps=8, evaluate_every=4, evaluate_sentences=8, checkpoint_every=4,
+                      log_every=2),
+    decode=DecodeConfig(method=Greedy(), max_length_factor=0.5, max_length_offset=4),
+)
+"""
+
+
+def train_command(place, run, *more):
+    """Trains in `run` by `place`'s recipe on its train.en and train.de, or goes on with it."""
+    return [
+        "train",
+        f"--config={place / 'recipe.py'}",
+        f"--workdir={run}",
+        "--no_progress",
+        f"--config.data.source.train_source={place / 'train.en'}",
+        f"--config.data.source.train_target={place / 'train.de'}",
+        f"--config.data.cache_dir={place / 'cache'}",
+        *more,
+    ]
