@@ -52,7 +52,7 @@ def main() -> None:
         texts = [found[0].text for found in decoded.translations]
         scores = corpus_scores(texts, references, also=["bleu_lc"])
         cells = [f"{score.score:.2f}" for score in scores.values()]
-        print(f"| {name} | {' | '.join(cells)} | {decoded.seconds:.1f} |", flush=True)
+        print(f"| {name} | {' | '.join(cells)} | {decoded.timing.seconds:.1f} |", flush=True)
 
     heads = ["options", "BLEU", "BLEU-lc", "chrF++", "s"]
     print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}")

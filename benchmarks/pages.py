@@ -94,7 +94,7 @@ def scores(
         "by_place": [dataclasses.asdict(part) for part in of_documents.by_place],
         "blocks": report.documents.blocks if report.documents else 0,
         "divided": report.documents.divided if report.documents else 0,
-        "seconds": report.seconds - report.compile_seconds,
+        "sentences_per_second": report.sentences_per_second,
         "signature": report.scores["bleu"].signature,
     }
 

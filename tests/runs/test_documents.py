@@ -18,6 +18,7 @@ from transformer_jax.runs.pretrained import starting_from
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.evaluator import make_evaluator
 from transformer_jax.translation.documents import Tally
+from transformer_jax.translation.run_batches import Timing
 from transformer_jax.translation.translator import Decoded, Translation
 
 TRAIN = [
@@ -96,7 +97,7 @@ def test_a_block_that_the_limit_ended_is_divided(run, monkeypatch):
 
     def decode(self, sources, **options):
         found = [[Translation("", 0.0, 0.0, (9, separator, 9, 1), True)] for _ in sources]
-        return Decoded(found, 0, 0.0, 0.0)
+        return Decoded(found, 0, Timing())
 
     monkeypatch.setattr(tj.Translator, "decode", decode)
     translator.translate_documents([["The dog sleeps.", "It sleeps."]], tally=tally)
@@ -111,7 +112,7 @@ def test_a_token_that_begins_targets_is_forced_once(run, monkeypatch):
     def decode(sources, target_prefix, **options):
         seen.extend(target_prefix)
         found = [[Translation("", 0.0, 0.0, (*each, 9, 1))] for each in target_prefix]
-        return Decoded(found, 0, 0.0, 0.0)
+        return Decoded(found, 0, Timing())
 
     monkeypatch.setattr(translator, "decode", decode)
     translator.translate_documents([["Go."] * 5])

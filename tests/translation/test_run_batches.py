@@ -5,7 +5,7 @@ import threading
 import jax.numpy as jnp
 import pytest
 
-from transformer_jax.translation.run_batches import run_batches
+from transformer_jax.translation.run_batches import Timing, run_batches
 from transformer_jax.translation.text_batches import Row
 
 
@@ -30,8 +30,8 @@ def test_an_accelerator_is_one_batch_ahead_and_compiles_first():
             lambda number, name=name: order.append(f"{name} {number}")
             for name in ("start", "finish")
         )
-        seconds = run(start, finish, lengths, 1, compiled)
-        return seconds > 0, ", ".join(order)
+        timing = run(start, finish, lengths, 1, compiled)
+        return timing.compile_seconds > 0, ", ".join(order)
 
     compiling = "start 0, start 2, finish 0, finish 2, start 1, finish 1"
     assert events([32, 32, 16]) == (True, compiling)
@@ -53,6 +53,15 @@ def test_a_cpu_runs_batches_at_the_same_time(lengths):
 
     run(start, finished.append, lengths, 2)
     assert finished == list(range(len(lengths)))
+
+
+def test_the_speed_is_of_the_batches_after_the_first_of_each_program():
+    timing = run(lambda number: None, lambda number: None, [32, 32, 16, 32], 1)
+    assert (timing.rows, timing.compiled_rows) == (4, 2)
+    assert Timing(5.0, 3.0, rows=4, compiled_rows=2).per_second(8) == 8 / 2 / 2
+    assert Timing(5.0, 3.0, rows=4).per_second(4) is None
+    both = Timing(5.0, 3.0, 4, 2) + Timing(1.0, 0.0, 2, 2)
+    assert both == Timing(6.0, 3.0, 6, 4)
 
 
 def test_no_two_threads_compile_one_program():

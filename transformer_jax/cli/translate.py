@@ -136,7 +136,8 @@ def run(args: argparse.Namespace) -> int:
             rest = islice(items(read_lines(args.input)), output.done, None)
             answer(output, rest, chunk_size, respond, total)
     if args.documents:
-        print(f"note: {Tally(**output.counts)}", file=sys.stderr)
+        counts: dict[str, Any] = dict(output.counts)
+        print(f"note: {Tally(**counts)}", file=sys.stderr)
     return 0
 
 

@@ -29,7 +29,7 @@ class Result:
     signature: str  #: of BLEU
     steps: int  #: that were trained; fewer than the recipe's if it stopped early
     steps_per_second: float  #: the median over the training
-    sentences_per_second: float  #: of the search for the score, without compilation
+    sentences_per_second: float | None  #: of the search for the score, without compilation
 
 
 class Summary:
@@ -128,7 +128,8 @@ def table(summaries: Sequence[Summary]) -> str:
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
     for summary in summaries:
         difference = summary.difference(first, "bleu") if summary is not first else []
-        speeds = [result.sentences_per_second for result in summary.results]
+        found = [result.sentences_per_second for result in summary.results]
+        speeds = [speed for speed in found if speed is not None]
         lines.append(
             [
                 summary.row.name,
@@ -138,7 +139,7 @@ def table(summaries: Sequence[Summary]) -> str:
                 f"{summary.row.parameters:,}",
                 str(summary.row.config.model.d_ff),
                 f"{summary.steps_per_second:.2f}",
-                f"{statistics.median(speeds):.1f}",
+                f"{statistics.median(speeds):.1f}" if speeds else "",
                 str(len(summary.results)),
             ]
         )

@@ -21,7 +21,7 @@ from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
-from transformer_jax.paths import absolute, as_path, files_below
+from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
     checkpoint_folder,
     checkpoint_steps,
@@ -237,11 +237,6 @@ class Run:
         for step in self.select(which).steps:
             digest.update((checkpoint_folder(self.path, step) / MANIFEST).read_bytes())
         return digest.hexdigest()
-
-    def num_bytes(self, which: str = "best") -> int:
-        """The size of the parameters that `params` reads, in a checkpoint on disk."""
-        folder = checkpoint_folder(self.path, self.select(which).steps[0]) / self._item
-        return sum(path.stat().length for path in files_below(folder))
 
     def translator(
         self, checkpoint: str | Selection = "best", mesh: Mesh | None = None, **overrides: Any

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from transformer_jax.translation.run_batches import Timing
 from transformer_jax.vocabulary import EOS_ID
 
 Ids = Sequence[int]
@@ -61,8 +62,7 @@ class Tally:
     alone: int = 0  #: sentences that were translated alone because of that
     sentences: int = 0
     cut: int = 0  #: of these, those that were longer than the limit, and cut
-    seconds: float = 0.0  #: wall time, compilation included
-    compile_seconds: float = 0.0  #: of these, tracing and compiling
+    timing: Timing = Timing()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -5,7 +5,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Any, Self
 
 import jax
 
@@ -17,6 +18,30 @@ _MOST_THREADS = 8
 Batch = list[Row]
 
 
+@dataclass(frozen=True)
+class Timing:
+    """How long a text took, and how much of it was translated by programs that were compiled."""
+
+    seconds: float = 0.0  #: wall time, compilation included
+    compile_seconds: float = 0.0  #: of these, until the first batch of each program was finished
+    rows: int = 0  #: sentences or blocks
+    compiled_rows: int = 0  #: of these, those in later batches
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+    def per_second(self, count: int) -> float | None:
+        """The speed without compilation; None where each batch was the first of its program.
+
+        Args:
+            count: what the text consists of, such as its sentences.
+        """
+        if not self.compiled_rows:
+            return None
+        computing = max(self.seconds - self.compile_seconds, 1e-9)
+        return count * self.compiled_rows / self.rows / computing
+
+
 def run_batches(
     compiled: set[Hashable],
     threads: int,
@@ -24,7 +49,7 @@ def run_batches(
     start: Callable[[Batch], Any],
     finish: Callable[[Batch, Any], None],
     program: Hashable,
-) -> float:
+) -> Timing:
     """Runs batches and reads their results, first those whose programs are not compiled.
 
     Args:
@@ -36,7 +61,7 @@ def run_batches(
         program: what decides, with the length of its rows, which program a batch runs.
 
     Returns:
-        Seconds spent in compiling.
+        How long that took.
     """
     new: dict[Hashable, Batch] = {}
     others = []
@@ -73,7 +98,8 @@ def run_batches(
         seconds = time.perf_counter() - began if new else 0.0
         compiled.update(new)
         run(others)
-    return seconds
+    counts = [sum(map(len, each)) for each in (new.values(), others)]
+    return Timing(time.perf_counter() - began, seconds, sum(counts), counts[1])
 
 
 def num_threads(arrays: Any) -> int:

@@ -41,7 +41,7 @@ from transformer_jax.translation.model_calls import (
     hold_params,
     score_batch,
 )
-from transformer_jax.translation.run_batches import num_threads, run_batches
+from transformer_jax.translation.run_batches import Timing, num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.variants import to_text
 from transformer_jax.vocabulary import EOS_ID
@@ -80,8 +80,7 @@ class Decoded:
 
     translations: list[list[Translation]]  #: one list a sentence, in input order, best first
     num_cut: int  #: sentences whose end was cut off to fit the limit
-    seconds: float  #: wall time, compilation included
-    compile_seconds: float  #: the part of `seconds` that was tracing and compiling
+    timing: Timing
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,7 @@ class Translator:
             options = overrides | {"target_prefix": prefixes, "num_best": 1, "batch_size": rows}
             sources = [block.source for block in blocks]
             decoded = self.decode(sources, first_id=numbers, **options)
-            tally.seconds += decoded.seconds
-            tally.compile_seconds += decoded.compile_seconds
+            tally.timing += decoded.timing
             return [best.own_tokens for best, *_ in decoded.translations]
 
         found = translate_documents(ids, decode, room, tally, progress, first_ids)
@@ -324,8 +322,8 @@ class Translator:
             (config.max_length_factor, config.max_length_offset),
         )
         in_batches = batches(rows, lambda length: num_rows)
-        compile_seconds = self._run(in_batches, start, finish, program)
-        return Decoded(translations, num_cut, time.perf_counter() - began, compile_seconds)
+        timing = self._run(in_batches, start, finish, program)
+        return Decoded(translations, num_cut, replace(timing, seconds=time.perf_counter() - began))
 
     def score(self, sources: Sequence[str], targets: Sequence[Any], **options: Any) -> np.ndarray:
         """Log p(target | source) in nats, EOS included, of each pair: float32 [N].
@@ -460,7 +458,7 @@ class Translator:
             results = jax.device_put(results, replicated(self.mesh))
         return results
 
-    def _run(self, *work: Any) -> float:
+    def _run(self, *work: Any) -> Timing:
         return run_batches(self._compiled, num_threads(self.params), *work)
 
     def _config_of_call(self, overrides: dict[str, Any], num_best: Any) -> DecodeConfig:
