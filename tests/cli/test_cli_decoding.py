@@ -141,6 +141,21 @@ def test_eval_prints_one_json_object_alone(run_folder, command):
     assert baseline["baseline_score"] == report["scores"]["bleu"]["score"]
 
 
+def test_a_baseline_and_a_set_from_files_overwrite_no_other_scores(run_folder, command, tmp_path):
+    folder, text = run_folder
+    other, files = tmp_path / "other", tmp_path / "validation"
+    shutil.copytree(folder, other)
+    (other / "scores.json").write_text('{"test.best": 1}')
+    files.write_bytes((text / "test.en").read_bytes())
+    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    given = [f"--source={files}", f"--reference={text / 'test.de'}", f"--baseline={other}"]
+    status, out, _ = command("eval", f"--workdir={folder}", *given)
+    assert status == 0 and "p = 1.0000" in out  # the same model
+    assert {path: path.read_bytes() for path in before} == before
+    scores = json.loads((folder / "scores.json").read_text())
+    assert "file-validation.best" in scores and "validation.best" not in scores
+
+
 def test_int8_weights_in_translate_score_and_eval(run_folder, command):
     folder, _ = run_folder
     lines = sentences(0, 12)

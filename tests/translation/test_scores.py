@@ -107,3 +107,8 @@ def test_paired_bootstrap_tells_a_better_system():
     assert "bs:200" in compared["bleu"].signature
     equal = compare(good[::-1], good[::-1], references, num_samples=50)
     assert equal["bleu"].score == equal["bleu"].baseline_score
+    assert {each.p_value for each in equal.values()} == {1.0}
+    upper = compare([text.upper() for text in good], good, references, also=["bleu_lc"])
+    assert upper["bleu_lc"].p_value == 1.0 and upper["bleu"].p_value < 0.05
+    one = [*good[:-1], good[-1] + " again"]
+    assert 0.05 < compare(one, good, references)["bleu"].p_value < 1

@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         from transformer_jax.data.sources.files import read_lines
         from transformer_jax.data.splits import read_pairs
         from transformer_jax.parallel.processes import gather
-        from transformer_jax.runs.evaluation import evaluate
+        from transformer_jax.runs.evaluation import evaluate, translate_set
 
         run, overrides = chosen_run(args)
         metrics = [*args.metrics, *_learned(args.metric, args.metric_model)]
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 pairs = [(line, None) for line in read_lines(args.source)]
             else:
                 pairs = file_pairs(source=args.source, reference=args.reference)
-        name = Path(args.source).name if from_files else pairs
+        name = _name_of(args.source) if from_files else pairs
         other = _run_of(args)
         reports = []
         directions = _directions(args.direction, run, None if from_files else pairs)
@@ -91,9 +92,9 @@ def run(args: argparse.Namespace) -> int:
             options = {"direction": direction, "name": name, "documents": args.documents}
             baseline = None
             if other is not None:
-                asked = pairs if from_files else list(read_pairs(run.config.data, pairs, direction))
-                before = evaluate(other, asked, **options, **overrides)
-                baseline = None if before is None else list(read_lines(before.translations))
+                asked = pairs if from_files else read_pairs(run.config.data, pairs, direction)
+                sources = [source for source, _ in asked]
+                baseline = translate_set(other, sources, direction, **overrides)
             elif args.baseline is not None:
                 baseline = list(read_lines(args.baseline))
             options |= {"checkpoint": args.checkpoint, "metrics": metrics, "baseline": baseline}
@@ -105,6 +106,13 @@ def run(args: argparse.Namespace) -> int:
     if other is not None and len(made) > 1 and not args.json:
         print(_table(made), flush=True)
     return 0
+
+
+def _name_of(file: str) -> str:
+    """The name of a set that was read from a file: its own, but for names that splits have."""
+    name = Path(file).name
+    of_split = r"(test|validation)(\.documents)?(\.[^.]+-[^.]+)?"
+    return f"file-{name}" if re.fullmatch(of_split, name) else name
 
 
 def _run_of(args: argparse.Namespace) -> "Run | None":

@@ -51,8 +51,8 @@ class Report:
     num_sentences: int
     num_cut: int  #: sentences longer than the limit, whose end was cut off
     seconds: float  #: wall time, compilation included
-    compile_seconds: float  #: of these, tracing and compiling
-    sentences_per_second: float  #: without compilation
+    compile_seconds: float  #: of these, until the first batch of each length was finished
+    sentences_per_second: float | None  #: in later batches; None if there were none
     decode: dict[str, Any]  #: the `DecodeConfig`
     scores: dict[str, Score]
     translations: str  #: the file of the translations that were scored
@@ -67,10 +67,12 @@ class Report:
 
     def __str__(self) -> str:
         cut = f"{self.num_cut} cut in the input" if self.num_cut else "none cut"
+        speed = f"{self.compile_seconds:.1f} s compiling"
+        if self.sentences_per_second is not None:
+            speed = f"{self.sentences_per_second:.1f} sentences/s (and {speed})"
         lines = [
             f"{self.direction}  {self.set}  checkpoint {self.checkpoint}",
-            f"{self.num_sentences} sentences scored, {cut}; {self.sentences_per_second:.1f} "
-            f"sentences/s (and {self.compile_seconds:.1f} s compiling)",
+            f"{self.num_sentences} sentences scored, {cut}; {speed}",
         ]
         width = max([8, *(len(s.name) + 2 for s in self.scores.values())])
         for key, s in self.scores.items():
@@ -128,9 +130,7 @@ def evaluate(
             not valid, or the results cannot be written.
     """
     # Everything that can be wrong is checked before the model is loaded and the text translated.
-    data = run.config.data
-    # Those of an imported model are set without any training text, or not known at all.
-    own = data.source_language or "unknown", data.target_language or "unknown"
+    own = _own_languages(run)
     asked = overrides.get("source_language"), overrides.get("target_language")
     source_language, target_language = direction or (asked[0] or own[0], asked[1] or own[1])
     _check_languages(direction or (own if isinstance(pairs, str) else asked), asked)
@@ -178,7 +178,7 @@ def evaluate(
             blocks=made.blocks,
             divided=made.divided,
         )
-    computing = max(made.seconds - made.compile_seconds, 1e-9)
+    speed = made.timing.per_second(len(sources))
     scores = {} if has_none else corpus_scores(translations, references, **options)
     for metric, judge in zip(learned, judges, strict=True):
         judged = judge(sources, translations, [reference or "" for reference in references])
@@ -195,9 +195,9 @@ def evaluate(
         checkpoint=chosen.name,
         num_sentences=len(sources),
         num_cut=num_cut,
-        seconds=round(made.seconds, 3),
-        compile_seconds=round(made.compile_seconds, 3),
-        sentences_per_second=round(len(sources) / computing, 2),
+        seconds=round(made.timing.seconds, 3),
+        compile_seconds=round(made.timing.compile_seconds, 3),
+        sentences_per_second=None if speed is None else round(speed, 2),
         decode=to_dict(translator.decode_config),
         scores=scores,
         translations=str(path),
@@ -211,6 +211,28 @@ def evaluate(
     except OSError as error:
         raise UserError(f"cannot write {error.filename or path}: {error.strerror}") from error
     return report
+
+
+def translate_set(
+    run: Run, sources: Sequence[str], direction: Languages | None = None, **overrides: Any
+) -> list[str]:
+    """The translations by a run's best checkpoint, of which nothing is kept.
+
+    The arguments are those of `evaluate`.
+
+    Raises:
+        UserError: as `evaluate`.
+    """
+    if direction and direction != _own_languages(run):
+        overrides |= dict(zip(("source_language", "target_language"), direction, strict=True))
+    mesh = decoding_mesh(run.config.mesh, jax.devices())
+    return run.translator("best", mesh, **overrides).translate(sources)
+
+
+def _own_languages(run: Run) -> Languages:
+    """Those of an imported model are set without any training text, or not known at all."""
+    data = run.config.data
+    return data.source_language or "unknown", data.target_language or "unknown"
 
 
 def _check_languages(of_set: Languages | tuple[Any, Any], asked: tuple[Any, Any]) -> None:

@@ -127,11 +127,18 @@ def compare(
         )()
         ((name, signature),) = signatures.items()
         baseline_result, result = results[name]
+        # sacrebleu counts the samples with a larger difference than that of the texts, which are
+        # none where every sample has the same scores on both sides.
+        is_same = (result.score, result.mean, result.ci) == (
+            baseline_result.score,
+            baseline_result.mean,
+            baseline_result.ci,
+        )
         comparisons[key] = Comparison(
             name=_NAMES.get(key, name),
             score=float(result.score),
             baseline_score=float(baseline_result.score),
-            p_value=float(result.p_value),
+            p_value=1.0 if is_same else float(result.p_value),
             mean=float(result.mean),
             confidence=float(result.ci),
             baseline_mean=float(baseline_result.mean),
