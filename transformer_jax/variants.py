@@ -27,6 +27,9 @@ from pydantic_core import CoreSchema, core_schema
 from transformer_jax.config_keys import Key, adapter, keys_of
 from transformer_jax.errors import first_error, hint
 
+#: Kinds that were removed, with the last version that reads them.
+REMOVED = {"trackio": "0.2"}
+
 
 @dataclass(frozen=True, eq=False)
 class OneOf:
@@ -59,6 +62,10 @@ class OneOf:
         kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
         if not isinstance(kind, str) or kind not in self.family:
             known = ", ".join(self.family)
+            if version := REMOVED.get(str(kind)):
+                raise ValueError(
+                    f"{kind!r} was removed; version {version} was the last to read it; use {known}"
+                )
             raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
         keys = keys_of(self.family[kind])
         options |= {name: option for name, option in value.items() if name != "kind"}

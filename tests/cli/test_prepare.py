@@ -97,6 +97,7 @@ def dask():
         yield f"--runner={runner} --dask_client_address={cluster.scheduler_address}"
 
 
+@pytest.mark.slow  # its versions do not go with those of the oracles
 @pytest.mark.parametrize("runner", [direct, dask])
 def test_by_apache_beam(runner, place, prepared, tmp_path):
     need("apache_beam")

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from tests.oracles import need
+from tests.pages import blocks
+from transformer_jax.config import Config, override
+from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.runs.metrics import MetricsLog
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.mlflow import MLflow
 from transformer_jax.trackers.registry import TRACKERS
-from transformer_jax.trackers.trackio import Trackio
 from transformer_jax.trackers.wandb import Wandb
 
 #: name of a metric -> (step, value) of each record
@@ -96,30 +98,37 @@ def mlflow(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Tracker, Callable[[
     return MLflow(experiment="mine", uri=uri), arrived
 
 
-def trackio(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Tracker, Callable[[], Arrived]]:
-    """A folder of SQLite files, which `trackio show` reads."""
-    patch.setenv("TRACKIO_DIR", str(folder / "trackio"))
-    need("trackio")
-    from trackio.sqlite_storage import SQLiteStorage
+def webhook(folder: Path, patch: pytest.MonkeyPatch) -> tuple[Tracker, Callable[[], Arrived]]:
+    """The tracker that docs/usage.md writes."""
+    (text,) = (each for each in blocks("docs/usage.md", "python") if "Webhook" in each)
+    names: dict[str, Any] = {"__name__": "webhook"}
+    patch.setitem(TRACKERS, "webhook", Tracker)  # which ends with the test
+    exec(compile(text, "docs/usage.md", "exec"), names)
+    sent: list[dict[str, Any]] = []
+    patch.setattr("urllib.request.urlopen", lambda request: sent.append(json.loads(request.data)))
 
     def arrived() -> Arrived:
-        (run,) = SQLiteStorage.get_runs("mine")
-        config = SQLiteStorage.get_run_config("mine", run)
-        assert config and config["model.encoder.num_layers"] == 2
+        assert len({record.pop("run") for record in sent}) == 1
         values: Arrived = {}
-        for row in SQLiteStorage.get_logs("mine", run):
-            for name in row.keys() - {"step", "timestamp"}:
-                values.setdefault(name, []).append((row["step"], row[name]))
+        for record in sent:
+            step = record.pop("step")
+            for name, value in record.items():
+                values.setdefault(name, []).append((step, value))
         return values
 
-    return Trackio(project="mine"), arrived
+    return names["Webhook"](url="https://localhost"), arrived
 
 
-CASES = {"wandb": wandb, "mlflow": mlflow, "trackio": trackio}
+CASES = {"wandb": wandb, "mlflow": mlflow, "webhook": webhook}
 
 
 def test_every_tracker_has_a_case() -> None:
-    assert CASES.keys() == TRACKERS.keys()
+    assert CASES.keys() == TRACKERS.keys() | {"webhook"}
+
+
+def test_a_tracker_that_was_removed_is_named() -> None:
+    with pytest.raises(UserError, match="'trackio' was removed; version 0.2 was the last to read"):
+        override(Config(), {"train.trackers": "trackio(project=mine)"})
 
 
 @pytest.mark.parametrize("name", CASES)

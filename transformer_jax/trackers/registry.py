@@ -2,11 +2,9 @@
 
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.mlflow import MLflow
-from transformer_jax.trackers.trackio import Trackio
 from transformer_jax.trackers.wandb import Wandb
 
 TRACKERS: dict[str, type[Tracker]] = {
     "wandb": Wandb,
     "mlflow": MLflow,
-    "trackio": Trackio,
 }
