@@ -110,13 +110,16 @@ def language_tokenizers() -> Tokenizers:
     return Tokenizers(source, target)
 
 
+def with_vocabularies(model: ModelConfig, tokenizers: Tokenizers) -> ModelConfig:
+    """The model with as many ids as there are pieces."""
+    sizes = (each.vocab_size for each in (tokenizers.source, tokenizers.target))
+    names = ("source_vocab_size", "target_vocab_size")
+    return replace(model, **dict(zip(names, sizes, strict=True)))
+
+
 def random_model(model: ModelConfig, tokenizers: Tokenizers) -> TrainedModel:
     """A model in which no parameter is left at 0 or 1."""
-    model = replace(
-        model,
-        source_vocab_size=tokenizers.source.vocab_size,
-        target_vocab_size=tokenizers.target.vocab_size,
-    )
+    model = with_vocabularies(model, tokenizers)
     rng = np.random.default_rng(0)
 
     def random(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -12,9 +12,10 @@ from tests.contract.small_options import small_cross, small_mixer
 from tests.interop import exporter_suite as suite
 from tests.interop.runtimes import RUNTIMES
 from tests.oracles import need
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.registry import EXPORTERS
-from transformer_jax.layers.norms import LayerNorm
+from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models.config import check_model_config
@@ -75,16 +76,23 @@ def test_exported_or_refused(format, variant, tokenizers, tmp_path):
     options = needs | tried
     for side in {"encoder", "decoder"} & needs.keys() & tried.keys():
         options[side] = needs[side] | tried[side]
-    model = suite.random_model(one_layer(suite.small(**options)), tokenizers)
-    check_model_config(model.config.model)
+    config = suite.with_vocabularies(one_layer(suite.small(**options)), tokenizers)
+    check_model_config(config)
     exporter = EXPORTERS[format]()
     try:
-        theirs = suite.exported(exporter, model, tmp_path / "out", load)
+        exporter.check(Config(model=config))  # `export` asks first, too
     except UserError as refusal:
         assert variant in str(refusal) and "\n" not in str(refusal)
-        assert list(tmp_path.iterdir()) == []
     else:
-        suite.check_log_probs(model, theirs)
+        model = suite.random_model(config, tokenizers)
+        suite.check_log_probs(model, suite.exported(exporter, model, tmp_path / "out", load))
+
+
+def test_a_refused_model_leaves_no_folder(tokenizers, tmp_path):
+    model = suite.random_model(one_layer(suite.small(norm=RMSNorm())), tokenizers)
+    with pytest.raises(UserError, match="norm=rms"):
+        suite.exported(EXPORTERS["bergamot"](), model, tmp_path / "out", None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def one_layer(config):

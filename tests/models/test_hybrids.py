@@ -92,34 +92,3 @@ def test_a_hybrid_decodes_as_it_trains(monkeypatch, position):
         got, state = decode_step(config, params, tokens, jnp.int32(t), state, sentence)
         real = np.asarray(MASK[:, t])
         np.testing.assert_allclose(got[real, 0], want[real, t], atol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("role", "name"),
-    [
-        (role, name)
-        for role in ("encoder", "decoder")
-        for name, cls in MIXERS.items()
-        if name != "full" and role not in cls.refuses
-    ],
-)
-def test_every_mixer_builds_beside_full_attention(name, role):
-    """Parameters, loss and a decoding step, traced only."""
-    one = StackConfig(num_layers=1)
-    stacks = {
-        "encoder": one,
-        "decoder": one,
-        role: replace(one, num_layers=2, mixers=(MIXERS[name](), Full())),
-    }
-    config = replace(SMALL, **stacks)
-    params = api.abstract_params(config)
-    batch = {"source": IDS, "source_mask": MASK, "target": IDS, "target_mask": MASK}
-    losses = jax.eval_shape(lambda params: api.loss(config, params, batch), params)
-    assert [leaf.shape for leaf in jax.tree.leaves(losses)] == [(), (), ()]
-
-    def one_step(params):
-        sentence, state = api.encode(config, params, IDS, MASK, max_length=7, beam_size=2)
-        tokens = jnp.zeros((2, 2), jnp.int32)
-        return api.decode_step(config, params, tokens, jnp.int32(0), state, sentence)[0]
-
-    assert jax.eval_shape(one_step, params).shape == (2, 2, 20)

@@ -1,6 +1,6 @@
 """An array meets one of more axes only where the code says so, by None or `broadcast_to_rank`.
 
-Tracing finds every place, so nothing is compiled.
+Tracing finds every place, so nothing is compiled. Each mixer is traced beside full attention.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import pytest
 
 from tests.contract.small_options import small_cross, small_mixer
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
+from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
@@ -46,8 +47,21 @@ def with_position(name):
     return dataclasses.replace(SMALL, encoder=stack, decoder=stack)
 
 
+def beside_full(name):
+    """Two layers of a kind each, in each stack that takes the mixer."""
+    config = with_mixer(name)
+    stacks = {
+        role: dataclasses.replace(
+            stack := getattr(config, role), num_layers=2, mixers=(*stack.mixers, Full())
+        )
+        for role in ("encoder", "decoder")
+        if role not in MIXERS[name].refuses
+    }
+    return dataclasses.replace(config, **stacks)
+
+
 CONFIGS = {
-    **{f"mixer {name}": with_mixer(name) for name in MIXERS},
+    **{f"mixer {name}": beside_full(name) for name in MIXERS},
     **{f"position {name}": with_position(name) for name in POSITIONS},
     **{f"cross {n}": dataclasses.replace(SMALL, cross=small_cross(n)) for n in CROSS_MIXERS},
     **{f"norm {n}": dataclasses.replace(SMALL, norm=cls()) for n, cls in NORMS.items()},

@@ -1,7 +1,6 @@
 """Layers as a loop: the same parameters, losses and gradients, in a program of one layer's size."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import pytest
 
 from tests.contract.small_options import small_mixer
 from tests.devices import with_eight_devices
+from tests.quick import quick
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
@@ -38,7 +38,8 @@ BATCH = dict(source=IDS, source_mask=MASK, target=IDS[:, ::-1], target_mask=MASK
 
 hybrid = StackConfig(5, (Window(window=2), Full()), position=T5())
 MODELS = {
-    "pattern and rest": replace(CONFIG, encoder=hybrid, decoder=hybrid),
+    "pattern and rest": replace(CONFIG, encoder=hybrid),
+    "in the decoder": replace(CONFIG, decoder=hybrid),
     "pattern once": replace(CONFIG, encoder=replace(hybrid, num_layers=3)),
     "longer pattern": replace(CONFIG, encoder=replace(hybrid, num_layers=1)),
     "post": replace(CONFIG, norm_placement="post"),
@@ -58,13 +59,11 @@ ONE_LAYER = replace(CONFIG, encoder=StackConfig(1), decoder=StackConfig(1))
 MODELS |= {name: with_mixer(name) for name, mixer in MIXERS.items() if not mixer.uses_layer}
 
 
-@partial(jax.jit, static_argnums=0)
 def noisy(config):
     """Parameters without zeros, so that every layer differs from the others in every array."""
-    leaves, tree = jax.tree.flatten(api.init(config, jax.random.key(0)))
-    keys = jax.random.split(jax.random.key(2), len(leaves))
-    noise = [0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(tree, [x + n for x, n in zip(leaves, noise, strict=True)])
+    draw = np.random.default_rng(0).normal
+    abstract = api.abstract_params(config)
+    return jax.tree.map(lambda x: draw(0.0, 0.3, x.shape).astype(x.dtype), abstract)
 
 
 def gradient(config, key=None):
@@ -83,15 +82,7 @@ def assert_close(got, want):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5 * largest), got, want)
 
 
-#: Two whole programs each: the others are slow tests.
-QUICK = ("pattern and rest", "lora", "remat", "ssd")
-
-
-def quick_or_slow(name):
-    return name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", map(quick_or_slow, MODELS))
+@pytest.mark.parametrize("name", quick(MODELS, "pattern and rest", "lora", "remat", "ssd"))
 def test_loss_and_gradient_are_those_of_separate_layers(name):
     config = MODELS[name]
     scanned = replace(config, scan_layers=True)
@@ -123,7 +114,7 @@ def test_every_layer_drops_other_elements():
     # be dropped by every layer or by none.
     layers = 8
     stack = StackConfig(layers, position=NoPosition())
-    config = replace(CONFIG, encoder=stack, dropout_rate=0.5, scan_layers=True)
+    config = replace(ONE_LAYER, encoder=stack, dropout_rate=0.5, scan_layers=True)
     params = jax.tree.map(jnp.zeros_like, noisy(config))
     for layer in range(layers):
         block = params["encoder"][f"blocks_{layer}"]
