@@ -82,10 +82,8 @@ class Aligns(Engine, Protocol):
     def check_alignment(self) -> None:
         """Raises UserError where its model does not know it."""
 
-    def align(
-        self, sentences: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]]
-    ) -> list[Links]:
-        """See `Translator.align`, of pieces of sentences and their `Translation.tokens`."""
+    def align(self, sentences: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Links]:
+        """See `Translator.align`, of sentences and their `Translation.tokens`."""
 
 
 def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:

@@ -146,7 +146,7 @@ class Context:
         def align() -> list[list[Links]]:
             return [
                 engine.align(
-                    [engine.encode(sentence) for sentence in each.text.sentences],
+                    each.text.sentences,
                     [best.tokens for best, *_ in each.translations],
                 )
                 for engine, each in zip(engines, done, strict=True)
