@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 
+import httpx
 import pytest
 
 from tests.malformed.conftest import place, trained  # noqa: F401
@@ -20,7 +21,6 @@ from tests.oracles import missing, need
 from tests.pages import blocks
 
 need("starlette")
-httpx = need("httpx")
 PROGRAM = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
 
 

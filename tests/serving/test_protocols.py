@@ -7,12 +7,11 @@ import time
 from functools import partial
 from html import escape
 
+import httpx
 import pytest
 
 from tests.oracles import need
 from tests.serving.conftest import served
-
-httpx = need("httpx")
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +166,7 @@ def guarded(engines):
         yield url
 
 
-def test_keys(guarded):
+def test_keys_by_the_client_of_deepl(guarded):
     deepl = need("deepl")
     with pytest.raises(deepl.AuthorizationException):
         deepl.Translator("wrong", server_url=guarded).translate_text("the dog", target_lang="DE")
@@ -175,6 +174,9 @@ def test_keys(guarded):
         client = deepl.Translator(key, server_url=guarded)
         client.translate_text(text, source_lang="EN", target_lang="DE")
         assert client.get_usage().character.count == len(text)
+
+
+def test_keys(guarded):
     for path, form in (("translate", GOOD), ("detect", {"q": "a"}), ("page/translate", GOOD)):
         assert httpx.post(f"{guarded}/{path}", json=form).status_code == 403
         wrong = httpx.post(f"{guarded}/{path}", json=form | {"api_key": "schlüssel"})
@@ -192,6 +194,13 @@ def test_cors_is_off_unless_asked_for(url, guarded):
     assert httpx.get(f"{guarded}/languages", headers=origin).headers[allow] == "https://a.example"
     other = {"Origin": "https://b.example"}
     assert allow not in httpx.get(f"{guarded}/languages", headers=other).headers
+
+
+@pytest.mark.parametrize("path", ["/", "/page.css", "/page.js", "/icon.svg"])
+def test_the_page_is_served(url, path):
+    answer = httpx.get(url + path)
+    assert answer.status_code == 200 and len(answer.content) > 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
 def test_metrics(url):
