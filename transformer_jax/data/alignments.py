@@ -122,19 +122,30 @@ def words(tokenizer: Tokenizer, given: str | Sequence[int]) -> np.ndarray:
     return np.maximum(begins_W1, begins_P) < np.minimum(ends_W1, ends_P)
 
 
-def links_of(looks_TS: np.ndarray, sources_WS: np.ndarray, targets_WT: np.ndarray) -> Links:
+def links_of(
+    looks_TS: np.ndarray,
+    sources_WS: np.ndarray,
+    targets_WT: np.ndarray,
+    *,
+    every_source: bool = False,
+) -> Links:
     """The source word that each target word uses most. A word without pieces has no link.
 
     Args:
         looks_TS: how much each target piece uses each source piece.
         sources_WS: from `words`.
         targets_WT: likewise.
+        every_source: then also the target word that uses it most, of each other source word.
     """
     sources, targets = (np.flatnonzero(each.any(axis=1)) for each in (sources_WS, targets_WT))
-    if not len(sources):
+    if not len(sources) or not len(targets):
         return []
     # A piece of two words counts for both.
     looks_WS = targets_WT[targets].astype(np.float32) @ looks_TS
     uses_WW = looks_WS @ sources_WS[sources].T.astype(np.float32)
-    best = sources[uses_WW.argmax(axis=1)]
-    return list(zip(best.tolist(), targets.tolist(), strict=True))
+    found = list(enumerate(uses_WW.argmax(axis=1).tolist()))
+    if every_source:
+        linked = {source for _, source in found}
+        best = enumerate(uses_WW.argmax(axis=0).tolist())
+        found += [(target, source) for source, target in best if source not in linked]
+    return [(int(sources[source]), int(targets[target])) for target, source in found]

@@ -82,7 +82,9 @@ class Aligns(Engine, Protocol):
     def check_alignment(self) -> None:
         """Raises UserError where its model does not know it."""
 
-    def align(self, sentences: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Links]:
+    def align(
+        self, sentences: Sequence[str], targets: Sequence[Sequence[int]], *, every_source: bool
+    ) -> list[Links]:
         """See `Translator.align`, of sentences and their `Translation.tokens`."""
 
 

@@ -71,8 +71,10 @@ class JaxEngine:
     def check_alignment(self) -> None:
         self._translator.model.check_alignment()
 
-    def align(self, sentences: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Links]:
-        return self._translator.align(sentences, targets)
+    def align(
+        self, sentences: Sequence[str], targets: Sequence[Sequence[int]], *, every_source: bool
+    ) -> list[Links]:
+        return self._translator.align(sentences, targets, every_source=every_source)
 
     def _one_of_each_length(self) -> list[list[int]]:
         return [[_PIECE] * (length - 1) for length in padded_lengths(self.max_pieces + 1)]

@@ -386,7 +386,11 @@ class Translator:
         return Scored(log_probs, num_tokens, num_cut)
 
     def align(
-        self, sources: Sequence[str | Sequence[int]], targets: Sequence[str | Sequence[int]]
+        self,
+        sources: Sequence[str | Sequence[int]],
+        targets: Sequence[str | Sequence[int]],
+        *,
+        every_source: bool = False,
     ) -> list[Links]:
         """Which source word each target word of given translations comes from.
 
@@ -397,9 +401,12 @@ class Translator:
         Args:
           sources: one sentence each, as a text or as ids without EOS.
           targets: their translations, as texts or as `Translation.tokens`.
+          every_source: link each source word that no target word uses most, too, to the target word
+            that uses it most.
 
         Returns:
-          For each pair (source word, target word), in the order of the target words.
+          For each pair (source word, target word), in the order of the target words; those of
+          `every_source` come last.
 
         Raises:
           UserError: not as many targets as sources; or the cross-attention has no weights.
@@ -434,6 +441,7 @@ class Translator:
                     looks_TS[:target, :source],
                     words(tokenizers.source, sources[row.number])[:, :source],
                     words(tokenizers.target, targets[row.number])[:, :target],
+                    every_source=every_source,
                 )
 
         self._run(batches(rows, self._scored_rows), start, finish, "align")
