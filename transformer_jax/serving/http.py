@@ -181,8 +181,8 @@ class Context:
             for i, of_text in zip(tagged, found, strict=True):
                 links[i] = of_text
         return [
-            (each, _with_tags(one, each, of_text))
-            for one, each, of_text in zip(parsed, done, links, strict=True)
+            (each, _with_tags(one, each, of_text) if each.text.sentences else text)
+            for text, one, each, of_text in zip(texts, parsed, done, links, strict=True)
         ]
 
     def endpoint(
