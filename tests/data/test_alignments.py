@@ -97,3 +97,14 @@ def test_each_target_word_has_the_source_word_that_its_pieces_use_most():
     assert links == [(1, 0), (0, 1)]
     assert pharaoh(links) == "1-0 0-1"
     assert links_of(looks_TS, sources_WS[:0], targets_WT) == []
+    assert links_of(looks_TS, sources_WS, targets_WT[:0], every_source=True) == []
+    looks_TS[2, 0] = 0.0
+    assert links_of(looks_TS, sources_WS, targets_WT) == [(1, 0), (1, 1)]
+    assert links_of(looks_TS, sources_WS, targets_WT, every_source=True) == [(1, 0), (1, 1), (0, 0)]
+
+
+def test_a_word_without_pieces_has_no_link():
+    """Such as one that the tokenizer leaves out, or that does not fit the model."""
+    none = np.zeros(2, bool)
+    sources_WS, targets_WT = np.array([none, [1, 1]], bool), np.array([[1, 1], none], bool)
+    assert links_of(np.full((2, 2), 0.5), sources_WS, targets_WT, every_source=True) == [(1, 0)]

@@ -216,6 +216,9 @@ BIG = [(0, 0), (2, 1), (2, 2), (1, 1)]
             [(0, 0), (1, 1), (1, 2)],
             "<b>Der Hund</b> <b>schläft</b>",
         ),
+        # what has no content takes no word
+        ("foo<img src=1>bar <b>a</b>", "früh A", ALONG, "früh<img src=1> <b>A</b>"),
+        ("<b>foo</b><img src=1><i>bar</i>", "früh", ALONG, "<b>früh</b><img src=1><i></i>"),
         # "big" has no word of its own, but "grande" is nearest to it
         ("The <b>big</b> dog", "O grande cão", BIG, "O <b>grande</b> cão"),
         ("The <i>big</i> <b>dog</b>", "O grande cão", BIG, "O <i>grande</i> <b>cão</b>"),

@@ -174,7 +174,7 @@ class Context:
         parsed = [markup.parse(text, form) for text in texts]
         plain = [each.text for each in parsed]
         done = await self.translate(request, key, plain, num_best=1, **options)
-        tagged = [i for i, each in enumerate(parsed) if any(each.tags)]
+        tagged = [i for i, each in enumerate(done) if any(parsed[i].tags) and each.text.sentences]
         links: list[list[Links]] = [[Links() for _ in each.text.sentences] for each in done]
         if tagged:
             found = await self.align(request, [done[i] for i in tagged], every_source=True)

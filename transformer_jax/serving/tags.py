@@ -198,7 +198,7 @@ def _is_word(character: str, marks: frozenset[str]) -> bool:
 
 
 def _meet(source: Span, tag: Tag) -> bool:
-    return source[0] < tag.end and tag.begin < source[1]
+    return max(source[0], tag.begin) < min(source[1], tag.end)
 
 
 def _best_other(place: _Place, tag: Tag, among: Span, placed: dict[int, Span]) -> Span | None:
