@@ -245,7 +245,7 @@ def test_where_tags_go(markup, translation, links, made):
         ('<p translate="no">R&D and Q&A; ok</p>', []),
         ("<code>a &b c</code>", []),
         ("<pre>line one\n  line two\n\tline three\n</pre>", ["line one", "line two", "line three"]),
-        ("<textarea>a\r\n\r\nb</textarea>", ["a", "b"]),
+        ("<textarea>a\r\n\r\nb</textarea>", ["a", "", "b"]),
         ("a <pre>b <b>c\nd</b></pre>", ["a", "b", "c", "d"]),
         ("He says <b>(loud)</b> now", ["He says (loud) now"]),
         ("Water is H<sub>2</sub>O, 5 m<sup>2</sup>.", ["Water is H2O, 5 m2."]),
@@ -266,6 +266,7 @@ def test_html_is_left_as_it_was_written(markup, lines):
     [
         ("The old house\nThe new <b>garden</b>", ["The old house", "The new garden"]),
         ("See <b>the\r\n old</b> dog", ["See", "the", "old", "dog"]),
+        ("a\n \n<b>c</b> d\n\n", ["a", "", "c d", ""]),
         ('Hello <x id="1"/>, you have <x id="2"/> new.', ["Hello, you have new."]),
         ('<?xml version="1.0"?>\n<!DOCTYPE a SYSTEM "x>y">\n<a>The dog.</a>', ["The dog."]),
         ('<?xml version="1.0"?>The <b>dog</b>.', ["The dog."]),

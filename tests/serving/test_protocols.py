@@ -389,6 +389,9 @@ def test_both_forms_translate_markup(url, best, sentences):
         assert re.sub("</?b>", "", made) == f"<p>{plain[0]}</p>\n<p>{plain[1]}</p>"
         assert translate("") == "" and translate("<p> </p>") == "<p> </p>"
         assert translate(escape(first, quote=False)) == plain[0]
+    lines = "\n \n".join(escape(each, quote=False) for each in (first, second))
+    assert by_deepl(lines, "xml") == "\n \n".join(plain)
+    assert by_libretranslate(f"<pre>{lines}</pre>") == "<pre>{}\n \n{}</pre>".format(*plain)
 
 
 def test_damaged_xml_is_a_bad_request(url):

@@ -73,7 +73,7 @@ class Tag(NamedTuple):
 class Markup:
     """A text with tags, taken apart."""
 
-    text: str  #: the plain text; each line is a part of the original
+    text: str  #: the plain text; each line is a part of the original, or blank as there
     tags: list[list[Tag]]  #: of each line, in the order of their beginnings
     between: list[str]  #: what stands before, between and after the lines, one more than lines
 
@@ -95,14 +95,18 @@ def parse(markup: str, form: Form) -> Markup:
     between, start, offset = [head], 0, 0
     for place in (*(i for i, is_block in enumerate(blocks) if is_block), len(tokens)):
         inside = range(start, place)
+        ends = tokens[max(start - 1, 0) : start] + tokens[place : place + 1]
         if any(tokens[i].kind == "text" and _SPACE.sub("", tokens[i].name) for i in inside):
-            line = _line(tokens, inside, closes, offset)
-            between[-1] += line.before
-            between.append(line.gap)
-            lines.append(line)
-            offset += len(line.text) + 1
+            lines.append(_line(tokens, inside, closes, offset))
+            between[-1] += lines[-1].before
+            between.append(lines[-1].gap)
+            offset += len(lines[-1].text) + 1
         else:
             between[-1] += "".join(tokens[i].raw for i in inside)
+            if [each.kind for each in ends] == ["break", "break"]:
+                lines.append(_Line(offset))  # a blank one
+                between.append("")
+                offset += 1
         between[-1] += "".join(each.raw for each in tokens[place : place + 1])
         start = place + 1
     return Markup("\n".join(line.text for line in lines), [line.tags for line in lines], between)
