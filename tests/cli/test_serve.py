@@ -12,15 +12,16 @@ import subprocess
 import sys
 import threading
 
+import httpx
 import pytest
 
 from tests.malformed.conftest import place, trained  # noqa: F401
 from tests.malformed.harness import is_refused
 from tests.oracles import missing, need
 from tests.pages import blocks
+from transformer_jax.errors import UserError
 
 need("starlette")
-httpx = need("httpx")
 PROGRAM = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
 
 
@@ -134,3 +135,11 @@ def test_an_address_in_use_is_named(trained):  # noqa: F811
         port = sock.getsockname()[1]
         line = is_refused(trained, "serve", f"--workdir={trained}", f"--port={port}")
     assert f"port={port}: Address already in use" in line
+
+
+def test_what_installs_its_packages_is_said(monkeypatch):
+    from transformer_jax.cli import serve
+
+    monkeypatch.setitem(sys.modules, "transformer_jax.serving.http", None)
+    with pytest.raises(UserError, match=r"\./run setup serve, or pip install"):
+        serve.run(None)

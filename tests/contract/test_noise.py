@@ -1,5 +1,6 @@
 """What each kind of noise promises, on every registered one, and where it is applied."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -142,3 +143,9 @@ def test_noise_is_the_same_in_another_process(files: Files) -> None:
     )
     here, _ = Typos(share=0.9)(("several words with typos", ""), Draws(seed_of("7")))
     assert done.stdout.strip() == here
+
+
+def test_typos_leave_white_space_where_it_is() -> None:
+    for key in range(50):
+        source, _ = Typos(share=1.0)(("the\tdog\u00a0sleeps here", ""), Draws(seed_of(str(key))))
+        assert re.sub(r"\S+", "x", source) == "x\tx\u00a0x x"

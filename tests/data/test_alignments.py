@@ -1,14 +1,20 @@
 """Words of pieces, and links between them."""
 
+import io
+from itertools import product
+
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_jax.data.alignments import links_of, pharaoh, words
+from transformer_jax.data.alignments import links_of, pharaoh, piece_links, words
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer import Tokenizer
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizers
 
 
@@ -21,22 +27,66 @@ def tokenizer():
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="▁\0")
 
 
+TEXTS = st.text(st.sampled_from(" \t\u00a0aeé中🙂") | characters, max_size=30)
+
+
 @settings(deadline=None)
-@given(text=st.text(st.sampled_from(" \t\u00a0aeé中🙂") | characters, max_size=30))
+@given(text=TEXTS)
 def test_words_are_what_stands_between_spaces(tokenizer, text):
     ids = tokenizer.encode(text)
-    found = words(tokenizer, ids)
-    assert len(found) == len(text.encode().split())
-    for word, of_word in zip(text.encode().split(), found, strict=True):
-        part = tokenizer.decode(np.array(ids)[of_word]).encode()
-        assert part.split() == [word]
+    for given_as in (text, ids):
+        found = words(tokenizer, given_as)
+        assert len(found) == len(text.encode().split())
+        for word, of_word in zip(text.encode().split(), found, strict=True):
+            part = tokenizer.decode(np.array(ids)[of_word]).encode()
+            assert part.split() == [word]
 
 
-def test_a_language_token_is_no_word(tokenizer):
+@pytest.fixture(scope="module", params=["nmt_nfkc", "identity"])
+def given_tokenizer(request):
+    """One that normalises, and one to which other spaces than U+0020 are unknown."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(english for english, _ in generate(3, 400)),
+        model_writer=model,
+        vocab_size=400,
+        hard_vocab_limit=False,
+        normalization_rule_name=request.param,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    return Tokenizer(model.getvalue())
+
+
+@settings(deadline=None)
+@given(text=TEXTS | st.text(st.sampled_from(" \t\u00a0\u3000\u200b\u00adab½ﬁ…🙂"), max_size=12))
+def test_words_are_those_of_the_text_whatever_its_tokenizer_makes_of_it(given_tokenizer, text):
+    text = text.strip(" \t\n\r\v\f")
+    ids = given_tokenizer.encode(text)
+    found = words(given_tokenizer, text)
+    assert found.shape == (len(text.encode().split()), len(ids))
+    assert found.any(axis=0).all() or not text  # every piece is of a word
+    assert len(words(given_tokenizer, ids)) == len(given_tokenizer.decode(ids).encode().split())
+
+
+def test_links_are_between_words_of_the_text(given_tokenizer):
+    pair = "The old\u00a0red dog \u200b sleeps here", "The oldred dog sleeps here"
+    tokenizers = Tokenizers(given_tokenizer, given_tokenizer)
+    found = piece_links([(5, 4)], tokenizers, pair)
+    own = len(given_tokenizer.encode("here"))
+    lengths = [len(given_tokenizer.encode(text)) for text in pair]
+    assert found.tolist() == list(map(list, product(*(range(n - own, n) for n in lengths))))
+
+
+def test_a_language_token_has_no_part_in_a_word(tokenizer):
     tagged = with_tags(tokenizer, Tags(languages=("de",)))
-    found = words(tagged, tagged.encode("<2de> The dog"))
-    assert len(found) == 2
+    found = words(tagged, "<2de> The dog")
+    assert [row.any() for row in found] == [False, True, True]
     assert not found[:, 0].any()
+    assert (words(tagged, tagged.encode("<2de> The dog")) == found[1:]).all()
 
 
 def test_each_target_word_has_the_source_word_that_its_pieces_use_most():
@@ -47,3 +97,14 @@ def test_each_target_word_has_the_source_word_that_its_pieces_use_most():
     assert links == [(1, 0), (0, 1)]
     assert pharaoh(links) == "1-0 0-1"
     assert links_of(looks_TS, sources_WS[:0], targets_WT) == []
+    assert links_of(looks_TS, sources_WS, targets_WT[:0], every_source=True) == []
+    looks_TS[2, 0] = 0.0
+    assert links_of(looks_TS, sources_WS, targets_WT) == [(1, 0), (1, 1)]
+    assert links_of(looks_TS, sources_WS, targets_WT, every_source=True) == [(1, 0), (1, 1), (0, 0)]
+
+
+def test_a_word_without_pieces_has_no_link():
+    """Such as one that the tokenizer leaves out, or that does not fit the model."""
+    none = np.zeros(2, bool)
+    sources_WS, targets_WT = np.array([none, [1, 1]], bool), np.array([[1, 1], none], bool)
+    assert links_of(np.full((2, 2), 0.5), sources_WS, targets_WT, every_source=True) == [(1, 0)]

@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 
+import httpx
 import jax
 import pytest
 
@@ -81,8 +82,6 @@ def served(app):
 @pytest.fixture(scope="module")
 def url(engines, sentences):
     """The address of a server of both directions, its programs compiled."""
-    import httpx
-
     from transformer_jax.serving.app import make_app
 
     with served(make_app(engines, examples={"en": sentences[:3]})) as url:

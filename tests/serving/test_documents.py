@@ -1,5 +1,6 @@
 """A server of a model that was trained on blocks: a text of several sentences is a document."""
 
+import httpx
 import jax
 import pytest
 
@@ -16,8 +17,6 @@ from transformer_jax.models.api import init
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.translation.documents import Tally
 from transformer_jax.translation.translator import Translator
-
-httpx = need("httpx")
 
 
 @pytest.fixture(scope="module")

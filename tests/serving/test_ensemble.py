@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
+import httpx
 import jax
 import pytest
 
-from tests.oracles import need
 from tests.serving.conftest import served
 from transformer_jax.cli.main import parse
 from transformer_jax.cli.run_flags import chosen_runs
@@ -18,7 +18,6 @@ from transformer_jax.models.api import init
 from transformer_jax.runs.ensemble import open_ensemble
 from transformer_jax.runs.folder import open_run
 
-httpx = need("httpx")
 TEXT = "The dog sleeps."
 
 

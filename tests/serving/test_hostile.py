@@ -5,15 +5,13 @@ import socket
 import time
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.malformed.harness import JSON
-from tests.oracles import need
 from tests.serving.conftest import served
-
-httpx = need("httpx")
 
 POSTS = ["/translate", "/detect", "/v2/translate", "/page/translate", "/page/explain"]
 GOOD = {"q": "der Hund", "source": "de", "target": "en"}

@@ -26,8 +26,6 @@ from transformer_jax.models.config import StackConfig  # noqa: E402
 from transformer_jax.translation.translator import Translator  # noqa: E402
 from transformer_jax.viewing.explanation import explain, next_pieces  # noqa: E402
 
-FILES = ["/", "/page.css", "/page.js", "/icon.svg"]
-
 
 @pytest.fixture
 def page(browser, url):
@@ -406,12 +404,3 @@ def test_without_a_matrix_and_with_language_tokens(browser, tagged):
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     found = next_pieces(tagged, source, [5], 64)
     assert len(found) > 8 and not {4, 5} & {token for token, _ in found}
-
-
-def test_all_files_are_served(url):
-    import httpx
-
-    for path in FILES:
-        answer = httpx.get(url + path)
-        assert answer.status_code == 200 and len(answer.content) > 200
-        assert "default-src 'self'" in answer.headers["content-security-policy"]

@@ -6,13 +6,13 @@ import re
 import time
 from functools import partial
 from html import escape
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from tests.oracles import need
 from tests.serving.conftest import served
-
-httpx = need("httpx")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,16 @@ def test_libretranslate_translates_a_batch_with_alternatives(url, best, sentence
     assert answer["alternatives"] == [each[1:] for each in expected]
 
 
+def test_there_are_as_many_alternatives_as_the_search_finds(url, best, sentences):
+    form = {"q": sentences[0], "source": "en", "target": "de", "alternatives": 10**9}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    assert answer["alternatives"] == list(dict.fromkeys(best(sentences[0], 3)))[1:]
+    assert httpx.post(f"{url}/translate", json=form | {"format": "html"}).json() == {
+        "translatedText": escape(best(sentences[0])[0], quote=False),
+        "alternatives": [],
+    }
+
+
 def test_lines_and_spaces_survive(url, best, sentences):
     one, two = sentences[:2]
     text = f"\n  {one}\r\n\r\n\t{two}  \n"
@@ -67,6 +77,47 @@ def test_the_language_is_detected(url):
     assert [each["language"] for each in batch["detectedLanguage"]] == ["de", "de"]
 
 
+@pytest.mark.parametrize("kind", ["text", "html"])
+def test_a_text_in_the_target_language_is_left_as_it_is(url, best, kind):
+    text = "Der alte <b>Mann</b> liest heute ein langes Buch.\n"
+    form = {"q": [text, "the dog sees a cat"], "source": "auto", "target": "de", "format": kind}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    assert answer["translatedText"] == [text, best("the dog sees a cat")[0]]
+    assert [each["language"] for each in answer["detectedLanguage"]] == ["de", "en"]
+    answer = httpx.post(f"{url}/v2/translate", json={"text": [text], "target_lang": "DE"}).json()
+    assert answer["translations"] == [{"detected_source_language": "DE", "text": text}]
+    answer = httpx.post(f"{url}/page/translate", json={"q": text, "source": "auto", "target": "de"})
+    assert (answer.json()["source"], answer.json()["gaps"]) == ("de", [text])
+
+
+def test_a_text_that_may_be_in_the_target_language_is_translated(url, best):
+    form = {"q": "Information", "source": "auto", "target": "de"}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    assert answer["translatedText"] == best("Information")[0]
+
+
+def test_a_region_is_taken_for_its_language(url, best, sentences):
+    form = {"q": sentences[0], "source": "en-US", "target": "de-AT"}
+    answer = httpx.post(f"{url}/translate", json=form).json()
+    assert answer == {"translatedText": best(sentences[0])[0]}
+
+
+def test_a_language_is_taken_for_its_only_region():
+    from transformer_jax.serving.service import Service
+
+    directions = [("pt-BR", "en-GB"), ("pt-BR", "en-US"), ("pt-BR", "de")]
+    service = Service([SimpleNamespace(source=s, target=t) for s, t in directions], None)
+    given = ["PT", "pt-br", "en", "EN-us", "de-AT", "fr"]
+    assert [service.code(each) for each in given] == ["pt-BR", "pt-BR", "en", "en-US", "de", "fr"]
+
+
+def test_all_characters_that_are_allowed_fit_as_escapes(url):
+    body = json.dumps({"q": "🙂" * 5000})
+    assert len(body) > 60_000
+    answer = httpx.post(f"{url}/detect", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200
+
+
 def test_what_the_server_offers(url):
     assert httpx.get(f"{url}/languages").json() == [
         {"code": "de", "name": "German", "targets": ["en"]},
@@ -88,8 +139,6 @@ GOOD = {"q": "the dog", "source": "en", "target": "de"}
         ({"source": "xx"}, "xx is not supported"),
         ({"target": "en"}, "en to en is not supported"),
         ({"format": "markdown"}, "format"),
-        ({"format": "html", "alternatives": 1}, "alternatives need format=text"),
-        ({"alternatives": 3}, "alternatives must be at most 2"),
         ({"alternatives": -1}, "alternatives"),
         ({"colour": "red"}, 'unknown parameter "colour"'),
         ({"q": "a" * 5001}, "5001 characters exceed the limit of 5000"),
@@ -167,7 +216,7 @@ def guarded(engines):
         yield url
 
 
-def test_keys(guarded):
+def test_keys_by_the_client_of_deepl(guarded):
     deepl = need("deepl")
     with pytest.raises(deepl.AuthorizationException):
         deepl.Translator("wrong", server_url=guarded).translate_text("the dog", target_lang="DE")
@@ -175,6 +224,9 @@ def test_keys(guarded):
         client = deepl.Translator(key, server_url=guarded)
         client.translate_text(text, source_lang="EN", target_lang="DE")
         assert client.get_usage().character.count == len(text)
+
+
+def test_keys(guarded):
     for path, form in (("translate", GOOD), ("detect", {"q": "a"}), ("page/translate", GOOD)):
         assert httpx.post(f"{guarded}/{path}", json=form).status_code == 403
         wrong = httpx.post(f"{guarded}/{path}", json=form | {"api_key": "schlüssel"})
@@ -192,6 +244,13 @@ def test_cors_is_off_unless_asked_for(url, guarded):
     assert httpx.get(f"{guarded}/languages", headers=origin).headers[allow] == "https://a.example"
     other = {"Origin": "https://b.example"}
     assert allow not in httpx.get(f"{guarded}/languages", headers=other).headers
+
+
+@pytest.mark.parametrize("path", ["/", "/page.css", "/page.js", "/icon.svg"])
+def test_the_page_is_served(url, path):
+    answer = httpx.get(url + path)
+    assert answer.status_code == 200 and len(answer.content) > 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
 def test_metrics(url):
@@ -330,6 +389,9 @@ def test_both_forms_translate_markup(url, best, sentences):
         assert re.sub("</?b>", "", made) == f"<p>{plain[0]}</p>\n<p>{plain[1]}</p>"
         assert translate("") == "" and translate("<p> </p>") == "<p> </p>"
         assert translate(escape(first, quote=False)) == plain[0]
+    lines = "\n \n".join(escape(each, quote=False) for each in (first, second))
+    assert by_deepl(lines, "xml") == "\n \n".join(plain)
+    assert by_libretranslate(f"<pre>{lines}</pre>") == "<pre>{}\n \n{}</pre>".format(*plain)
 
 
 def test_damaged_xml_is_a_bad_request(url):

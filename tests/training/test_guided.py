@@ -15,6 +15,8 @@ from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.ids import ids_of_text
+from transformer_jax.data.mapped_tokenizer import Tags, with_tags
+from transformer_jax.data.noise.marks import NoFinalMark
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar.sentences import generate
@@ -60,12 +62,8 @@ def corpus_of(data, tokenizers, folder):
 
 def of_pieces(tokenizers, pair, links):
     """[T, S], by the definition."""
-    ids = [
-        side.encode(text)
-        for side, text in zip((tokenizers.source, tokenizers.target), pair, strict=True)
-    ]
-    sources, targets = (words(tokenizers.source, each) for each in ids)
-    linked = np.zeros((len(ids[1]) + 1, len(ids[0]) + 1), bool)
+    sources, targets = (words(tokenizers.source, text) for text in pair)
+    linked = np.zeros((targets.shape[1] + 1, sources.shape[1] + 1), bool)
     for source, target in links:
         linked[np.ix_(np.append(targets[target], False), np.append(sources[source], False))] = True
     return linked
@@ -125,6 +123,28 @@ def test_a_corpus_without_alignments_beside_one_that_has_some(tmp_path, tokenize
     ids = corpus_of(DataConfig(corpora=corpora), tokenizers, tmp_path)
     found = ids.links.padded(np.array([0, 60]), (2, 64, 64))
     assert not found[0].any() and found[1].any()
+
+
+def test_links_of_words_that_a_noise_took_are_left_out(tmp_path, tokenizers):
+    pairs = [("the dog sleeps .", "der Hund schläft .")]
+    source = write(tmp_path, pairs, [[(0, 0), (2, 2), (3, 3)]])
+    noised = tj.Corpus(source, ("en", "de"), noise=(NoFinalMark(),))
+    corpora = (tj.Corpus(source, ("en", "de")), noised)
+    ids = corpus_of(DataConfig(corpora=corpora), tokenizers, tmp_path)
+    found = ids.links.padded(np.array([1]), (1, 64, 64))[0]
+    want = of_pieces(tokenizers, ("the dog sleeps", "der Hund schläft"), [(0, 0), (2, 2)])
+    np.testing.assert_array_equal(found[: want.shape[0], : want.shape[1]], want)
+    assert found.sum() == want.sum()
+
+
+def test_a_tag_before_a_text_moves_no_link(tmp_path, tokenizers):
+    tagged = replace(tokenizers, source=with_tags(tokenizers.source, Tags(others=("<x>",))))
+    source = write(tmp_path, PAIRS, drawn_links(PAIRS))
+    corpora = (tj.Corpus(source, ("en", "de")), tj.Corpus(source, ("en", "de"), tag="<x>"))
+    ids = corpus_of(DataConfig(corpora=corpora), tagged, tmp_path)
+    plain, moved = ids.links.padded(np.array([0, len(PAIRS)]), (2, 64, 64))
+    assert ids.source[len(PAIRS)].tolist()[1:] == ids.source[0].tolist()
+    np.testing.assert_array_equal(moved[:, 1:], plain[:, :-1])
 
 
 @pytest.mark.parametrize(

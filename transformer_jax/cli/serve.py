@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         from transformer_jax.serving.http import Limits
     except ModuleNotFoundError as error:
         raise UserError(
-            f"serving needs {error.name}: pip install 'transformer-jax[serve]'"
+            f"serving needs {error.name}: ./run setup serve, or "
+            "pip install 'transformer-jax[serve]'"
         ) from error
     for flag, least in (("char_limit", 1), ("batch_limit", 1), ("queue", 1), ("window_ms", 0)):
         if not getattr(args, flag) >= least:

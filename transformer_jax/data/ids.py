@@ -267,8 +267,8 @@ def ids_of_text(
     files = [corpus.source.alignments for corpus in text.data.parts]
     if any(files):
         digests = [list(map(file_digest, each)) for each in files]
-        key = hashlib.sha256(f"{key} aligned by {digests}".encode()).hexdigest()
-        corpora = _aligned(text, tagged)
+        key = hashlib.sha256(f"{key} words aligned by {digests}".encode()).hexdigest()
+        corpora = _aligned(text, tagged, tags)
     corpus = prepare_ids(
         corpora,
         tokenizers,
@@ -304,20 +304,27 @@ def _tagged(text: TrainingText, tags: Sequence[tuple[str, str]]) -> Iterator[Ite
 
 
 def _aligned(
-    text: TrainingText, corpora: Iterable[Iterable[Pair]]
+    text: TrainingText, corpora: Iterable[Iterable[Pair]], tags: Sequence[tuple[str, str]]
 ) -> Iterator[Iterator[tuple[str, str, Links]]]:
-    """The pairs of each corpus, with the links between their words."""
+    """The pairs of each corpus, with the links between their words, of which tags are the first."""
 
-    def rows(corpus: Corpus, *columns: Iterable[Any]) -> Iterator[tuple[str, str, Links]]:
-        for (source, target), line in zip(*columns, strict=True):
+    def rows(
+        corpus: Corpus, of_corpus: tuple[str, str], *columns: Iterable[Any]
+    ) -> Iterator[tuple[str, str, Links]]:
+        first = [len(each.split()) for each in of_corpus]
+        shortened = any(each.shortens for each in corpus.noise)
+        for pair, line in zip(*columns, strict=True):
+            own = tuple(each.removeprefix(tag) for each, tag in zip(pair, of_corpus, strict=True))
             if corpus.reverse:
-                links = [(s, t) for t, s in parse(line, (target, source))]
+                links = [(s, t) for t, s in parse(line, own[::-1], shortened=shortened)]
             else:
-                links = parse(line, (source, target))
-            yield source, target, links
+                links = parse(line, own, shortened=shortened)
+            yield *pair, [(first[0] + source, first[1] + target) for source, target in links]
 
-    for corpus, *columns in zip(text.data.parts, corpora, text.links(), strict=True):
-        yield rows(corpus, *columns)
+    for corpus, of_corpus, *columns in zip(
+        text.data.parts, tags, corpora, text.links(), strict=True
+    ):
+        yield rows(corpus, of_corpus, *columns)
 
 
 def prepare_ids(
@@ -468,7 +475,7 @@ def _encoded(
 
     def encoded(rows: Sequence[Sequence[Any]]) -> Arrays:
         arrays = encode_rows(rows, tokenizers, sampler, joined)
-        return arrays | _encoded_links(rows, tokenizers, arrays) if aligned else arrays
+        return arrays | _encoded_links(rows, tokenizers) if aligned else arrays
 
     yield encoded(())  # an empty corpus has these arrays too
     for rows in corpora:
@@ -514,15 +521,10 @@ def encode_rows(
     return arrays
 
 
-def _encoded_links(
-    rows: Sequence[Sequence[Any]], tokenizers: Tokenizers, encoded: Arrays
-) -> Arrays:
+def _encoded_links(rows: Sequence[Sequence[Any]], tokenizers: Tokenizers) -> Arrays:
     """The arrays of the links of some rows, which are pairs with links between their words."""
-    ends = [np.cumsum(encoded[f"{side}_lengths"])[:-1] for side in SIDES]
-    ids = [np.split(encoded[f"{side}_ids"], end) for side, end in zip(SIDES, ends, strict=True)]
     found = [np.zeros((0, 2), np.int64)] + [
-        piece_links(links, tokenizers, source.tolist(), target.tolist())
-        for (_, _, links), source, target in zip(rows, *ids, strict=False)
+        piece_links(links, tokenizers, (source, target)) for source, target, links in rows
     ]
     # A sentence with more pieces than two bytes can count is longer than any model reads.
     found = [each[(each < 1 << 16).all(axis=1)] for each in found]

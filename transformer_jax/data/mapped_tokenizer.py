@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
-from transformer_jax.data.tokenizer import SEPARATOR, Tokenizer
+from transformer_jax.data.tokenizer import NOWHERE, SEPARATOR, Tokenizer
 from transformer_jax.errors import UserError, first_line, sentence
 from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
@@ -129,6 +129,12 @@ class MappedTokenizer(Tokenizer):
             [*first, *(self._ids.get(piece, UNK_ID) for piece in parts)]
             for (first, _), parts in zip(cut, pieces, strict=True)
         ]
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        tags, rest = self._cut(text)
+        before = len(text.encode()) - len(rest.encode())
+        found = super().places(rest)
+        return [NOWHERE] * len(tags) + [(before + begin, before + end) for begin, end in found]
 
     def nbest(self, text: str, size: int) -> tuple[list[list[int]], np.ndarray]:
         first, rest = self._cut(text)

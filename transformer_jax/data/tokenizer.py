@@ -9,6 +9,7 @@ training text does not have), except U+2581 `▁`, SentencePiece's own sign for 
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
@@ -23,6 +24,9 @@ Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 #: The piece between the sentences of a block.
 SEPARATOR = "<sep>"
+#: The place of a piece that is no part of the text, such as a language token.
+NOWHERE = -1, -1
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Tokenizer:
@@ -105,6 +109,25 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text, in SentencePiece's threads, one per core."""
         return list(self._processor.encode(list(texts), num_threads=-1))
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Where each piece of `encode(text)` is in the UTF-8 of the text, or `NOWHERE`.
+
+        Of several pieces of one character only the last has an extent.
+        """
+        return list(self._processor.encode(text.encode(), return_type="offset_mapping")["offsets"])
+
+    def surfaces(self, ids: Sequence[int]) -> list[bytes]:
+        """The part of each id in the UTF-8 of their text, which begins with a space."""
+        return [b"" if i in self.hidden else self._surface(i) for i in ids]
+
+    def _surface(self, number: int) -> bytes:
+        (piece,) = self.pieces([number])
+        if number == UNK_ID:
+            return " ⁇ ".encode()
+        if match := _BYTE.fullmatch(piece):
+            return bytes.fromhex(match[1])
+        return piece.replace("▁", " ").encode()
 
     def nbest(self, text: str, size: int) -> tuple[list[list[int]], np.ndarray]:
         """The most probable segmentations of a text by a unigram model, the best first.

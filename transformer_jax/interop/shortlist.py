@@ -84,7 +84,7 @@ def count_links(pairs: Iterable[Pair], lines: Iterable[Line], tokenizers: Tokeni
         ]
         keys = []
         for (pair, line), source, target in zip(chunk, *sides, strict=True):
-            links = piece_links(parse(line, pair), tokenizers, source, target)
+            links = piece_links(parse(line, pair), tokenizers, pair)
             sources, targets = (np.array(ids, np.int64) for ids in (source, target))
             keys.append(sources[links[:, 0]] * size + targets[links[:, 1]])
         found.append(np.unique(np.concatenate(keys), return_counts=True))

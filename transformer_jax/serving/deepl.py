@@ -6,7 +6,6 @@ from starlette.requests import Request
 
 from transformer_jax.serving.http import Context, Form, fields
 from transformer_jax.serving.languages import name_of
-from transformer_jax.serving.service import Service
 
 #: Targets that DeepL and its clients name only by region. A model here has one form of each.
 REGIONS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
@@ -44,8 +43,8 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     service = context.service
     split = None if form.split_sentences is None else form.split_sentences == "1"
     options: dict[str, Any] = {
-        "source": _code(service, form.source_lang) if form.source_lang else None,
-        "target": _code(service, form.target_lang),
+        "source": service.code(form.source_lang) if form.source_lang else None,
+        "target": service.code(form.target_lang),
         "split_sentences": split,
     }
     if form.tag_handling:
@@ -54,7 +53,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
         done = await context.translate(request, key, texts, num_best=1, **options)
         found = [(each, each.version(0)) for each in done]
     answers = [
-        {"detected_source_language": each.engine.source.upper(), "text": translation}
+        {"detected_source_language": each.source.upper(), "text": translation}
         | ({"billed_characters": len(text)} if form.show_billed_characters else {})
         for text, (each, translation) in zip(texts, found, strict=True)
     ]
@@ -78,13 +77,6 @@ async def usage(context: Context, request: Request) -> dict[str, int]:
     """Characters translated for the caller's key since the server started."""
     key = context.check_header(request, SCHEME)
     return {"character_count": context.keys.characters[key], "character_limit": UNLIMITED}
-
-
-def _code(service: Service, given: str) -> str:
-    """Our code for DeepL's: DE is de, and EN-US is en unless there is an en-US."""
-    codes = {code.lower(): code for code in service.languages}
-    lower = given.lower()
-    return codes.get(lower) or codes.get(lower.partition("-")[0]) or given
 
 
 ROUTES = {

@@ -83,9 +83,9 @@ class Aligns(Engine, Protocol):
         """Raises UserError where its model does not know it."""
 
     def align(
-        self, sentences: Sequence[Sequence[Any]], targets: Sequence[Sequence[int]]
+        self, sentences: Sequence[str], targets: Sequence[Sequence[int]], *, every_source: bool
     ) -> list[Links]:
-        """See `Translator.align`, of pieces of sentences and their `Translation.tokens`."""
+        """See `Translator.align`, of sentences and their `Translation.tokens`."""
 
 
 def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError, first_error
-from transformer_jax.serving import markup
+from transformer_jax.serving import markup, tags
 from transformer_jax.serving.batcher import QueueFull
 from transformer_jax.serving.engine import Aligns
 from transformer_jax.serving.service import Service, Translated
@@ -129,8 +129,15 @@ class Context:
         self.metrics.characters.inc(number)
         return done
 
-    async def align(self, request: Request, done: Sequence[Translated]) -> list[list[Links]]:
+    async def align(
+        self, request: Request, done: Sequence[Translated], *, every_source: bool = False
+    ) -> list[list[Links]]:
         """The alignments of each sentence and its best translation; a full queue refuses none.
+
+        Args:
+            request: whose client waits.
+            done: the translations.
+            every_source: as of `Translator.align`.
 
         Raises:
             HTTPException: an engine knows none.
@@ -146,8 +153,9 @@ class Context:
         def align() -> list[list[Links]]:
             return [
                 engine.align(
-                    [engine.encode(sentence) for sentence in each.text.sentences],
+                    each.text.sentences,
                     [best.tokens for best, *_ in each.translations],
+                    every_source=every_source,
                 )
                 for engine, each in zip(engines, done, strict=True)
             ]
@@ -166,15 +174,15 @@ class Context:
         parsed = [markup.parse(text, form) for text in texts]
         plain = [each.text for each in parsed]
         done = await self.translate(request, key, plain, num_best=1, **options)
-        tagged = [i for i, each in enumerate(parsed) if any(each.tags)]
+        tagged = [i for i, each in enumerate(done) if any(parsed[i].tags) and each.text.sentences]
         links: list[list[Links]] = [[Links() for _ in each.text.sentences] for each in done]
         if tagged:
-            found = await self.align(request, [done[i] for i in tagged])
+            found = await self.align(request, [done[i] for i in tagged], every_source=True)
             for i, of_text in zip(tagged, found, strict=True):
                 links[i] = of_text
         return [
-            (each, _with_tags(one, each, of_text))
-            for one, each, of_text in zip(parsed, done, links, strict=True)
+            (each, _with_tags(one, each, of_text) if each.text.sentences else text)
+            for text, one, each, of_text in zip(texts, parsed, done, links, strict=True)
         ]
 
     def endpoint(
@@ -210,7 +218,7 @@ class Context:
 
 def _with_tags(parsed: markup.Markup, done: Translated, links: Sequence[Links]) -> str:
     """The translation of a text with its tags."""
-    lines, words, at = [""], [list[markup.Word]()], 0
+    lines, words, at = [""], [list[tags.Word]()], 0
     sentences = zip(done.text.sentences, done.translations, links, strict=True)
     for gap in done.text.gaps:
         first, *others = gap.split("\n")
@@ -220,13 +228,13 @@ def _with_tags(parsed: markup.Markup, done: Translated, links: Sequence[Links]) 
         at += len(gap)
         for sentence, (best, *_), of_sentence in islice(sentences, 1):
             place = len(lines[-1])
-            words[-1] += markup.words(sentence, at, best.text, place, of_sentence)
+            words[-1] += tags.words(sentence, at, best.text, place, of_sentence)
             lines[-1] += best.text
             at += len(sentence)
     made = parsed.between[0]
     rest = zip(parsed.tags, parsed.between[1:], strict=True)  # no line: nothing to translate
-    for (tags, after), line, of_line in zip(rest, lines, words, strict=False):
-        made += markup.put_back(line, of_line, tags, parsed.text) + after
+    for (of_text, after), line, of_line in zip(rest, lines, words, strict=False):
+        made += tags.put_back(line, of_line, of_text, parsed.text) + after
     return made
 
 

@@ -65,16 +65,16 @@ class JaxEngine:
         calls: list[Callable[[], Any]] = [partial(self.translate, batch) for batch in batches]
         with contextlib.suppress(UserError):
             self.check_alignment()
-            calls += [partial(self.align, [pieces], [pieces]) for pieces in lengths]
+            calls += [partial(self._translator.align, [pieces], [pieces]) for pieces in lengths]
         return calls
 
     def check_alignment(self) -> None:
         self._translator.model.check_alignment()
 
     def align(
-        self, sentences: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+        self, sentences: Sequence[str], targets: Sequence[Sequence[int]], *, every_source: bool
     ) -> list[Links]:
-        return self._translator.align(sentences, targets)
+        return self._translator.align(sentences, targets, every_source=every_source)
 
     def _one_of_each_length(self) -> list[list[int]]:
         return [[_PIECE] * (length - 1) for length in padded_lengths(self.max_pieces + 1)]

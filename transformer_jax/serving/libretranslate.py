@@ -17,7 +17,7 @@ class Translate(Form):
     source: str
     target: str
     format: Literal["text", "html"] = "text"
-    alternatives: NonNegativeInt = 0
+    alternatives: NonNegativeInt = 0  # at most: those that the search finds, none of markup
     api_key: str = ""
 
 
@@ -33,15 +33,11 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
     form = await fields(request, Translate, context.limits)
     key = context.keys.check(form.api_key)
     texts = [form.q] if isinstance(form.q, str) else form.q
-    most = context.service.num_hypotheses - 1
-    if form.alternatives > most:
-        raise HTTPException(400, f"Invalid request: alternatives must be at most {most}")
-    if form.alternatives and form.format == "html":
-        raise HTTPException(400, "Invalid request: alternatives need format=text")
-    source = None if form.source == "auto" else form.source
+    code = context.service.code
+    source = None if form.source == "auto" else code(form.source)
     # Different hypotheses can have the same text, so alternatives are chosen among all of them.
     num_best = None if form.alternatives else 1
-    options: dict[str, Any] = {"source": source, "target": form.target}
+    options: dict[str, Any] = {"source": source, "target": code(form.target)}
     if form.format == "html":
         found = await context.translate_markup(request, key, texts, "html", **options)
         done, best = [each for each, _ in found], [translation for _, translation in found]
@@ -54,7 +50,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
 
     answer = {"translatedText": shaped(best)}
     if source is None:
-        detected = [_language(each.engine.source, each.confidence or 0.0) for each in done]
+        detected = [_language(each.source, each.confidence or 0.0) for each in done]
         answer["detectedLanguage"] = shaped(detected)
     if form.alternatives:
         answer["alternatives"] = shaped([each.alternatives(form.alternatives) for each in done])

@@ -85,7 +85,7 @@ async def translate(context: Context, request: Request) -> dict[str, Any]:
         for shown, links in zip(sentences, found, strict=True):
             shown["alignment"] = links
     return {
-        "source": engine.source,
+        "source": done.source,
         "gaps": done.text.gaps,
         "explains": isinstance(engine, Explains),
         "sentences": sentences,

@@ -16,6 +16,8 @@ from transformer_jax.translation.documents import Tally, blocks
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import EOS_ID
 
+#: A text that is in the target language with this probability is not translated from another one.
+SURE = 0.9
 #: Compiling says how far it is when this time has passed.
 SECONDS_OF_SILENCE = 10.0
 
@@ -26,6 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 class Translated:
     """A text and its translation."""
 
+    source: str  #: its language; that of the translation if it is in this already
     engine: Engine
     confidence: float | None  #: probability of the detected source; None if it was given
     text: Text
@@ -81,11 +84,6 @@ class Service:
         """All codes, sorted."""
         return sorted({code for pair in self.engines for code in pair})
 
-    @property
-    def num_hypotheses(self) -> int:
-        """Translations of a sentence that every engine gives."""
-        return min(engine.num_hypotheses for engine in self.engines.values())
-
     def targets(self, source: str) -> list[str]:
         """The languages that this one is translated into."""
         return sorted(there for here, there in self.engines if here == source)
@@ -93,6 +91,14 @@ class Service:
     def detect(self, text: str) -> list[tuple[str, float]]:
         """(language, probability) of the server's languages, the most probable first."""
         return detect(text, self.languages)
+
+    def code(self, given: str) -> str:
+        """Our code for a client's: DE is de; pt-BR is pt if there is no pt-BR, and the reverse."""
+        codes = {code.lower(): code for code in self.languages}
+        wanted = given.lower()
+        regional = [code for code in codes if code.partition("-")[0] == wanted]
+        other = regional[0] if len(regional) == 1 else wanted.partition("-")[0]
+        return codes.get(wanted) or codes.get(other) or given
 
     def engine(self, source: str, target: str) -> Engine:
         """The engine of a direction.
@@ -118,6 +124,8 @@ class Service:
     ) -> list[Translated]:
         """Translates texts of any length. By a model of blocks, as documents: see `Text.documents`.
 
+        A text that is in the target language already is its own translation, without sentences.
+
         Args:
             texts: one language each.
             source: their language; None: detect it.
@@ -133,6 +141,10 @@ class Service:
         work: list[tuple[Engine, Steps]] = []
         for text in texts:
             code, confidence = (source, None) if source else self._detect_source(text, target)
+            if code == target and not source:
+                engine = next(each for (_, to), each in self.engines.items() if to == target)
+                found.append((code, engine, confidence, Text([], [text])))
+                continue
             engine = self.engine(code, target)
 
             def fits(part: str, engine: Engine = engine) -> bool:
@@ -141,7 +153,7 @@ class Service:
             always = self._split_sentences or bool(engine.documents)
             sentences = always if split_sentences is None else split_sentences
             cut = split(text, fits, language=code, sentences=sentences)
-            found.append((engine, confidence, cut))
+            found.append((code, engine, confidence, cut))
             for document in cut.documents():
                 pieces = [engine.encode(each) for each in document]
                 if engine.documents and len(pieces) > 1:
@@ -150,16 +162,19 @@ class Service:
                     work += [(engine, alone(Sentence(each, num_best=num_best))) for each in pieces]
         done = iter(await self.batcher.translate(work))
         return [
-            Translated(engine, confidence, cut, list(islice(done, len(cut.sentences))))
-            for engine, confidence, cut in found
+            Translated(code, engine, confidence, cut, list(islice(done, len(cut.sentences))))
+            for code, engine, confidence, cut in found
         ]
 
     def _detect_source(self, text: str, target: str) -> tuple[str, float | None]:
-        """The most probable language that can be translated into the target."""
+        """The most probable language that can be translated into the target, or the target."""
         sources = {here for here, there in self.engines if there == target}
         if not sources:
             raise HTTPException(400, f"{target} is not supported")
-        found = [each for each in self.detect(text) if each[0] in sources]
+        detected = self.detect(text)
+        if detected and detected[0][0] == target and detected[0][1] >= SURE:
+            return detected[0]
+        found = [each for each in detected if each[0] in sources]
         if not found and len(sources) == 1:
             return sources.pop(), 0.0
         if not found:

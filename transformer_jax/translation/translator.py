@@ -384,7 +384,11 @@ class Translator:
         return Scored(log_probs, num_tokens, num_cut)
 
     def align(
-        self, sources: Sequence[str | Sequence[int]], targets: Sequence[str | Sequence[int]]
+        self,
+        sources: Sequence[str | Sequence[int]],
+        targets: Sequence[str | Sequence[int]],
+        *,
+        every_source: bool = False,
     ) -> list[Links]:
         """Which source word each target word of given translations comes from.
 
@@ -395,9 +399,12 @@ class Translator:
         Args:
           sources: one sentence each, as a text or as ids without EOS.
           targets: their translations, as texts or as `Translation.tokens`.
+          every_source: link each source word that no target word uses most, too, to the target word
+            that uses it most.
 
         Returns:
-          For each pair (source word, target word), in the order of the target words.
+          For each pair (source word, target word), in the order of the target words; those of
+          `every_source` come last.
 
         Raises:
           UserError: not as many targets as sources; or the cross-attention has no weights.
@@ -410,10 +417,12 @@ class Translator:
         limit, encode = self._limit(self.decode_config), self.source_encoder()
         tokenizers = self.tokenizers_for(self.decode_config)
         rows, links = [], [Links() for _ in sources]
+        targets = [
+            given[:-1] if not isinstance(given, str) and list(given[-1:]) == [EOS_ID] else given
+            for given in targets
+        ]
         for number, (text, given) in enumerate(zip(sources, targets, strict=True)):
             source_ids = encode(text) if isinstance(text, str) else list(text)
-            if not isinstance(given, str) and given and given[-1] == EOS_ID:
-                given = given[:-1]
             target_ids = self._target_ids(tokenizers, given)
             if source_ids and target_ids:
                 source, target = ([*ids[: limit - 1], EOS_ID] for ids in (source_ids, target_ids))
@@ -425,11 +434,12 @@ class Translator:
 
         def finish(batch: list[Row], looks_BTS: jax.Array) -> None:
             for row, looks_TS in zip(batch, np.asarray(looks_BTS), strict=False):
-                source, target = row.source[:-1], row.target[:-1]
+                source, target = len(row.source) - 1, len(row.target) - 1
                 links[row.number] = links_of(
-                    looks_TS[: len(target), : len(source)],
-                    words(tokenizers.source, source),
-                    words(tokenizers.target, target),
+                    looks_TS[:target, :source],
+                    words(tokenizers.source, sources[row.number])[:, :source],
+                    words(tokenizers.target, targets[row.number])[:, :target],
+                    every_source=every_source,
                 )
 
         self._run(batches(rows, self._scored_rows), start, finish, "align")

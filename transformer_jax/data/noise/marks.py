@@ -14,6 +14,8 @@ MARKS = ".!?…。！？।؟"
 class NoFinalMark(Noise):
     """Both sides without the full stop or other mark at their end, where both have one."""
 
+    shortens = True
+
     def __call__(self, pair: Pair, draws: Draws) -> Pair:
         cut = [text.rstrip().rstrip(MARKS).rstrip() for text in pair]
         have_one = (text.rstrip()[-1:] in tuple(MARKS) for text in pair)

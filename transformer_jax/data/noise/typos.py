@@ -1,5 +1,6 @@
 """Typing mistakes in the source."""
 
+import re
 from dataclasses import dataclass
 
 from transformer_jax.config_types import Rate
@@ -7,7 +8,7 @@ from transformer_jax.data.draws import Draws
 from transformer_jax.data.noise.base import Noise
 from transformer_jax.data.sources.base import Pair
 
-_SHORTEST = 3  # letters of a word that can have one
+_WORD = re.compile(r"\S{3,}")  # that can have one
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,11 @@ class Typos(Noise):
 
     def __call__(self, pair: Pair, draws: Draws) -> Pair:
         source, target = pair
-        words = [
-            _mistyped(word, draws) if len(word) >= _SHORTEST and draws.chance(self.share) else word
-            for word in source.split(" ")
-        ]
-        return " ".join(words), target
+
+        def typed(word: re.Match[str]) -> str:
+            return _mistyped(word[0], draws) if draws.chance(self.share) else word[0]
+
+        return _WORD.sub(typed, source), target
 
 
 def _mistyped(word: str, draws: Draws) -> str:
