@@ -20,7 +20,8 @@ from typing import Any
 
 import jax
 
-FOLDER = Path(__file__).parent / "results"
+#: RESULTS names another folder, for rows that are made again on another machine.
+FOLDER = Path(os.environ.get("RESULTS") or Path(__file__).parent / "results")
 
 Key = tuple[str, int]  # name of a row, seed
 
