@@ -229,6 +229,7 @@ def mixers(arguments: argparse.Namespace) -> None:
     from long_sequences import CASES, lowered
 
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+    from transformer_jax.training.step import options_for
 
     def filled(like: Any) -> Any:
         values = jax.random.normal(jax.random.key(0), like.shape)
@@ -239,7 +240,8 @@ def mixers(arguments: argparse.Namespace) -> None:
         for name in arguments.only.split(","):
             for what in ("forwards", "gradient"):
                 program = lowered(CASES[name], length, mesh, what)
-                compiled, inputs = program.compile(), jax.tree.map(filled, program.args_info[0])
+                compiled = program.compile(compiler_options=options_for(mesh))
+                inputs = jax.tree.map(filled, program.args_info[0])
                 call = lambda: compiled(*inputs)  # noqa: B023, E731
                 jax.block_until_ready([call(), call()])
                 times = timed(call, jax.block_until_ready, arguments.seconds)

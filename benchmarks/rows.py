@@ -63,6 +63,7 @@ def main(
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(made) + "\n")
+        print(json.dumps(made), flush=True)
         return
     done = read_rows(name)
     chosen = [key for key in keys if any(part in key[0] for part in args.only.split(","))]

@@ -397,7 +397,7 @@ def main() -> None:
         jobs = [lambda size=size: products(SIZES[size], o.tokens) for size in sizes]
     elif o.search:
         cases = [(b, r) for b in (1, 4) for r in map(int, o.rows.split(","))]
-        modes = ("compiled", "eager") if ON_GPU else ("eager",)
+        modes = ("eager", "compiled") if ON_GPU else ("eager",)
         jobs = [lambda m=m, c=c: search(m, *c, o) for m in modes for c in cases]
     else:
         jobs = [lambda name=name: train(name, o) for name in o.variants.split(",")]
