@@ -63,8 +63,8 @@ def step(arguments: argparse.Namespace) -> None:
     import jax
     import numpy as np
 
+    from transformer_jax.models.flops import train_step_flops
     from transformer_jax.parallel.mesh import make_mesh
-    from transformer_jax.plan.flops import train_step_flops
     from transformer_jax.plan.hlo import parse
     from transformer_jax.plan.step_time import estimate
     from transformer_jax.plan.topologies import this_machine

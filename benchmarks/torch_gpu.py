@@ -9,7 +9,7 @@ keys and values of the memory; cuDNN's attention (flash attention where it fails
 as all rows are full; bfloat16 by autocast, or bfloat16 weights with float32 masters; fused Adam;
 torch.compile. Post-norm, 6 + 6 layers, ReLU, tied embeddings, biases also of keys (which change
 nothing), sinusoids, dropout of embeddings and sublayers, label smoothing 0.1, Adam(0.9, 0.98,
-1e-9). Its FLOPs are those of plan/flops.py. A search has caches of keys and values in place, and
+1e-9). Its FLOPs are those of models/flops.py. A search has caches of keys and values in place, and
 the step as a CUDA graph (`compiled`) or not (`eager`).
 
 `torch_baseline.py` is the opponent on a CPU, with padded batches and other tricks.
@@ -60,7 +60,7 @@ SIZES = {
 
 
 def flops_of_step(size: Size, rows: int, length: int) -> int:
-    """As `plan.flops.train_step_flops`: products of the forward pass, three times."""
+    """As `models.flops.train_step_flops`: products of the forward pass, three times."""
     d = size.d_model
     attention = 4 * d * d + 2 * length * d  # masked scores counted
     forward = size.layers * (3 * attention + 2 * 2 * d * size.d_ff) + d * size.vocab

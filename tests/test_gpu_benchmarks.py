@@ -12,7 +12,7 @@ import pytest
 from tests.oracles import need
 from tests.pages import ROOT
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.plan.flops import train_step_flops
+from transformer_jax.models.flops import train_step_flops
 
 
 @pytest.fixture

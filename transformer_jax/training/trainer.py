@@ -24,6 +24,7 @@ from transformer_jax.models import api
 from transformer_jax.models.api import Params
 from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.flops import train_step_flops
 from transformer_jax.models.paths import MEASURED, by_path, overlaid, subset, trained_paths
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
@@ -124,6 +125,14 @@ class Trainer:
     def horizon(self) -> Horizon:
         """What a compiled step takes beside the state and the batch."""
         return Horizon(np.float32(self.train.steps), np.float32(self.train.schedule.warmup_steps))
+
+    def flops(self, shapes: Iterable[Shape]) -> int:
+        """What steps on global batches (B, S, T) compute, padding included."""
+        return sum(self._flops_of(*shape) for shape in shapes)
+
+    @functools.cached_property
+    def _flops_of(self) -> Callable[..., int]:
+        return functools.cache(partial(train_step_flops, self.model))
 
     @functools.cached_property
     def share(self) -> Share:

@@ -11,8 +11,8 @@ from jax.experimental import pallas as pl
 
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.flops import count, train_step_flops
 from transformer_jax.ops.sharding import layout
-from transformer_jax.plan.flops import count, train_step_flops
 from transformer_jax.plan.hlo import parse, walk
 from transformer_jax.plan.roofline import flops
 

@@ -21,11 +21,14 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.ops.sharding import alone_on
 
 
-def train_step_flops(model: ModelConfig, rows: int, length: int) -> int:
-    """FLOPs of a training step on `rows` sentence pairs of `length` tokens on each side."""
-    ids = jax.ShapeDtypeStruct((rows, length), jnp.int32)
-    mask = jax.ShapeDtypeStruct((rows, length), jnp.bool_)
-    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+def train_step_flops(
+    model: ModelConfig, rows: int, length: int, target_length: int | None = None
+) -> int:
+    """FLOPs of a training step on `rows` pairs of `length` tokens, of a target's own length."""
+    batch = {}
+    for side, tokens in (("source", length), ("target", target_length or length)):
+        batch[side] = jax.ShapeDtypeStruct((rows, tokens), jnp.int32)
+        batch[f"{side}_mask"] = jax.ShapeDtypeStruct((rows, tokens), jnp.bool_)
     with alone_on("cpu"):
         forward = jax.make_jaxpr(partial(api.loss, model))(api.abstract_params(model), batch)
     return 3 * count(forward)
