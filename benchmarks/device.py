@@ -105,14 +105,9 @@ def step(arguments: argparse.Namespace) -> None:
     jax.block_until_ready(call())
     times = timed(call, jax.block_until_ready, arguments.seconds)
     flops, here = train_step_flops(config.model, rows, length), this_machine()
-    module = parse(text)
-    planned = estimate(module, dataclasses.replace(here, devices=[device]))
     stats = device.memory_stats() or {}
     say(
         **times,
-        planned_ms=planned and round(1e3 * planned.seconds, 3),
-        xla_ms=planned and round(1e3 * (planned.computing_by_compiler or 0.0), 3),
-        kernels=planned and planned.kernels,
         target_pieces_s=round(1e3 * ids.size / times["ms"]),
         peak_percent=here.device and round(1e5 * flops / times["ms"] / here.device.flops, 2),
         flops=flops,
@@ -121,8 +116,14 @@ def step(arguments: argparse.Namespace) -> None:
     )
     if arguments.profile:
         planes = profiled(call, arguments.profile)
-        by_part(planes, module, arguments.profile)
         by_kernel(planes, arguments.profile)
+    # Last, as the text of another version may not be read.
+    module = parse(text)
+    if planned := estimate(module, dataclasses.replace(here, devices=[device])):
+        by_compiler = round(1e3 * (planned.computing_by_compiler or 0.0), 3)
+        say(planned_ms=round(1e3 * planned.seconds, 3), xla_ms=by_compiler, kernels=planned.kernels)
+    if arguments.profile:
+        by_part(planes, module, arguments.profile)
 
 
 def profiled(call: Callable[[], Any], steps: int) -> list[Any]:
