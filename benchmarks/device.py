@@ -12,8 +12,9 @@ longest length, so no text is needed.
 single and of unbroken steps beside what a plan says of this very program, the share of the peak,
 and memory. Then a profile says where the time goes: by part of the model, and on a GPU by kind of
 kernel, with the time in which it was idle. `--core` does so on one CPU core, where no operation
-hides behind another one, so that the times add up. The options are the compiler's, in place of
-those of training/step.py. `mixers` times one layer of each, forwards alone and with its gradient.
+hides behind another one, so that the times add up. The options are the compiler's, beside or in
+place of those of training/step.py; a row says which it takes. `mixers` times one layer of each,
+forwards alone and with its gradient.
 """
 
 import argparse
@@ -77,7 +78,8 @@ def step(arguments: argparse.Namespace) -> None:
         options = training_step.COMPILER_OPTIONS
         options[device.platform] = options.get(device.platform, {}) | json.loads(arguments.options)
     config = config_of(arguments)
-    trainer = Trainer(config.model, config.train, make_mesh(config.mesh, [device]))
+    mesh = make_mesh(config.mesh, [device])
+    trainer = Trainer(config.model, config.train, mesh)
     length = config.batch.max_length
     rows = config.batch.budget // length
     say(recipe=arguments.recipe, device=device.device_kind, pairs=rows, length=length)
@@ -85,7 +87,8 @@ def step(arguments: argparse.Namespace) -> None:
     say(lowered_s=round(time.perf_counter() - began, 1))
     before = time.perf_counter()
     compiled = lowered.compile()
-    say(compile_s=round(time.perf_counter() - before, 1), options=arguments.options)
+    taken = training_step.options_for(mesh)
+    say(compile_s=round(time.perf_counter() - before, 1), options=taken)
     text = compiled.as_text()
     if arguments.hlo:
         Path(arguments.hlo).write_text(text, encoding="utf-8")

@@ -92,7 +92,7 @@ PARTS = {
         Part("products", 25, f"{TORCH} --products", f"{TINY_TORCH} --products"),
         Part("base", 70, f"{STEP} --hlo={{out}}/base.hlo.txt", f"{TINY_STEP} --hlo={{out}}/base"),
         Part("torch base", 70, TORCH + BLOCKS, TINY_TORCH + BLOCKS),
-        Part("big", 70, STEP + BIG, TINY_STEP),
+        Part("big", 70, STEP + BIG, f"{TINY_STEP} --profile=0"),
         Part("torch big", 60, f"{TORCH} --size=big{BLOCKS}", TINY_TORCH + BLOCKS),
         Part(
             "no command buffers",
@@ -143,7 +143,7 @@ PARTS = {
             "mixers",
             70,
             "{python} benchmarks/device.py mixers",
-            "{python} benchmarks/device.py mixers --lengths=64 --seconds=0.02",
+            "{python} benchmarks/device.py mixers --only=ssd --lengths=64 --seconds=0.02",
         ),
     ],
     "train": [
