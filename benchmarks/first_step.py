@@ -1,6 +1,6 @@
 """Seconds from the command to the first training step, with a cold and a warm cache.
 
-    python benchmarks/first_step.py --config=quickstart [--config.KEY=VALUE ...]
+    python benchmarks/first_step.py [--json] --config=quickstart [--config.KEY=VALUE ...]
 
 Starts `train.py` twice in new folders, as a user does, and stops it after its first step.
 Cold: no compiled programs and no ids on disk. Warm: with those of the cold start. Both learn the
@@ -47,18 +47,23 @@ def seconds_to_first_step(arguments: list[str], workdir: Path, cache: Path) -> t
 
 
 def main() -> None:
-    """Prints the table."""
-    arguments = sys.argv[1:]
+    """Prints the table, or a line of JSON for each of its rows."""
+    arguments = [word for word in sys.argv[1:] if word != "--json"]
+    as_json = len(arguments) < len(sys.argv) - 1
     if not any(word.split("=")[0] == "--config" for word in arguments):
         sys.exit(__doc__)
-    print("| caches | seconds from the command | of these, in the training loop |")
-    print("| --- | --- | --- |")
+    if not as_json:
+        print("| caches | seconds from the command | of these, in the training loop |")
+        print("| --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cold", "warm"):
             total, loop = seconds_to_first_step(
                 arguments, Path(folder) / name, Path(folder) / "cache"
             )
-            print(f"| {name} | {total:.1f} | {loop:.1f} |", flush=True)
+            row = {"caches": name, "seconds": round(total, 1), "in_the_loop": round(loop, 1)}
+            print(
+                json.dumps(row) if as_json else f"| {name} | {total:.1f} | {loop:.1f} |", flush=True
+            )
 
 
 if __name__ == "__main__":

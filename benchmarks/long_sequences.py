@@ -42,8 +42,8 @@ CASES: dict[str, MixerConfig] = {
 }
 
 
-def lowered(config: MixerConfig, length: int, mesh: Mesh) -> Any:
-    """The gradient for one sequence of this length, ready to compile."""
+def lowered(config: MixerConfig, length: int, mesh: Mesh, what: str = "gradient") -> Any:
+    """The gradient, or what is computed forwards, for one sequence; ready to compile."""
     context = MixerContext(
         d_model=D_MODEL,
         num_heads=HEADS,
@@ -64,7 +64,8 @@ def lowered(config: MixerConfig, length: int, mesh: Mesh) -> Any:
         with activations_on(mesh):
             return jnp.square(mixer.apply(variables, x, mask).astype(jnp.float32)).sum()
 
-    return jax.jit(jax.grad(loss, (0, 1))).lower(variables, x, mask)
+    program = jax.grad(loss, (0, 1)) if what == "gradient" else loss
+    return jax.jit(program).lower(variables, x, mask)
 
 
 def cell(config: MixerConfig, length: int, target: Target) -> str:

@@ -20,7 +20,8 @@ from typing import Any
 
 import jax
 
-FOLDER = Path(__file__).parent / "results"
+#: RESULTS names another folder, for rows that are made again on another machine.
+FOLDER = Path(os.environ.get("RESULTS") or Path(__file__).parent / "results")
 
 Key = tuple[str, int]  # name of a row, seed
 
@@ -62,6 +63,7 @@ def main(
         FOLDER.mkdir(exist_ok=True)
         with (FOLDER / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(made) + "\n")
+        print(json.dumps(made), flush=True)
         return
     done = read_rows(name)
     chosen = [key for key in keys if any(part in key[0] for part in args.only.split(","))]

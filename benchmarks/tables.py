@@ -42,7 +42,11 @@ TABLES = {
     ),
     "serving": ("Serving under load", f"serving.py --workdir={RUN}"),
     "training": ("Training speed", "training_speed.py"),
-    "step": ("Where the time of a training step goes", "step_profile.py"),
+    "step": (
+        "Where the time of a training step goes",
+        "device.py step --core --recipe=quickstart batch.tokens=2048 tokenizer.vocab_size=8000 "
+        "model.d_model=256 model.d_ff=1024 model.encoder.num_layers=3 model.decoder.num_layers=3",
+    ),
     "large_text": ("Large texts", "large_text.py --pairs=100000,1000000"),
     "scaling": ("Mixers by length", "mixers_scaling.py --out=build/benchmarks/scaling"),
 }

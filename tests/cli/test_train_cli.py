@@ -14,7 +14,7 @@ import pytest
 
 import transformer_jax as tj
 from tests.toy_run import RECIPE, train_command
-from transformer_jax.cli.main import main
+from transformer_jax.cli.main import main, parse
 from transformer_jax.data.splits import read_pairs
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.errors import UserError
@@ -431,3 +431,10 @@ def test_a_recipe_that_depends_on_the_size_of_the_text(place, tmp_path, capsys):
     assert again == config and "settings for" not in messages
     tuned, _ = train("tuned", f"--config.train.init_from={tmp_path / 'run'}")
     assert (tuned.model.d_model, tuned.train.steps) == (16, 1)
+
+
+def test_a_profile_needs_a_folder_of_this_machine():
+    args = parse(["train", "--config=quickstart", "--workdir=run", "--profile=3"])
+    args.workdir = "gs://bucket/run"
+    with pytest.raises(UserError, match="--profile=3: a trace is written to a folder"):
+        args.run(args)

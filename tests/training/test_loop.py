@@ -20,6 +20,7 @@ from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.metricx import MetricX
+from transformer_jax.models.flops import train_step_flops
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import checkpoint_steps
@@ -28,7 +29,7 @@ from transformer_jax.runs.metrics import MetricsLog, read_metrics
 from transformer_jax.training import reporter
 from transformer_jax.training.loop import Feed, Session, fit
 from transformer_jax.training.record import Origin
-from transformer_jax.training.reporter import Reporter
+from transformer_jax.training.reporter import Clock, Reporter
 from transformer_jax.training.trainer import Trainer
 
 TRAIN = replace(toy.TRAIN, ema_decay=0.9)
@@ -215,7 +216,10 @@ def test_the_time_left_counts_the_steps_alone(tmp_path, monkeypatch, capsys):
     metrics = dict.fromkeys(("loss_sum", "nll_sum", "tokens", "grad_norm"), jnp.ones(()))
     metrics |= {"finite": True, "skipped": 0, "skipped_in_a_row": 0}
     train = replace(TRAIN, log_every=4)
-    report = Reporter(train, lambda _: 0.1, as_path(tmp_path), 0, progress=True, began=0.0)
+    share = {"share_of_peak": lambda shapes, seconds: len(shapes) / seconds}
+    report = Reporter(
+        train, lambda _: 0.1, as_path(tmp_path), 0, progress=True, clock=Clock(0.0), **share
+    )
     wide = toy.batch(0) | {"target": np.zeros((toy.ROWS, toy.LENGTH + 2))}
     for step, batch in enumerate([toy.batch(0), toy.batch(1), wide, wide], start=1):
         with report.compiling(batch, beside=False):
@@ -224,8 +228,25 @@ def test_the_time_left_counts_the_steps_alone(tmp_path, monkeypatch, capsys):
         with report.pause():
             now[0] += 100.0
     report.close()
-    assert read_metrics(as_path(tmp_path))[-1]["steps_per_second"] == 0.75  # 3 steps in 4 s
+    record = read_metrics(as_path(tmp_path))[-1]
+    assert record["steps_per_second"] == record["share_of_peak"] == 0.75  # 3 steps in 4 s
     assert "11 s left, loss 1.000, 1 tokens/s" in capsys.readouterr().err
+
+
+def test_a_known_peak_is_logged_with_its_share_and_steps_are_profiled(tmp_path):
+    train = replace(TRAIN, steps=15)
+    trainer = Trainer(toy.MODEL, train, make_mesh(MeshConfig()))
+    Session(trainer, Feed(toy.batches_from), as_path(tmp_path), peak=1e9, profile=3).train()
+    timed = [r for r in read_metrics(as_path(tmp_path)) if "steps_per_second" in r]
+    flops = train_step_flops(toy.MODEL, toy.ROWS, toy.LENGTH)
+    shares = [record["share_of_peak"] for record in timed]
+    assert shares == pytest.approx([flops * r["steps_per_second"] / 1e9 for r in timed])
+    (trace,) = (tmp_path / "profile").rglob("*.xplane.pb")
+    planes = jax.profiler.ProfileData.from_file(str(trace)).planes
+    lines = (line for plane in planes for line in plane.lines)
+    traced = [dict(e.stats)["step_num"] for line in lines for e in line.events if e.name == "train"]
+    assert traced == [12, 13, 14]
+    assert list(trace.parent.glob("*.trace.json.gz"))  # which Perfetto opens
 
 
 def test_metrics_are_json_lines_with_finite_numbers(undisturbed):

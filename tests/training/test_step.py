@@ -13,7 +13,8 @@ from transformer_jax.models import api
 from transformer_jax.models.paths import trained_paths
 from transformer_jax.optimizers.optimizers import OPTIMIZERS
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training.step import Objective, mean_of, sum_gradients
+from transformer_jax.training import step as training_step
+from transformer_jax.training.step import Objective, mean_of, options_for, sum_gradients
 from transformer_jax.training.trainer import Trainer
 
 PARAMS = api.init(toy.MODEL, jax.random.key(0))
@@ -90,7 +91,7 @@ def test_a_step_keeps_the_dtypes_of_the_state(name):
     model = replace(toy.MODEL, param_dtype="bfloat16")
     train = replace(toy.TRAIN, optimizer=OPTIMIZERS[name](), ema_decay=0.9)
     trainer = Trainer(model, train, make_mesh(MeshConfig()))
-    state, _ = jax.eval_shape(trainer._step.whole, trainer.abstract, BATCH, trainer._horizon)
+    state, _ = jax.eval_shape(trainer._step.whole, trainer.abstract, BATCH, trainer.horizon)
     assert [x.dtype for x in jax.tree.leaves(state)] == [
         x.dtype for x in jax.tree.leaves(trainer.abstract)
     ]
@@ -116,3 +117,15 @@ def test_moving_average_follows_its_formula(dtype):
         state.eval_params,
         state.ema,
     )
+
+
+def test_the_compiler_gets_the_options_that_it_takes(monkeypatch):
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    known = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_dot_merger_threshold_mb": 0}
+    options = {"cpu": {**known, "xla_gpu_made_up": False}}
+    monkeypatch.setattr(training_step, "COMPILER_OPTIONS", options)
+    assert options_for(mesh) == known
+    monkeypatch.setattr(training_step, "options_for", lambda mesh: options["cpu"])
+    trainer = Trainer(toy.MODEL, toy.TRAIN, mesh)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_gpu_made_up"):
+        trainer.lower(trainer.abstract, trainer.abstract_batch((8, 8, 8))).compile()

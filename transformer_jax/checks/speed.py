@@ -62,7 +62,7 @@ def measure(config: Config, target: Target, part: str, *, seconds: float = 5.0) 
     config = begin_new(config, None, target.devices).config
     mesh = make_mesh(config.mesh, target.devices)
     yield from _training(config, mesh, plan, part, seconds)
-    yield from _searching(config, mesh, part, seconds)
+    yield from searching(config, mesh, part, seconds)
     stats = target.devices[0].memory_stats() or {}
     if peak := stats.get("peak_bytes_in_use"):
         planned = f"planned {plan.train.bytes / 2**30:,.2f} for the training step" if plan else ""
@@ -106,7 +106,8 @@ def _training(
         yield Row(part, "FLOPs of the model", used, "%", beside=beside)
 
 
-def _searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterator[Row]:
+def searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterator[Row]:
+    """A search by `decode` of a config that has a vocabulary, with random parameters."""
     model, method, length = config.model, config.decode.method, config.batch.max_length
     rows = decoding_rows(config.decode.batch_size, mesh)
     init = api.init(model, jax.random.key(0))

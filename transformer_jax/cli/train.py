@@ -23,6 +23,7 @@ fit.
 
 import argparse
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from transformer_jax.cli.flags import Parser
@@ -72,6 +73,7 @@ def add_arguments(parser: Parser) -> None:
     add("--config", required=True, metavar="RECIPE", help="a recipe, by name or as a file")
     add("--workdir", metavar="DIR", type=as_path, help="the run folder")
     add("--no_progress", action="store_true", help="no progress bars")
+    add("--profile", type=int, default=0, metavar="N", help="trace N steps into DIR/profile")
     add(
         "--plan",
         dest="run",
@@ -94,11 +96,18 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--{flag} needs --plan: give both, or neither")
     if args.workdir is None:
         raise UserError("--workdir is missing: name a folder for the run")
+    if args.profile and "://" in os.fspath(args.workdir):
+        raise UserError(
+            f"--profile={args.profile}: a trace is written to a folder of this machine, and "
+            f"--workdir={args.workdir} is none: train some steps in another folder"
+        )
     start_processes(args)
     from transformer_jax.cli.signals import StopOnSignals
     from transformer_jax.parallel.processes import gather, is_first
+    from transformer_jax.plan.topologies import this_machine
     from transformer_jax.training.train import train
 
+    here = this_machine()
     stop = StopOnSignals()
     trained = train(
         config,
@@ -106,6 +115,8 @@ def run(args: argparse.Namespace) -> int:
         by_pairs=by_pairs,
         should_stop=stop,
         progress=not args.no_progress,
+        peak=here.device.flops * len(here.devices) if here.device else None,
+        profile=args.profile,
     )
     if stop.stopped:
         _LOGGER.info("stopped and saved; the same command continues the run")

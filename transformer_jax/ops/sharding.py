@@ -27,6 +27,7 @@ class _Layout(NamedTuple):
 
 
 _LAYOUT: ContextVar[_Layout | None] = ContextVar("layout", default=None)
+_PLATFORM: ContextVar[str | None] = ContextVar("platform", default=None)
 
 
 @contextmanager
@@ -37,6 +38,17 @@ def layout(mesh: Mesh, table: Table, rows_axis: str | None = None) -> Iterator[N
         yield
     finally:
         _LAYOUT.reset(token)
+
+
+@contextmanager
+def alone_on(platform: str) -> Iterator[None]:
+    """Functions traced inside are for one device of a platform, whatever surrounds the call."""
+    outer, other = _LAYOUT.set(None), _PLATFORM.set(platform)
+    try:
+        yield
+    finally:
+        _LAYOUT.reset(outer)
+        _PLATFORM.reset(other)
 
 
 def own_rows(mesh: Mesh, axis: str, table: Table) -> AbstractContextManager[None]:
@@ -142,10 +154,12 @@ def target() -> str:
     """The platform of the devices that the traced function is compiled for.
 
     They are the mesh's, which may only be described (`train.py --plan_topology`). Without a mesh
-    they are this process's.
+    they are this process's, or those of `alone_on`.
     """
     current = _LAYOUT.get()
-    return jax.default_backend() if current is None else current[0].devices.flat[0].platform
+    if current is None:
+        return _PLATFORM.get() or jax.default_backend()
+    return current[0].devices.flat[0].platform
 
 
 def num_shards(name: str) -> int:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
+from transformer_jax.models.flops import train_step_flops
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh, make_mesh
 from transformer_jax.plan.devices import Target
-from transformer_jax.plan.flops import train_step_flops
 from transformer_jax.plan.hlo import by_kind, parse
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.step_time import StepTime, estimate

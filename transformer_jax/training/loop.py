@@ -7,17 +7,20 @@ parameters of a run that was never interrupted.
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig, validated
+from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.base import Criterion
 from transformer_jax.metrics.criteria import CRITERIA
@@ -29,6 +32,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.pretrained import open_named
+from transformer_jax.training.profile import StepProfile
 from transformer_jax.training.record import (
     NO_EVALUATIONS,
     Origin,
@@ -37,7 +41,7 @@ from transformer_jax.training.record import (
     meta,
     restore,
 )
-from transformer_jax.training.reporter import BatchMetrics, Reporter
+from transformer_jax.training.reporter import BatchMetrics, Clock, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.variants import kind_of
@@ -135,6 +139,8 @@ class Session:
         workdir: the folder of checkpoints and metrics, or None.
         evaluate: see `fit`, as for what follows.
         prepared: seconds that the run took before, for the minutes in the metrics.
+        peak: FLOPs a second of all devices, for their share in the metrics; None if unknown.
+        profile: how many steps are traced into the folder.
 
     Raises:
         UserError: the run in the folder was trained on other data, or early stopping has nothing
@@ -148,6 +154,8 @@ class Session:
     should_stop: Callable[[], bool] = lambda: False
     progress: bool = False
     prepared: float = 0.0
+    peak: float | None = None
+    profile: int = 0
 
     def __post_init__(self) -> None:
         if self.trainer.train.early_stopping is not None and self.evaluate is None:
@@ -177,14 +185,16 @@ class Session:
                 done,
                 batch_metrics=self.feed.metrics,
                 progress=self.progress and is_first(),
-                began=began,
-                prepared=self.prepared,
+                clock=Clock(began, self.prepared),
+                share_of_peak=self._share_of_peak if self.peak else None,
             )
             stack.callback(self._report.close)
+            profile = StepProfile((self.workdir or epath.Path()) / "profile", self.profile)
+            stack.callback(profile.close)
             iterator = self.feed.batches(done)
             if hasattr(iterator, "close"):
                 stack.callback(iterator.close)
-            ended = self._take_steps(iterator, done)
+            ended = self._take_steps(iterator, done, profile)
             if self._stopped_early():
                 since = self._record
                 _LOGGER.info(
@@ -217,7 +227,15 @@ class Session:
         self._state = saved or self.trainer.init(given)
         return done
 
-    def _take_steps(self, batches: Iterator[dict[str, np.ndarray]], done: int) -> int | None:
+    def _share_of_peak(self, shapes: list[Shape], seconds: float) -> float:
+        """What the steps on a process's batches used of the devices."""
+        hosts = self.trainer.share.num_hosts
+        whole = ((hosts * rows, source, target) for rows, source, target in shapes)
+        return self.trainer.flops(whole) / seconds / (self.peak or math.inf)
+
+    def _take_steps(
+        self, batches: Iterator[dict[str, np.ndarray]], done: int, profile: StepProfile
+    ) -> int | None:
         """Trains on the batches; returns the position at which they ended, None if none lacked."""
         train, ended, stopping = self.trainer.train, None, self._stopped_early()
         if train.init_from and done == 0:
@@ -229,9 +247,13 @@ class Session:
             if batch is None:
                 ended = step - 1
                 break
-            with self._report.compiling(batch, beside=self.trainer.ahead.is_busy()):
+            with (
+                self._report.compiling(batch, beside=self.trainer.ahead.is_busy()),
+                jax.profiler.StepTraceAnnotation("train", step_num=step),
+            ):
                 self._state, metrics = self.trainer.step(self._state, self.trainer.place(batch))
             self._report.log(step, metrics)
+            profile.end_step(metrics, is_settled=not self.trainer.ahead.is_busy())
             if self._checkpoints:
                 self._checkpoints.note_sealed()
             is_best = self._is_due(train.evaluate_every, step) and self._score(step)

@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ import optax
 from etils import epath
 
 from transformer_jax.config import TrainConfig
+from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.errors import UserError
 from transformer_jax.runs.metrics import MetricsLog
 
@@ -27,6 +28,13 @@ _TIMED_STEPS, _SETTLING_SECONDS = 10, 30.0
 BatchMetrics = Callable[[range], Mapping[str, float]]
 
 
+class Clock(NamedTuple):
+    """When a loop was called."""
+
+    began: float  #: by `time.perf_counter()`
+    prepared: float = 0.0  #: seconds that the run took before
+
+
 class Reporter:
     """Collects the metrics of the steps and reads them in groups, so the device never waits.
 
@@ -37,8 +45,9 @@ class Reporter:
         start: the number of steps done before.
         batch_metrics: metrics of the data; default: none.
         progress: draw a progress bar.
-        began: `time.perf_counter()` when the loop was called.
-        prepared: seconds that the run took before.
+        clock: when the loop was called.
+        share_of_peak: of the devices' FLOPs, by the shapes (B, S, T) of batches and the seconds of
+            their steps; None: unknown.
     """
 
     def __init__(
@@ -50,8 +59,8 @@ class Reporter:
         *,
         batch_metrics: BatchMetrics = lambda positions: {},
         progress: bool,
-        began: float,
-        prepared: float = 0.0,
+        clock: Clock,
+        share_of_peak: Callable[[list[Shape], float], float] | None = None,
     ) -> None:
         from tqdm import tqdm
 
@@ -59,14 +68,17 @@ class Reporter:
         self._schedule = schedule
         self._log = None if workdir is None else MetricsLog(workdir, start, train.trackers)
         self._batch_metrics = batch_metrics
+        self._share_of_peak = share_of_peak
         before = self._log.minutes_before if self._log else 0.0
-        self._zero = began - prepared - 60 * before  # the clock when training would have begun
-        self._began: float | None = began
+        # The clock when training would have begun.
+        self._zero = clock.began - clock.prepared - 60 * before
+        self._began: float | None = clock.began
         self._pending: list[tuple[int, dict[str, jax.Array]]] = []
         self._interval_start = time.perf_counter()
         self._paused = 0.0
         self._untimed_steps = 0
-        self._shapes: set[tuple[int, ...]] = set()
+        self._shapes: list[Shape] = []  #: of the pending steps
+        self._known_shapes: set[Shape] = set()
         # A new run with `train.minutes` was told when its steps were settled.
         self._estimate = _Estimate(is_told=train.minutes is not None and start == 0)
         often = 1.0 if sys.stderr.isatty() else 60.0  # a line a minute where nobody watches
@@ -106,7 +118,9 @@ class Reporter:
         values = self._read()
         seconds = time.perf_counter() - self._interval_start - self._paused
         self._interval_start, self._paused = time.perf_counter(), 0.0
-        timed, self._untimed_steps = values[self._untimed_steps :], 0
+        timed, shapes = values[self._untimed_steps :], self._shapes[self._untimed_steps :]
+        self._untimed_steps = 0
+        self._shapes.clear()
         positions = range(self._pending[0][0] - 1, step)
         self._pending.clear()
         used = [value for value in values if value["finite"]]
@@ -121,6 +135,9 @@ class Reporter:
         if timed:
             speed = record["target_tokens_per_second"] = _sum(timed, "tokens") / seconds
             record["steps_per_second"] = len(timed) / seconds
+            if self._share_of_peak:
+                with self.pause():  # each shape is counted once, which takes a second
+                    record["share_of_peak"] = self._share_of_peak(shapes, seconds)
         record["skipped_steps"] = skipped
         record |= self._batch_metrics(positions)
         self.write(step, record)
@@ -171,12 +188,13 @@ class Reporter:
             batch: what the step is given.
             beside: whether other shapes are compiled at the same time, which slows the step down.
         """
-        shape = (*batch["source"].shape, *batch["target"].shape)
-        is_known = shape in self._shapes
+        shape = (*batch["source"].shape, batch["target"].shape[1])
+        is_known = shape in self._known_shapes
         self._estimate.begin_step(is_known and not beside)
         with contextlib.nullcontext() if is_known else self.pause():
             yield
-        self._shapes.add(shape)
+        self._known_shapes.add(shape)
+        self._shapes.append(shape)
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:

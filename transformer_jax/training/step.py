@@ -1,5 +1,6 @@
 """The training step: the mean loss over the target tokens of the global batch, and one update."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,13 +18,42 @@ from transformer_jax.parallel.exchange import RowGradient, sum_over_devices
 from transformer_jax.parallel.mesh import activations_on, batch_sharding, only_data, replicated
 from transformer_jax.training.state import TrainState
 
+_LOGGER = logging.getLogger(__name__)
+
 Batch = dict[str, jax.Array]
 Metrics = dict[str, jax.Array]
 
 
 #: Platform -> options for the compiler of the step. XLA would join the products that make queries,
-#: keys and values on a GPU, and copy their results apart, and their gradients together.
-_COMPILER_OPTIONS: dict[str, dict[str, Any]] = {"gpu": {"xla_gpu_dot_merger_threshold_mb": 0}}
+#: keys and values on a GPU, and copy their results apart, and their gradients together. To choose
+#: the fastest, it would also compile up to 40 kernels of Triton for each product, and several forms
+#: of each fusion: minutes before the first step. It still chooses among the algorithms of cuBLAS.
+COMPILER_OPTIONS: dict[str, dict[str, Any]] = {
+    "gpu": {
+        "xla_gpu_dot_merger_threshold_mb": 0,
+        "xla_gpu_enable_triton_gemm": False,
+        "xla_gpu_experimental_enable_fusion_autotuner": False,
+    }
+}
+
+
+def options_for(mesh: Mesh) -> dict[str, Any]:
+    """Those `COMPILER_OPTIONS` which the compiler takes: their names change with its version."""
+    device = next(each for each in mesh.devices.flat if each.process_index == jax.process_index())
+    wanted = COMPILER_OPTIONS.get(device.platform, {})
+    trial = jax.jit(lambda: 0, out_shardings=jax.sharding.SingleDeviceSharding(device))
+
+    def takes(options: dict[str, Any]) -> bool:
+        try:
+            trial.lower().compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            _LOGGER.info("the compiler does not take %s: %s", ", ".join(options), error)
+            return False
+        return True
+
+    if not wanted or takes(wanted):
+        return wanted
+    return {name: value for name, value in wanted.items() if takes({name: value})}
 
 
 class Objective(NamedTuple):
@@ -186,7 +216,7 @@ def make_train_step(
         return update(state, gradient(state.params, state.step, batch), horizon)
 
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
-    jit = partial(jax.jit, compiler_options=_COMPILER_OPTIONS.get(mesh.devices.flat[0].platform))
+    jit = partial(jax.jit, compiler_options=options_for(mesh))
     return Step(
         gradient=jit(
             gradient,

@@ -37,6 +37,8 @@ def train(
     by_pairs: ByPairs | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     progress: bool = False,
+    peak: float | None = None,
+    profile: int = 0,
 ) -> Run:
     """Trains in `workdir`, or continues the run that is there.
 
@@ -49,6 +51,8 @@ def train(
         by_pairs: what a new run fills in by the size of its text.
         should_stop: asked once after each step; True saves and returns.
         progress: draw progress bars on standard error.
+        peak: FLOPs a second of all devices, whose share is logged; None if unknown.
+        profile: how many steps are traced into the folder `profile` of the run, by each process.
 
     Returns:
         The run, trained or stopped.
@@ -97,6 +101,8 @@ def train(
             should_stop=should_stop,
             progress=progress,
             prepared=time.perf_counter() - began,
+            peak=peak,
+            profile=profile,
         )
 
         def begin() -> None:

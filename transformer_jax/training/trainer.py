@@ -24,6 +24,7 @@ from transformer_jax.models import api
 from transformer_jax.models.api import Params
 from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.flops import train_step_flops
 from transformer_jax.models.paths import MEASURED, by_path, overlaid, subset, trained_paths
 from transformer_jax.optimizers.optimizers import make_optimizer
 from transformer_jax.parallel.mesh import (
@@ -84,7 +85,7 @@ class Trainer:
         self.model, self.train, self.mesh = model, train, mesh
         abstract, axes = api.abstract_params(model), api.logical_axes(model)
         self.trained = trained_paths(train.frozen, abstract)
-        self._optimizer = self._optimizer_of(self._horizon)
+        self._optimizer = self._optimizer_of(self.horizon)
         shapes: TrainState = jax.eval_shape(self._new_state, {})
         everywhere = replicated(mesh)
         params = param_shardings(axes, shapes.params, mesh)
@@ -121,8 +122,17 @@ class Trainer:
         return self.train.schedule.build(self.model.d_model, self.train.steps)
 
     @property
-    def _horizon(self) -> Horizon:
+    def horizon(self) -> Horizon:
+        """What a compiled step takes beside the state and the batch."""
         return Horizon(np.float32(self.train.steps), np.float32(self.train.schedule.warmup_steps))
+
+    def flops(self, shapes: Iterable[Shape]) -> int:
+        """What steps on global batches (B, S, T) compute, padding included."""
+        return sum(self._flops_of(*shape) for shape in shapes)
+
+    @functools.cached_property
+    def _flops_of(self) -> Callable[..., int]:
+        return functools.cache(partial(train_step_flops, self.model))
 
     @functools.cached_property
     def share(self) -> Share:
@@ -208,10 +218,10 @@ class Trainer:
         rows, source_length = batch["source"].shape
         shape = (rows, source_length, batch["target"].shape[1])
         if not self._in_halves:
-            return self.ahead.get(shape, self._step.whole)(state, batch, self._horizon)
+            return self.ahead.get(shape, self._step.whole)(state, batch, self.horizon)
         gradient = self.ahead.get(shape, self._step.gradient)
         update = self.ahead.get(_UPDATE, self._step.update)
-        new_state, metrics = update(state, gradient(state.params, state.step, batch), self._horizon)
+        new_state, metrics = update(state, gradient(state.params, state.step, batch), self.horizon)
         return new_state, metrics
 
     def compiling_ahead(self, shapes: Iterable[Shape]) -> AbstractContextManager[None]:
@@ -228,7 +238,7 @@ class Trainer:
             steps.append((shape, lower))
         first: list[Program] = [*steps[:1]]
         if self._in_halves:
-            lower = partial(self._step.update.lower, state, self._gradient, self._horizon)
+            lower = partial(self._step.update.lower, state, self._gradient, self.horizon)
             first.append((_UPDATE, lower))
         return self.ahead.compiling(first, steps[1:])
 
@@ -250,7 +260,7 @@ class Trainer:
 
     def lower(self, state: TrainState, batch: Any) -> Any:
         """The step as one program, lowered for shapes; see `jax.jit(...).lower`."""
-        return self._step.whole.lower(state, batch, self._horizon)
+        return self._step.whole.lower(state, batch, self.horizon)
 
     def init(self, given: Params | None = None) -> TrainState:
         """The state before the first step, made on its devices.

@@ -1,13 +1,18 @@
 """FLOPs of the model, compared with the formula derived by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
 
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.plan.flops import count, train_step_flops
+from transformer_jax.models.flops import count, train_step_flops
+from transformer_jax.ops.sharding import layout
 from transformer_jax.plan.hlo import parse, walk
 from transformer_jax.plan.roofline import flops
 
@@ -39,6 +44,31 @@ def test_convolutions():
     assert count(jaxpr) == 2 * (2 * 8 * 5) * (3 * 5)
 
 
+def test_the_body_of_a_kernel_counts_for_each_point_of_its_grid():
+    def kernel(x, y, out):
+        out[...] = x[...] @ y[...]
+
+    call = pl.pallas_call(
+        kernel,
+        grid=(3, 2),
+        in_specs=[
+            pl.BlockSpec((8, 4), lambda i, j: (i, 0)),
+            pl.BlockSpec((4, 16), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((8, 16), lambda i, j: (i, j)),
+        out_shape=jax.ShapeDtypeStruct((24, 32), jnp.float32),
+    )
+    jaxpr = jax.make_jaxpr(call)(jnp.ones((24, 4)), jnp.ones((4, 32)))
+    assert count(jaxpr) == 2 * 24 * 4 * 32
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_triangular_system_counts_a_multiply_add_for_each_entry_below_the_diagonal(lower):
+    solve = jax.vmap(lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=lower))
+    jaxpr = jax.make_jaxpr(solve)(jnp.ones((5, 6, 6)), jnp.ones((5, 6, 3)))
+    assert count(jaxpr) == 5 * 6 * 6 * 3
+
+
 def test_a_transformers_training_step():
     d, f, v, layers, rows, length = 16, 32, 50, 2, 4, 6
     stack = StackConfig(num_layers=layers)
@@ -56,6 +86,20 @@ def test_a_transformers_training_step():
     attention = 4 * d * d + 2 * length * d  # four projections; scores and their use
     forward = layers * (3 * attention + 2 * 2 * d * f) + d * v
     assert train_step_flops(model, rows, length) == 3 * 2 * tokens * forward
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_gpus_kernel_of_attention_counts_as_much_as_plain_attention(devices, monkeypatch):
+    stack = StackConfig(num_layers=1)
+    sizes = dict(source_vocab_size=50, target_vocab_size=50, d_model=16, d_ff=32, num_heads=2)
+    model = ModelConfig(encoder=stack, decoder=stack, dtype="bfloat16", max_length=32, **sizes)
+    want = train_step_flops(model, 8, 32)
+    gpus = np.array([SimpleNamespace(platform="gpu")] * devices)
+    mesh = SimpleNamespace(devices=gpus, size=devices, shape={"data": devices})
+    with layout(mesh, {"batch": "data", "heads": None}):
+        assert train_step_flops(model, 8, 32) == want
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert train_step_flops(model, 8, 32) == want
 
 
 def test_layers_as_a_loop_count_as_often_as_it_runs():
