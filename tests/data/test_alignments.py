@@ -20,7 +20,8 @@ from transformer_jax.data.tokenizer_training import train_tokenizers
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400)).source
+    config = TokenizerConfig(vocab_size=400, normalization="identity")
+    return train_tokenizers(config, generate(3, 400)).source
 
 
 # SentencePiece's own sign for a space is no character of a text; see `data/tokenizer.py`.
@@ -42,9 +43,11 @@ def test_words_are_what_stands_between_spaces(tokenizer, text):
             assert part.split() == [word]
 
 
-@pytest.fixture(scope="module", params=["nmt_nfkc", "identity"])
+@pytest.fixture(scope="module", params=["nmt_nfkc", "identity", "clean"])
 def given_tokenizer(request):
-    """One that normalises, and one to which other spaces than U+0020 are unknown."""
+    """Two that normalise, and one to which other spaces than U+0020 are unknown."""
+    if request.param == "clean":
+        return train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400)).source
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(english for english, _ in generate(3, 400)),

@@ -45,7 +45,6 @@ def bpe():
         "Äpfel „in Anführung“ ‚einfach‘ – “double” ‘single’ … ½ ﬁ",
         "e\u0301 is not é",  # NFC and NFD stay as they are
         "日本語 и по-русски 🙂 ok",
-        "tab\there",
         "",
         "<s> </s> <pad> <unk>",
     ],
@@ -53,6 +52,31 @@ def bpe():
 def test_ordinary_text_round_trips_exactly(tokenizer, bpe, text):
     for t in (tokenizer, bpe):
         assert t.decode(t.encode(text)) == text
+
+
+SPACES = "\t\x0b\x0c\x85\xa0\u1680\u2000\u2009\u2028\u2029\u202f\u205f\u3000"
+INVISIBLE = "\xad\u061c\u200b\u200e\u200f\u202a\u202e\u2060\u2066\u2069\ufeff\x07\x7f\x9f"
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_what_no_reader_sees_changes_no_id(kind, tokenizer, bpe):
+    t = {"unigram": tokenizer, "bpe": bpe}[kind]
+    plain, text = t.encode("ka lo tür"), "ka lo tür"
+    for space in SPACES:
+        assert t.encode(text.replace(" ", space)) == plain, hex(ord(space))
+        assert t.encode(text.replace(" ", f" {space}") + space) == plain, hex(ord(space))
+    for mark in INVISIBLE:
+        assert t.encode(mark.join(text) + mark) == t.encode(mark + text) == plain, hex(ord(mark))
+    for kept in ("a\u200db", "a\u200cb", "m²", "½", "Ａ", "ﬁ"):
+        assert t.decode(t.encode(kept)) == kept
+
+
+def test_without_normalization_text_stays_as_it_is():
+    text = "tab\there\xa0and\xadthere"
+    t = train_tokenizer(replace(SMALL, normalization="identity"), sentences())
+    assert t.decode(t.encode(text)) == text
+    clean = train_tokenizer(SMALL, sentences())
+    assert clean.encode_batch(sentences(1)) == t.encode_batch(sentences(1))
 
 
 def test_only_runs_of_spaces_are_reduced(tokenizer):
@@ -171,6 +195,7 @@ def test_training_settings_that_contradict_a_given_model_are_refused(tmp_path, t
         ("vocab_size", 500, "bpe.model has 330: set it to none"),
         ("byte_fallback", False, "bpe.model has True: set it to True"),
         ("character_coverage", 0.9, "is trained already: set it to 1.0"),
+        ("normalization", "identity", "is trained already: set it to clean"),
     ):
         config = replace(given, **{key: value})
         for use in (vocabularies, lambda c: train_tokenizers(c, [])):

@@ -170,6 +170,8 @@ class TokenizerConfig:
     byte_fallback: bool = True  #: spell a character that has no piece as its bytes
     character_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
     #: share of the characters of the text that get pieces of their own
+    normalization: Literal["clean", "identity"] = "clean"
+    #: clean = white space becomes spaces, invisible marks nothing (data/normalization.py)
     source_model: str | None = None  #: path of a given SentencePiece model (with joint, for both)
     target_model: str | None = None  #: path of the target's model, if joint is false
     max_training_sentences: PositiveInt = 500_000

@@ -1,10 +1,11 @@
 """A SentencePiece tokenizer: encodes and decodes.
 
-Normalisation is SentencePiece's "identity": no NFKC, so that `…`, `½`, `„` and decomposed
-accents are not changed. NFKC would rewrite the target side too, and the output could then never
-equal such a reference. Runs of spaces, and spaces at either end, are reduced, as SentencePiece
-does by default. Other text round-trips exactly (with byte fallback also characters that the
-training text does not have), except U+2581 `▁`, SentencePiece's own sign for a space.
+A tokenizer that is trained here cleans white space and invisible marks (`normalization.py`), and
+changes nothing else: no NFKC, so that `…`, `½`, `„` and decomposed accents stay. NFKC would rewrite
+the target side too, and the output could then never equal such a reference. Runs of spaces, and
+spaces at either end, are reduced, as SentencePiece does by default. Other text round-trips exactly
+(with byte fallback also characters that the training text does not have), except U+2581 `▁`,
+SentencePiece's own sign for a space.
 """
 
 import functools

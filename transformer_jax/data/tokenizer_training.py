@@ -15,6 +15,7 @@ import numpy as np
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.language_tags import in_languages, tags_of
 from transformer_jax.data.mapped_tokenizer import NO_TAGS, Tags, with_tags
+from transformer_jax.data.normalization import rule_file, without_rule_file
 from transformer_jax.data.sampling import check_can_sample
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer
@@ -138,7 +139,8 @@ def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]
 
 
 def _check_settings(config: TokenizerConfig, given: Tokenizer) -> None:
-    training = "vocab_size kind byte_fallback character_coverage max_training_sentences"
+    training = "vocab_size kind byte_fallback character_coverage normalization"
+    training += " max_training_sentences"
     for key in training.split():
         value, default = getattr(config, key), getattr(TokenizerConfig, key)
         if value not in (default, getattr(given, key, default)):
@@ -173,26 +175,27 @@ def train_tokenizer(
     # An option that is given is in the model, even if its value is the usual one.
     more: dict[str, Any] = {"max_sentence_length": longest} if longest > _USUAL_BYTES else {}
     model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sample),
-            model_writer=model,
-            model_type=config.kind,
-            vocab_size=config.trained_vocab_size - tags,
-            byte_fallback=config.byte_fallback,
-            character_coverage=config.character_coverage,
-            normalization_rule_name="identity",
-            pad_id=PAD_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            unk_id=UNK_ID,
-            num_threads=_TRAINING_THREADS,
-            **more,
-            minloglevel=2,  # errors come as exceptions; the log would flood the terminal
-        )
-    except (RuntimeError, OSError, ValueError) as error:
-        raise UserError(_explain(error, config, side, tags)) from error
-    return Tokenizer(model.getvalue(), f"the {side} tokenizer")
+    with rule_file(config.normalization) as rule:
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sample),
+                model_writer=model,
+                model_type=config.kind,
+                vocab_size=config.trained_vocab_size - tags,
+                byte_fallback=config.byte_fallback,
+                character_coverage=config.character_coverage,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                num_threads=_TRAINING_THREADS,
+                **rule,
+                **more,
+                minloglevel=2,  # errors come as exceptions; the log would flood the terminal
+            )
+        except (RuntimeError, OSError, ValueError) as error:
+            raise UserError(_explain(error, config, side, tags)) from error
+    return Tokenizer(without_rule_file(model.getvalue()), f"the {side} tokenizer")
 
 
 def draw_sample(items: Iterable[T], limit: int) -> list[T]:
