@@ -178,6 +178,16 @@ def test_the_client_of_deepl(deepl, best, sentences):
     assert used.count >= len(sentences[0]) and not used.limit_reached
 
 
+def test_a_paragraph_is_translated_by_its_sentences(url, best):
+    text = "Anna must go. The dog sleeps."
+    both = " ".join(best(each)[0] for each in ("Anna must go.", "The dog sleeps."))
+    form = {"q": text, "source": "en", "target": "de"}
+    assert httpx.post(f"{url}/translate", json=form).json()["translatedText"] == both
+    form = {"text": [text], "source_lang": "EN", "target_lang": "DE"}
+    (answer,) = httpx.post(f"{url}/v2/translate", json=form).json()["translations"]
+    assert answer["text"] == both != best(text)[0]
+
+
 def test_deepl_splits_sentences_on_request(deepl, best, sentences):
     text = "Anna must go. The dog sleeps."
     whole = deepl.translate_text(text, target_lang="DE", source_lang="EN", split_sentences="0")

@@ -32,8 +32,13 @@ def add_arguments(parser: Parser) -> None:
     add("--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)")
     waits = "most milliseconds that a sentence waits for others on an idle device (%(default)s)"
     add("--window_ms", type=float, default=50.0, help=waits)
-    lines = "cut every line into sentences, not only lines that are too long for the model"
-    add("--split_sentences", action="store_true", help=lines)
+    lines = (
+        "split: cut lines into sentences; whole: only lines that are too long (%(default)s: split)"
+    )
+    add("--lines", choices=("auto", "split", "whole"), default="auto", help=lines)
+    add(
+        "--split_sentences", action="store_const", const="split", dest="lines", help="--lines=split"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         cors=args.cors,
         queue=args.queue,
         window=args.window_ms / 1000,
-        split_sentences=args.split_sentences,
+        whole_lines=args.lines == "whole",
         examples=examples,
     )
     host, port = sock.getsockname()[:2]

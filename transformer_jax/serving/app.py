@@ -48,7 +48,7 @@ def make_app(
     cors: Sequence[str] = (),
     queue: int = 2048,
     window: float = 0.05,
-    split_sentences: bool = False,
+    whole_lines: bool = False,
     examples: Mapping[str, Sequence[str]] | None = None,
 ) -> Starlette:
     """The application; it compiles its models' programs as it starts.
@@ -60,13 +60,13 @@ def make_app(
         cors: origins whose pages may use the server; "*" for all.
         queue: sentences that may wait; requests are answered with 429 while as many do.
         window: see `Batcher`.
-        split_sentences: see `Service`.
+        whole_lines: see `Service`.
         examples: sentences that the page offers to everyone, by language.
     """
     metrics = Metrics()
     threads = min(engine.threads for engine in engines)
     batcher = Batcher(threads=threads, window=window, limit=queue, observe=metrics.batches.observe)
-    service = Service(engines, batcher, split_sentences=split_sentences)
+    service = Service(engines, batcher, whole_lines=whole_lines)
     context = Context(service, limits or Limits(), Keys(keys), metrics, examples or {})
     metrics.waiting.set_function(lambda: batcher.waiting)
     metrics.ready.set_function(lambda: service.ready)

@@ -53,18 +53,19 @@ class Service:
     Args:
         engines: one for each direction.
         batcher: started; shared by all of them.
-        split_sentences: cut every line into sentences, unless a request says otherwise. For models
-            of blocks, it is always so.
+        whole_lines: a line is one sentence, unless a request says otherwise or the model is one of
+            blocks. Otherwise lines are cut into sentences, which is what models are trained on: of
+            a paragraph they translate the beginning.
     """
 
     def __init__(
-        self, engines: Sequence[Engine], batcher: Batcher, *, split_sentences: bool = False
+        self, engines: Sequence[Engine], batcher: Batcher, *, whole_lines: bool = False
     ) -> None:
         self.engines = {(each.source, each.target): each for each in engines}
         self.batcher = batcher
         self.compiled = (0, 0)  # programs, and how many there are
         self.ready = False
-        self._split_sentences = split_sentences
+        self._whole_lines = whole_lines
 
     async def warm_up(self) -> int:
         """Compiles the programs of all engines and logs how far it is; how many there are."""
@@ -150,8 +151,8 @@ class Service:
             def fits(part: str, engine: Engine = engine) -> bool:
                 return len(engine.encode(part)) <= engine.max_pieces
 
-            always = self._split_sentences or bool(engine.documents)
-            sentences = always if split_sentences is None else split_sentences
+            cuts = bool(engine.documents) or not self._whole_lines
+            sentences = cuts if split_sentences is None else split_sentences
             cut = split(text, fits, language=code, sentences=sentences)
             found.append((code, engine, confidence, cut))
             for document in cut.documents():
