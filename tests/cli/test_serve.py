@@ -17,7 +17,7 @@ import pytest
 
 from tests.malformed.conftest import place, trained  # noqa: F401
 from tests.malformed.harness import is_refused
-from tests.oracles import missing, need
+from tests.oracles import apart, missing, need
 from tests.pages import blocks
 from transformer_jax.errors import UserError
 
@@ -28,6 +28,7 @@ PROGRAM = "import sys; from transformer_jax.cli.main import main; sys.exit(main(
 @contextlib.contextmanager
 def serving(run, *flags):
     """A process that serves a run, once all programs are compiled, and its address."""
+    apart("it compiles a server")  # tests/serving has one in ./run test
     command = [sys.executable, "-c", PROGRAM, "serve", f"--workdir={run}", "--port=0", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:

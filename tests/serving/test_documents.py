@@ -4,7 +4,7 @@ import httpx
 import jax
 import pytest
 
-from tests.oracles import need
+from tests.oracles import apart, need
 from tests.serving.conftest import served
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
@@ -22,6 +22,7 @@ from transformer_jax.translation.translator import Translator
 @pytest.fixture(scope="module")
 def translator():
     need("starlette")
+    apart("it compiles a server of blocks")
     trained = train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400))
     both = with_tags(trained.source, Tags(separator=True))
     config = ModelConfig(

@@ -7,6 +7,7 @@ import httpx
 import jax
 import pytest
 
+from tests.quick import quick
 from tests.serving.conftest import served
 from transformer_jax.cli.main import parse
 from transformer_jax.cli.run_flags import chosen_runs
@@ -38,7 +39,7 @@ def folders(translators, tmp_path_factory):
     return folders
 
 
-@pytest.mark.parametrize("mean", ["log_probs", "probs"])
+@pytest.mark.parametrize("mean", quick(["log_probs", "probs"], "probs"))
 def test_runs_of_one_direction_answer_together(folders, mean):
     from transformer_jax.serving.app import make_app
     from transformer_jax.serving.engines import open_engine
