@@ -23,9 +23,17 @@ ROOT = Path(__file__).parents[1]
 #: Every test depends on these, and on `tests/conftest.py` with what it imports.
 OF_ALL = ("pyproject.toml", "constraints.txt", "run")
 #: What no test reads.
-OF_NONE = (".ci/*", ".gitignore", ".pre-commit-config.yaml", "CITATION.cff", "LICENSE")
+OF_NONE = (
+    ".ci/*",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+)
 #: A test file's line `STARTS = "train", "eval"` names the commands that it starts, where their
-#: names do not stand in it; `READS = "docs/*.md", ...` files that it does not name one by one.
+#: names do not stand in it; `READS = "docs/*.md", ...` files that it does not name one by one. A
+#: test file with `READS = "*"`, which looks at every committed file, sees every change.
 LINES = ("STARTS", "READS")
 
 
@@ -57,6 +65,10 @@ class Graph:
     def tests(self) -> list[str]:
         """The test files."""
         return [name for name in self.files if fnmatch.fnmatch(name, "tests/*test_*.py")]
+
+    def reads_all(self, test: str) -> bool:
+        """Whether it looks at every committed file."""
+        return "*" in _line(self._tree(test), "READS")
 
     def reached_from(self, start: str) -> dict[str, str | None]:
         """What a file depends on, directly or not, each with the file that depends on it."""
@@ -149,7 +161,7 @@ class Graph:
             if text in self._folders:
                 yield from (f for f in self.files if f.startswith(f"{text}/"))
             yield from (f for f in self._others if f.startswith(f"{here}/{text}/"))
-        for pattern in _line(tree, "READS"):
+        for pattern in set(_line(tree, "READS")) - {"*"}:
             yield from fnmatch.filter(self.files, pattern)
 
     def _started(self, tree: ast.AST) -> Iterator[str]:
@@ -199,8 +211,11 @@ def _line(tree: ast.AST, name: str) -> list[str]:
 
 def selected(graph: Graph, changed: Iterable[str]) -> dict[str, list[str]]:
     """Test file -> the way from it to a changed file, for those that can see the change."""
+    changed = set(changed)
+    ways = {test: [test, "every file"] for test in graph.tests if graph.reads_all(test)}
+    ways = ways if changed else {}
     changed = {name for name in changed if not _matches(name, OF_NONE)}
-    ways, seen = {}, set()
+    seen: set[str] = set()
     for test in graph.tests:
         reached = graph.reached_from(test)
         hits = sorted(changed & reached.keys())

@@ -11,6 +11,7 @@ import pytest
 
 from tests.imports import imported_modules, module_of
 
+READS = "*"
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "transformer_jax"
 
