@@ -66,6 +66,12 @@ def test_no_pair_exceeds_int16(spread):
         assert np.abs(q).max() >= 63  # half of the range is used at least, where two are equal
 
 
+def test_the_last_row_of_an_odd_number_is_alone():
+    w = np.random.default_rng(0).normal(size=(7, 5)).astype("f")
+    with_zeros = np.pad(w, ((0, 1), (0, 0)))
+    assert static_factor(jnp.asarray(w), 0) == static_factor(jnp.asarray(with_zeros), 0)
+
+
 def test_a_larger_factor_would_exceed_it():
     w = np.float32([[1.0, 0.1], [1.0, 0.1]])
     factor = float(static_factor(jnp.asarray(w), 0))
