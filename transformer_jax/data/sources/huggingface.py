@@ -75,6 +75,12 @@ class HuggingFaceSet(Source):
             content.update(f"\0{_file_key(path)}".encode())
         return content.hexdigest()
 
+    def texts(self, languages: Languages) -> list[tuple[str, str]]:
+        """The keys of the set's files, with the columns that are read."""
+        builder, name = self._ready("train")
+        columns = " ".join(sorted(self._columns(languages)))
+        return [(f"{_file_key(path)} {columns}", "") for path in builder.config.data_files[name]]
+
     def absolute(self) -> Self:
         """A copy with the absolute name of the folder; a name on the hub stays as it is."""
         return replace(self, path=absolute_name(self.path)) if self._is_folder else self
