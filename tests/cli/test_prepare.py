@@ -2,7 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import jax
 import numpy as np
@@ -16,6 +20,7 @@ from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
 
+SIDES = {"source": "en", "target": "de"}
 PARTS = "--part_pairs=50"
 
 
@@ -138,9 +143,50 @@ def test_the_command_goes_on_after_a_process_was_killed(place, tmp_path, capsys,
     assert main([*command, "--shards=1"]) == 0
 
 
+def waits(*args, **options):
+    print("begun", flush=True)
+    time.sleep(20)
+    print("still there", flush=True)
+    os._exit(0)
+
+
+def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
+    shutil.copytree(prepared / "tokenizer", tmp_path / "new/tokenizer")
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+    script = (
+        "from tests.cli.test_prepare import main, preparation, waits\n"
+        f"preparation.make_shard = waits\nmain({[*command, '--shards=1']})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        process.kill()
+        assert process.stdout.read() == b""  # its end, when nobody can write any more
+
+
+def test_pairs_that_teach_little_are_counted(place, tmp_path, capsys):
+    for side, more in (("en", "a dog\n"), ("de", "\n")):
+        lines = (place / f"train.{side}").read_text().splitlines()[:60]
+        (tmp_path / f"a.{side}").write_text("\n".join([*lines, "word " * 300]) + "\n" + more)
+    files = (f"--config.data.source.train_{n}={tmp_path}/a.{side}" for n, side in SIDES.items())
+    flags = [
+        *files,
+        "--config.data.validation_from_train=none",
+        "--config.tokenizer.vocab_size=330",
+    ]
+    command = ["prepare", "--config=from_files", f"--output={tmp_path / 'new'}", *flags]
+    assert main([*command, "--tokenizer"]) == main([*command, "--shard=0/1"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--merge"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "1:en-de: 1 pairs have an empty side, and 1 longer than batch.max_length=128 are skipped "
+        "by a training"
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--part_pairs=99999999999999999999"], "--part_pairs: 99999999999999999999 is too large"),
         (["--shard=3/3"], "--shard=3/3: give I/N with I from 0 to N - 1"),
         (["--shard=a"], "--shard=a: give I/N"),
         (["--shards=0"], "--shards=0: must be at least 1"),

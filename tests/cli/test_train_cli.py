@@ -24,7 +24,6 @@ from transformer_jax.runs.folder import open_run
 from transformer_jax.runs.lock import only_run
 from transformer_jax.training.loop import Session
 from transformer_jax.training.reporter import Reporter
-from transformer_jax.training.speed import Speed
 
 
 @pytest.fixture(scope="module")
@@ -287,9 +286,9 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
     """By the first process's measurement; the run continues with them and measures nothing."""
     asked = []
 
-    def slow(trainer, batches, evaluate):
-        asked.append([count for _, count in batches])
-        return Speed(step=1e6 * 60 * 0.85 / 32.5, evaluation=0)
+    def slow(trainer, rows):
+        asked.append(rows)
+        return 0.0, 1e6 * 60 * 0.85 / 32.5
 
     def train(*more):
         schedule = "--config.train.schedule=cosine(learning_rate=1e-3,warmup_steps=9)"
@@ -297,11 +296,12 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
         status = main(train_command(place, tmp_path / "run", schedule, *steps, *more))
         return status, capsys.readouterr().err
 
-    monkeypatch.setattr("transformer_jax.training.speed.measure_speed", slow)
+    monkeypatch.setattr("transformer_jax.training.speed.measure_step", slow)
+    monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", lambda *_: 0.0)
     stop = "--config.train.checkpoint_every=32"
     status, messages = train("--config.train.minutes=1e6", stop)
     assert status == 0 and "32 steps of " in messages
-    assert len(asked) == 1 and len(asked[0]) == 1 and asked[0][0] > 1  # one shape
+    assert len(asked) == 1
     config = open_run(tmp_path / "run").config
     assert (config.train.steps, config.train.schedule.warmup_steps) == (32, 3)
     assert config.train.minutes == 1e6
@@ -326,13 +326,11 @@ def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
     place, tmp_path, monkeypatch, capsys
 ):
     """Once, before the steps are compiled with it; a first look at one batch tells how many."""
-    epochs, rates = [], []
+    rates = []
 
-    def fast(trainer, batches, evaluate):
-        per_epoch = sum(count for _, count in batches)
-        epochs.append(36 / per_epoch)
+    def fast(trainer, rows):
         rates.append(trainer.model.dropout_rate)
-        return Speed(step=1e6 * 60 * 0.85 / 36.5, evaluation=0)
+        return 0.0, 1e6 * 60 * 0.85 / 36.5
 
     def train(name, *more):
         seldom = ("--config.train.checkpoint_every=36", "--config.train.evaluate_every=36")
@@ -342,14 +340,16 @@ def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
         losses = {each["step"]: each["loss"] for each in run.metrics() if "loss" in each}
         return status, run.config, losses, capsys.readouterr().err
 
-    monkeypatch.setattr("transformer_jax.training.speed.measure_speed", fast)
+    monkeypatch.setattr("transformer_jax.training.speed.measure_step", fast)
+    monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", lambda *_: 0.0)
     measured = ("--config.train.minutes=1e6", "--config.model.dropout_rate=auto")
     status, config, losses, messages = train("measured", "--config.train.steps=40", *measured)
     assert status == 0 and config.train.steps == 36
-    rate = 0.2 if epochs[0] < 28 else 0.3
-    assert epochs[0] > 15 and config.model.dropout_rate == rate
-    assert f"model.dropout_rate={rate} for {epochs[0]:.1f} epochs" in messages
-    assert rates == [0.1, rate]
+    epochs = float(messages.split(" epochs")[0].split()[-1])
+    rate = 0.2 if epochs < 28 else 0.3
+    assert epochs > 15 and config.model.dropout_rate == rate
+    assert f"model.dropout_rate={rate} for {epochs:.1f} epochs" in messages
+    assert rates == [0.1]
 
     peak = f"--config.train.schedule.learning_rate={config.train.schedule.learning_rate!r}"
     given = ("--config.train.steps=36", "--config.train.schedule.warmup_steps=3", peak)
@@ -385,9 +385,9 @@ def test_all_processes_train_the_steps_of_the_first(place, tmp_path, monkeypatch
 
     def of_the_first(make, *codec):  # this process measured another speed
         found = agreed(make, *codec)
-        return [1619.0, 0.0, 0.0] if isinstance(found, list) else found
+        return [1619.0, 0.0, 0.0, 0.0] if isinstance(found, list) else found
 
-    monkeypatch.setattr(f"{module}.measure_speed", lambda *_: Speed(step=1.0, evaluation=0))
+    monkeypatch.setattr(f"{module}.measure_step", lambda *_: (0.0, 1.0))
     monkeypatch.setattr(f"{module}.from_first", of_the_first)
     flags = ("--config.train.minutes=1000", "--config.train.steps=50")
     assert main(train_command(place, tmp_path / "run", *flags)) == 0
@@ -397,14 +397,29 @@ def test_all_processes_train_the_steps_of_the_first(place, tmp_path, monkeypatch
 
 
 def test_too_few_minutes_leave_no_run_behind(place, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "transformer_jax.training.speed.measure_speed", lambda *_: Speed(step=100, evaluation=0)
-    )
-    command = train_command(place, tmp_path / "run", "--config.train.minutes=0.1")
+    """Which is told before the evaluation is compiled."""
+    monkeypatch.setattr("transformer_jax.training.speed.measure_step", lambda *_: (9.0, 1e9))
+    monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", None)
+    command = train_command(place, tmp_path / "run", "--config.train.minutes=1000")
     assert main(command) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: train.minutes=0.1: 0 steps fit")
+    assert error.startswith("error: train.minutes=1000: not one step fits")
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_minutes_that_leave_no_time_for_an_evaluation_train(place, tmp_path, monkeypatch, capsys):
+    """Early stopping has nothing to go by then, and the report waits for another command."""
+    monkeypatch.setattr("transformer_jax.training.speed.measure_step", lambda *_: (1e9, 2e3))
+    seconds = {None: 0.0}
+    monkeypatch.setattr(
+        "transformer_jax.training.speed.measure_evaluation", lambda _, evaluate: seconds[evaluate]
+    )
+    flags = ("--config.train.minutes=1000", "--config.train.early_stopping=3")
+    assert main(train_command(place, tmp_path / "run", *flags)) == 0
+    messages = capsys.readouterr().err
+    assert "too little time to compile an evaluation too" in messages
+    assert open_run(tmp_path / "run").checkpoints()[-1] == 8
+    assert not any("validation.bleu" in each for each in open_run(tmp_path / "run").metrics())
 
 
 def test_a_recipe_that_depends_on_the_size_of_the_text(place, tmp_path, capsys):

@@ -120,6 +120,20 @@ def check_fingerprint_is_the_same_in_another_process(make: Maker, folder: Path) 
     assert done.stdout.decode().splitlines()[-1] == source.fingerprint("train", EN_DE)
 
 
+def check_texts_are_known_by_content(make: Maker, folder: Path) -> None:
+    """In both directions and wherever they are; another text shares none of them."""
+    texts = []
+    for number, train in enumerate([TEXT["train"]] * 2 + [TEXT["train"][::-1]]):
+        place = folder / str(number)
+        place.mkdir()
+        source, text = make(place, {**TEXT, "train": train})
+        assert source.texts(EN_DE) == source.texts(DE_EN) != []
+        texts.append((text["train"], source.texts(EN_DE)))
+    for (pairs, one), (others, other) in itertools.combinations(texts, 2):
+        assert (one == other) == (pairs == others)
+        assert bool({key for key, _ in one} & {key for key, _ in other}) == (pairs == others)
+
+
 def check_missing_split_is_named(make: Maker, folder: Path) -> None:
     """Reading a missing split is an error of one line with its name."""
     source, text = make(folder, {"train": TEXT["train"]})

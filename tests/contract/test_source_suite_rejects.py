@@ -70,6 +70,11 @@ class HashedByPython(InMemory):
         return str(hash(super().fingerprint(split, languages)))
 
 
+class KnownByItsDirection(InMemory):
+    def texts(self, languages):
+        return [(self.fingerprint("train", languages), "")]
+
+
 class HasEverything(InMemory):
     def has(self, split):
         return True
@@ -111,6 +116,7 @@ BROKEN = [
     (KnownByItsPlace, suite.check_fingerprint_follows_content),
     (OneKeyForAllSplits, suite.check_fingerprint_knows_the_split),
     (HashedByPython, suite.check_fingerprint_is_the_same_in_another_process),
+    (KnownByItsDirection, suite.check_texts_are_known_by_content),
     (HasEverything, suite.check_missing_split_is_named),
     (KeyErrorForMissing, suite.check_missing_split_is_named),
     (AnotherOrderNextTime, suite.check_resume_is_exact),

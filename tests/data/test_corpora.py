@@ -20,9 +20,10 @@ from transformer_jax.data.mapped_tokenizer import (
     find_tag,
     mapped_tokenizer,
 )
+from transformer_jax.data.noise.case import UpperCase
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
@@ -196,6 +197,104 @@ def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None
     held_out = set(read_pairs(three, "validation"))
     with TrainingText(again) as text:
         assert not held_out & set(text)
+
+
+@pytest.fixture
+def same(tmp_path: Path) -> dict[str, Files]:
+    """The same 20 pairs, named and read in several ways; and others."""
+    numbered = [(f"word {i}", f"Wort {i}") for i in range(20)]
+    plain = write(tmp_path, "a", numbered, ("en", "de"))
+    other = write(tmp_path, "b", [("another -1", "anderes -1")] * 9, ("en", "de"))
+    french = write(tmp_path, "f", [(source, "mot") for source, _ in numbered], ("en", "fr"))
+    for language in ("en", "de"):
+        (tmp_path / f"link.{language}").symlink_to(tmp_path / f"a.{language}")
+        (tmp_path / f"copy.{language}").write_bytes((tmp_path / f"a.{language}").read_bytes())
+    (tmp_path / "a.al").write_text("0-0 1-1\n" * 20)
+    link, copy = (
+        Files((f"{tmp_path}/{name}.en",), (f"{tmp_path}/{name}.de",)) for name in ("link", "copy")
+    )
+    both = (other.train_source + plain.train_source, other.train_target + plain.train_target)
+    return {
+        "plain": plain,
+        "aligned": replace(plain, train_alignment=(f"{tmp_path}/a.al",)),
+        "documents": replace(plain, documents=True),
+        "swapped": Files(plain.train_target, plain.train_source),
+        "link": link,
+        "copy": copy,
+        "both": Files(*both),
+        "french": replace(french, train_source=plain.train_source),
+        "validated": replace(
+            link, validation_source=other.train_source, validation_target=other.train_target
+        ),
+    }
+
+
+def of_files(same: dict[str, Files], *corpora: Corpus | str) -> DataConfig:
+    """Corpora that hold out five pairs; their sources are names of `same`."""
+    made = (Corpus(each) if isinstance(each, str) else each for each in corpora)
+    named = (
+        replace(each, source=same[each.source], languages=each.languages or ("en", "de"))
+        for each in made
+    )
+    return resolve(DataConfig(corpora=tuple(named), validation_from_train=5))
+
+
+def numbers(data: DataConfig, split: Split) -> set[int]:
+    """What the pairs of all directions end with."""
+    pairs = (pair for each in data.directions for pair in read_pairs(data, split, each))
+    return {int(text.split()[1]) for pair in pairs for text in pair}
+
+
+@pytest.mark.parametrize(
+    "corpora",
+    [
+        ("plain", Corpus("plain", reverse=True)),
+        ("aligned", Corpus("plain", noise=(UpperCase(),))),
+        ("plain", Corpus("aligned", tag="<x>")),
+        ("documents", Corpus("documents", tag="<x>")),
+        ("plain", Corpus("swapped", ("de", "en"), reverse=True, tag="<bt>")),
+        ("plain", Corpus("swapped", ("de", "en"))),
+        (Corpus("link", tag="<x>"), "plain"),
+        ("plain", Corpus("copy", tag="<x>")),
+        ("both", Corpus("both", tag="<x>")),
+    ],
+)
+def test_no_corpus_trains_on_what_is_held_out_of_the_same_files(same, corpora) -> None:
+    """Whatever they are named, and however another corpus uses them."""
+    data = of_files(same, *corpora)
+    assert numbers(data, "validation") == set(range(15, 20))
+    assert numbers(data, "train") - {-1} == set(range(15))
+    for each in data.directions:
+        whole = fingerprint(replace(data, validation_from_train=None), "train", each)
+        assert fingerprint(data, "train", each) != whole
+
+
+@pytest.mark.parametrize(
+    "corpora",
+    [
+        ("documents", Corpus("plain", tag="<x>")),
+        ("plain", Corpus("both", tag="<x>")),
+        ("both", Corpus("plain", tag="<x>")),
+    ],
+)
+def test_corpora_that_share_some_files_with_held_out_pairs_are_refused(same, corpora) -> None:
+    data = of_files(same, *corpora)
+    for read in (fingerprint, read_pairs):
+        with pytest.raises(UserError, match=r"held out, and corpus \d:en-de(<x>)? would train on"):
+            list(read(data, "train"))
+        assert list(read(replace(data, validation_from_train=None), "train"))
+
+
+def test_a_given_validation_set_stays_where_others_hold_out_its_training_text(same) -> None:
+    data = of_files(same, "validated", Corpus("plain", reverse=True))
+    assert set(read_pairs(data, "validation")) == {("another -1", "anderes -1")}
+    assert numbers(data, "train") == set(range(15))
+
+
+def test_another_translation_of_the_same_file_is_another_text(same) -> None:
+    data = of_files(same, Corpus("plain", tag="<x>"), Corpus("french", ("en", "fr")))
+    assert len(list(read_pairs(data, "train", ("en", "de")))) == 20
+    assert len(list(read_pairs(data, "train", ("en", "fr")))) == 15
 
 
 def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path: Path) -> None:

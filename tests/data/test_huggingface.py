@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,20 +97,24 @@ def test_a_translation_without_the_language_names_those_it_has(tmp_path: Path) -
     assert ": no column de; it has en, fr" in failure(HuggingFaceSet(folder))
 
 
-def test_missing_texts_and_line_ends(tmp_path: Path) -> None:
-    lines = [{"en": "a\nb\r\nc", "de": None}, {"en": "d", "de": "D"}]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert read(HuggingFaceSet(str(tmp_path))) == [("a b c", ""), ("d", "D")]
-
-
-@pytest.mark.parametrize("nothing", [0, 1])
-def test_a_row_without_a_translation_is_an_empty_pair(nothing: int, tmp_path: Path) -> None:
-    lines = [json.dumps({"translation": {"en": text, "de": text}}) for text in ("a", "b")]
-    lines[nothing] = '{"translation": null}'
-    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
-    want = [("a", "a"), ("b", "b")]
-    want[nothing] = ("", "")
-    assert read(HuggingFaceSet(str(tmp_path))) == want
+@pytest.mark.parametrize("nothing", [0, 1, 2])
+@pytest.mark.parametrize("form", ["columns", "translation", "no translation"])
+def test_rows_without_a_text_are_left_out_of_a_training_and_refused_elsewhere(
+    nothing: int, form: str, tmp_path: Path, logged
+) -> None:
+    rows: list[Any] = [{"en": f"a\n{i}\r\n", "de": f"A{i}"} for i in range(3)]
+    want = [(f"a {i} ", f"A{i}") for i in range(3) if i != nothing]
+    rows[nothing] = None if form == "no translation" else rows[nothing] | {"de": None}
+    if form != "columns":
+        rows = [{"translation": row} for row in rows]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = HuggingFaceSet(str(tmp_path))
+    assert read(source) == read(source) == want
+    (line,) = logged()  # once
+    assert line.endswith("1 of 3 rows of its split train have null in place of a text: left out")
+    with pytest.raises(UserError, match=f"row {nothing + 1} of its split test has null in place"):
+        list(source.pairs("test", ("en", "de")))
 
 
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:

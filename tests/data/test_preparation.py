@@ -346,6 +346,16 @@ def test_a_damaged_part_is_not_merged(files: Files, tmp_path: Path) -> None:
             merge(preparation)
         ids.unlink(missing_ok=True)
     shutil.rmtree(part)
+    make_shard(preparation, 0, 1)
+    text = part / "text.jsonl.gz"
+    for damaged in (gzip.compress(b""), text.read_bytes()[:-20], None):
+        text.unlink()
+        if damaged is not None:
+            text.write_bytes(damaged)
+        with pytest.raises(UserError, match="part_000001: damaged: remove it, and make its shard"):
+            merge(preparation)
+        text.touch()
+    shutil.rmtree(part)
     (folder / "corpus_0/test.jsonl.gz").unlink()
     make_shard(preparation, 0, 1)
     (folder / "corpus_0/validation.jsonl.gz").unlink()

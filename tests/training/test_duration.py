@@ -15,9 +15,16 @@ from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
 from transformer_jax.optimizers.schedules import SCHEDULES, CosineSchedule
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.training import reporter
+from transformer_jax.paths import as_path
+from transformer_jax.training import loop, reporter
 from transformer_jax.training.loop import Feed, Session, fit
-from transformer_jax.training.speed import Speed, describe_steps, measure_speed, resolve_steps
+from transformer_jax.training.speed import (
+    Speed,
+    describe_steps,
+    measure_evaluation,
+    measure_step,
+    resolve_steps,
+)
 from transformer_jax.training.trainer import Trainer
 
 HOUR = TrainConfig(
@@ -65,39 +72,76 @@ def test_the_user_is_told_what_was_resolve_steps():
     )
 
 
-@pytest.mark.parametrize("elapsed", [30, 500])
-def test_too_few_minutes_name_how_many_are_needed(elapsed):
-    speed, train = Speed(20.0, 60.0), replace(HOUR, minutes=2)
-    with pytest.raises(UserError, match=r"train.minutes=2: [01] steps fit") as error:
-        resolve_steps(train, speed, elapsed)
-    minutes = int(str(error.value).split("give at least ")[1].split()[0])
-    resolve_steps(replace(train, minutes=minutes), speed, elapsed)
-    with pytest.raises(UserError, match="give at least"):
-        resolve_steps(replace(train, minutes=minutes - 1), speed, elapsed)
+def test_what_is_still_to_compile_counts():
+    found = resolve_steps(HOUR, Speed(0.65, 20, compiling=600), 100)
+    left = 0.85 * (3600 - 700)
+    speed = Speed(0.65, 20)
+    assert seconds_of(found.steps, speed, HOUR) <= left < seconds_of(found.steps + 1, speed, HOUR)
 
 
-def test_shapes_count_as_often_as_they_occur_and_compilation_does_not():
-    now, seen = [0.0], set()
+@pytest.mark.parametrize(
+    ("left", "steps"),
+    [(1000, 30), (100, 19), (26, 4), (9.9, 1), (9, None), (-5, None)],
+)
+def test_some_steps_are_begun_whenever_one_fits(left, steps):
+    """Also where what is still to compile leaves no time for any, by the estimate."""
+    train, speed = replace(HOUR, minutes=20), Speed(5.0, 4.5, compiling=2000)
+    if steps:
+        assert resolve_steps(train, speed, 1200 - left).steps == steps
+        return
+    with pytest.raises(UserError, match=r"train.minutes=20: not one step fits, after") as error:
+        resolve_steps(train, speed, 1200 - left)
+    minutes = int(str(error.value).split("give ")[1].split()[0])
+    assert resolve_steps(replace(train, minutes=minutes), speed, 1200 - left).steps >= 30
 
-    def passes(seconds: float, what: str) -> None:
-        now[0] += seconds + (0 if what in seen else 1000)
-        seen.add(what)
+
+def test_neither_compilation_nor_a_slow_moment_decides_on_the_speed():
+    now = [0.0]
+    seconds = iter([1000.0, 9.0, 0.5, 9.0])
+
+    def passes(count: float) -> None:
+        now[0] += count
 
     def step(state, batch):
-        passes(batch["seconds"], f"step {batch}")
+        passes(next(seconds))
         return state, {}
 
-    ahead = SimpleNamespace(wait=lambda: passes(0, "ahead"))
-    trainer = SimpleNamespace(
-        init=lambda: SimpleNamespace(eval_params=7), step=step, place=dict, ahead=ahead
-    )
-    batches = [({"seconds": 0.1}, 30), ({"seconds": 2.0}, 10)]
-    speed = measure_speed(
-        trainer, batches, lambda params, step: passes(params, "e"), lambda: now[0]
-    )
-    np.testing.assert_allclose(speed.step, (30 * 0.1 + 10 * 2.0) / 40)
-    np.testing.assert_allclose(speed.evaluation, 7)
-    assert measure_speed(trainer, batches, None, lambda: now[0]).evaluation == 0
+    trainer = SimpleNamespace(init=lambda: SimpleNamespace(eval_params=7), step=step, place=dict)
+    assert measure_step(trainer, {}, lambda: now[0]) == (991.0, 9.0)  # longer than is waited for
+    seconds = iter([1000.0, 0.4, 0.3, 0.9])
+    assert measure_step(trainer, {}, lambda: now[0]) == pytest.approx((999.7, 0.3))
+    calls = iter([500.0, 7.0])
+    found = measure_evaluation(trainer, lambda params, step: passes(next(calls)), lambda: now[0])
+    assert found == 7 and measure_evaluation(trainer, None) == 0
+
+
+def test_at_the_deadline_what_was_trained_is_evaluated_and_saved(tmp_path, monkeypatch, logged):
+    """And a later start trains the other steps, to the same bits."""
+    now = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    train = replace(TRAIN, steps=9, evaluate_every=100, checkpoint_every=100)
+    trainer = Trainer(toy.MODEL, train, make_mesh(MeshConfig()))
+    evaluated = []
+
+    def evaluate(params, step):
+        evaluated.append(step)
+        return {"bleu": 1.0}
+
+    def batches(start):
+        for batch in toy.batches_from(start):
+            now[0] += 10
+            yield batch
+
+    def session(deadline):
+        path = as_path(tmp_path)
+        return Session(trainer, Feed(batches), workdir=path, evaluate=evaluate, deadline=deadline)
+
+    state = session(deadline=35.0).train()
+    assert int(state.step) == 4 and evaluated == [4]
+    assert any("are over after 4 of 9 steps: saved; the same command" in e for e in logged())
+    state = session(deadline=float("inf")).train()
+    assert evaluated == [4, 9]
+    jax.tree.map(np.testing.assert_array_equal, state, Session(trainer, Feed(batches)).train())
 
 
 @pytest.mark.parametrize("kind", quick(SCHEDULES, "cosine", "rsqrt"))

@@ -32,6 +32,14 @@ class _Key(argparse.Action):
         args.flags = {**args.flags, self.dest: value}
 
 
+def _int(text: str) -> int:
+    """The whole number of a flag; none needs more than what an array of int32 holds."""
+    value = int(text)
+    if abs(value) >= 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return value
+
+
 class _Help(argparse.Action):
     """`--help` shows the usual flags of a config, `--help=all` all of them."""
 
@@ -46,6 +54,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, add_help=False)
+        self.register("type", int, _int)
         self._words: Sequence[str] = ()
         self._shown: tuple[type, str, Sequence[str]] | None = None
         self.add_argument(

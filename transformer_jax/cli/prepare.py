@@ -25,8 +25,9 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from transformer_jax.cli.flags import Parser
@@ -92,9 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.merge:
         learn_tokenizers(preparation)
     if not (args.tokenizer or args.merge):
-        from transformer_jax.runs.log import log_to_console
-
-        with ProcessPoolExecutor(shards, get_context("spawn"), log_to_console) as pool:
+        with ProcessPoolExecutor(shards, get_context("spawn"), _begin_shard) as pool:
             make = partial(make_shard, preparation, shards=shards)
             try:
                 list(pool.map(make, range(shards)))
@@ -107,6 +106,21 @@ def run(args: argparse.Namespace) -> int:
         merge(preparation)
         print(f"prepared: transformer-jax train ... --config.data.prepared={args.output}")
     return 0
+
+
+def _begin_shard() -> None:
+    """Prepares the process of a shard, which ends with the command, whatever ends that."""
+    from transformer_jax.runs.log import log_to_console
+
+    log_to_console()
+    command = parent_process()
+
+    def end_with_it() -> None:
+        if command is not None:
+            command.join()
+            os._exit(1)
+
+    Thread(target=end_with_it, daemon=True).start()
 
 
 def _preparation(args: argparse.Namespace) -> "Preparation":
@@ -129,7 +143,8 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
         raise UserError("data.source.train_alignment: a prepared text has no word alignments yet")
     vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
     folder = Path(os.path.abspath(args.output))
-    return Preparation(folder, data, config.tokenizer, args.part_pairs)
+    longest = min(config.batch.max_length, config.model.max_length)
+    return Preparation(folder, data, config.tokenizer, args.part_pairs, longest)
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

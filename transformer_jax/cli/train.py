@@ -23,7 +23,9 @@ fit.
 
 import argparse
 import logging
+import math
 import os
+import time
 from typing import TYPE_CHECKING
 
 from transformer_jax.cli.flags import Parser
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.plan.topologies import this_machine
     from transformer_jax.training.train import train
 
-    here = this_machine()
+    here, began = this_machine(), time.perf_counter()
     stop = StopOnSignals()
     trained = train(
         config,
@@ -122,7 +124,8 @@ def run(args: argparse.Namespace) -> int:
         _LOGGER.info("stopped and saved; the same command continues the run")
         return STOPPED
     if is_first():
-        _report(trained)
+        minutes = (time.perf_counter() - began) / 60
+        _report(trained, with_samples=minutes < (trained.config.train.minutes or math.inf))
     gather([])  # all processes end together
     return 0
 
@@ -168,12 +171,12 @@ def plan(args: argparse.Namespace) -> int:
     return 0 if made.fits else DOES_NOT_FIT
 
 
-def _report(trained: "Run") -> None:
+def _report(trained: "Run", *, with_samples: bool) -> None:
     from transformer_jax.runs.log import RunLog
     from transformer_jax.viewing.samples import report
 
     with RunLog() as log:
         log.open(trained.path)
-        for text in report(trained):
+        for text in report(trained) if with_samples else ():
             _LOGGER.info(text)
         _LOGGER.info("trained; score it with: transformer-jax eval --workdir=%s", trained.path)

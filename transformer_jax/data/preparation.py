@@ -27,6 +27,7 @@ import json
 import logging
 import os
 import tempfile
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
@@ -87,6 +88,7 @@ class Preparation(NamedTuple):
     data: DataConfig  #: resolved
     tokenizer: TokenizerConfig
     part_pairs: int  #: pairs of a part
+    max_length: int | None = None  #: pieces of the longest that is trained on; none = not known
 
 
 def begin(preparation: Preparation) -> None:
@@ -255,10 +257,19 @@ def merge(preparation: Preparation) -> DataConfig:
             more = f" and {len(missing) - 1} more" if missing[1:] else ""
             raise UserError(f"{place}: {missing[0]}{more} missing: run that shard again")
         records = [_read_record(each) for each in parts]
-        review = Review(data.filters, corpus.direction)
+        review, unusual = Review(data.filters, corpus.direction), np.zeros(2, np.int64)
         for each, record in zip(parts, records, strict=True):
-            review.add(_notes(_arrays(each, record)))
+            _check_text(each, record)
+            arrays = _arrays(each, record)
+            review.add(_notes(arrays))
+            unusual += _unusual(preparation, make.tokenizers, corpus, arrays)
         kept = review.kept(data.names[number])
+        if unusual.any():
+            longer = f"{unusual[1]:,} longer than batch.max_length={preparation.max_length}"
+            _LOGGER.info(
+                f"{data.names[number]}: {unusual[0]:,} pairs have an empty side"
+                + (f", and {longer} are skipped by a training" if unusual[1] else "")
+            )
         place.mkdir(parents=True, exist_ok=True)  # of an empty text
         write_whole(epath.Path(place / "kept.bin"), kept.tobytes())
         sets = {split: place / f"{split}.jsonl.gz" for split, _ in _sets(data, number, ())}
@@ -460,6 +471,30 @@ def _read_record(place: Path) -> dict[str, Any]:
             return dict(record)
     except (OSError, ValueError, AttributeError, RecursionError):
         pass
+    raise _damaged(place)
+
+
+def _unusual(
+    preparation: Preparation, tokenizers: Tokenizers, corpus: Corpus, arrays: Arrays
+) -> np.ndarray:
+    """How many pairs have an empty side, and how many are longer than is trained on."""
+    tags = text_tags(preparation.data, corpus, tokenizers)
+    lengths = [np.asarray(arrays[f"{side}_lengths"]) for side in SIDES]
+    joined = bool(preparation.data.blocks)
+    least = [
+        len(getattr(tokenizers, side).encode(tag)) + joined
+        for side, tag in zip(SIDES, tags, strict=True)
+    ]
+    is_empty = np.logical_or(*(one <= few for one, few in zip(lengths, least, strict=True)))
+    most = np.inf if joined else preparation.max_length or np.inf
+    return np.array([is_empty.sum(), (np.maximum(*lengths) > most).sum()])
+
+
+def _check_text(place: Path, record: dict[str, Any]) -> None:
+    """Checks that a part has the text that its ids were made of."""
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        if _digest(gzip.decompress((place / "text.jsonl.gz").read_bytes())) == record["text"]:
+            return
     raise _damaged(place)
 
 

@@ -188,7 +188,7 @@ def check_documents(corpus: Corpus, needed_for: str) -> None:
 
 def _read(data: DataConfig, corpus: Corpus, split: Split) -> Iterator[Numbered]:
     """The pairs of one corpus."""
-    if split == "test" or not _num_held_out(data, corpus):
+    if not _num_held_out(data, corpus, split):
         return in_direction(corpus, split)
     held_out: deque[Numbered] = deque()
     train = without_held_out(data, corpus, held_out)
@@ -206,7 +206,7 @@ def without_held_out(
     Raises:
         UserError: as `read_pairs`, or no pair is left.
     """
-    count, total = _num_held_out(data, corpus), 0
+    count, total = _num_held_out(data, corpus, "train"), 0
     for total, pair in enumerate(in_direction(corpus, "train"), start=1):
         held_out.append(pair)
         if total > count:
@@ -283,7 +283,7 @@ def fingerprint(data: DataConfig, split: Split, direction: Languages | None = No
 
 
 def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
-    count = 0 if split == "test" else _num_held_out(data, corpus)
+    count = _num_held_out(data, corpus, split)
     key = corpus.source.fingerprint("train" if count else split, corpus.sides)
     if corpus.reverse:
         key = _hash(f"{key} reversed")
@@ -301,16 +301,38 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _num_held_out(data: DataConfig, corpus: Corpus) -> int:
-    """How many pairs at the end of a corpus's training text are a validation set.
+def _num_held_out(data: DataConfig, corpus: Corpus, split: Split) -> int:
+    """How many pairs at the end of a corpus's training text the split is without, or is.
 
-    Other corpora of the same text hold them out too, so that they are never trained on.
+    Other corpora of the same text hold them out too, so that they are never trained on. Texts are
+    the same by their content, whatever their names and however they are used.
+
+    Raises:
+        UserError: a corpus would train on held-out pairs: it has some of the text, or in another
+            order.
     """
-    if not data.validation_from_train:
+    count = data.validation_from_train
+    if not count or split == "test":
         return 0
-    holding = (holding_out(data, direction) for direction in data.directions)
-    same = any(each is not None and each.source == corpus.source for each in holding)
-    return data.validation_from_train if same else 0
+    if split == "validation" and _holding_corpus(data, corpus.direction) is None:
+        return 0
+    found = 0
+    for holding in filter(None, (_holding_corpus(data, each) for each in data.directions)):
+        if corpus.source == holding.source:  # nothing is to be read
+            found = count
+            continue
+        texts, own = (each.source.texts(each.sides) for each in (holding, corpus))
+        if own == texts:
+            found = count
+        elif shared := {key for key, _ in texts}.intersection(key for key, _ in own):
+            one, other = (data.names[data.parts.index(each)] for each in (corpus, holding))
+            raise UserError(
+                f"data.validation_from_train={count}: the last pairs of corpus {other} are held "
+                f"out, and corpus {one} would train on them: {len(shared)} of its files are the "
+                "same, but it has others too, or reads them in another way. Give both the same "
+                "files (others can be a corpus of their own) and options, or a validation set"
+            )
+    return found
 
 
 def holding_out(data: DataConfig, direction: Languages) -> Corpus | None:

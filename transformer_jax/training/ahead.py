@@ -6,6 +6,7 @@ is computed does not change.
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -26,7 +27,7 @@ class Ahead:
 
     @contextlib.contextmanager
     def compiling(self, first: Sequence[Program], later: Sequence[Program]) -> Iterator[None]:
-        """Compiles programs in threads.
+        """Compiles programs in threads, but for those that are compiled already.
 
         At the end those that nobody has begun are dropped, and the others waited for: a compiler
         cannot be interrupted.
@@ -35,14 +36,13 @@ class Ahead:
             first: what is needed at once.
             later: the others, in this order, which begin when the first ones are compiled.
         """
-        threads = min(os.cpu_count() or 1, _MOST_THREADS)
-        with ThreadPoolExecutor(threads, "compile ahead") as pool:
+        with ThreadPoolExecutor(_num_threads(), "compile ahead") as pool:
             try:
-                for key, lower in first:
-                    self._programs[key] = pool.submit(_compiled, lower, [])
-                before = list(self._programs.values())
-                for key, lower in later:
-                    self._programs[key] = pool.submit(_compiled, lower, before)
+                for programs in (first, later):
+                    before = list(self._programs.values()) if programs is later else []
+                    for key, lower in programs:
+                        if key not in self._programs:
+                            self._programs[key] = pool.submit(_compiled, lower, before)
                 yield
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -59,9 +59,18 @@ class Ahead:
         """Whether programs are being compiled, or will be."""
         return not all(program.done() for program in self._programs.values())
 
+    def rounds_left(self) -> int:
+        """How many programs each thread has yet to compile."""
+        left = sum(not program.done() for program in self._programs.values())
+        return math.ceil(left / _num_threads())
+
     def wait(self) -> None:
         """Returns when nothing is left to compile."""
         wait(self._programs.values())
+
+
+def _num_threads() -> int:
+    return min(os.cpu_count() or 1, _MOST_THREADS)
 
 
 def _compiled(lower: Callable[[], Any], before: list[Future[Any]]) -> Any:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
@@ -60,10 +60,13 @@ class TrainingData(Feed):
         examples = self.plan.examples()
         return [self.plan.rows(position, whole)[0] for position, _ in examples if position < steps]
 
-    def examples(self) -> Iterator[tuple[dict[str, np.ndarray], int]]:
-        """A batch of each shape, and how many of them an epoch has."""
-        for position, count in self.plan.examples():
-            yield make_batch(self.corpus, self.plan, position, self.share, self.sampler), count
+    def first(self) -> tuple[dict[str, np.ndarray], float]:
+        """The first batch, and by how much an epoch's batches have more slots, on average."""
+        positions, counts = zip(*self.plan.examples(), strict=True)
+        shapes = [self.plan.rows(position)[0] for position in positions]
+        slots = [rows * (source + target) for rows, source, target in shapes]
+        batch = make_batch(self.corpus, self.plan, 0, self.share, self.sampler)
+        return batch, float(np.average(slots, weights=counts)) / slots[0]
 
     def describe(self) -> None:
         """Logs the size of the text, and what is unusual about it."""

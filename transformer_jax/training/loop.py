@@ -27,7 +27,7 @@ from transformer_jax.metrics.criteria import CRITERIA
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inputs import checked
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.parallel.processes import is_first
+from transformer_jax.parallel.processes import is_first, several
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
@@ -43,6 +43,7 @@ from transformer_jax.training.record import (
 )
 from transformer_jax.training.reporter import BatchMetrics, Clock, Reporter
 from transformer_jax.training.state import TrainState
+from transformer_jax.training.step import Metrics
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.variants import kind_of
 
@@ -138,6 +139,8 @@ class Session:
         feed: the batches.
         workdir: the folder of checkpoints and metrics, or None.
         evaluate: see `fit`, as for what follows.
+        deadline: by `time.perf_counter()`; the step during which it passes is the last one of this
+            start: it is evaluated and saved. One process alone looks at it.
         prepared: seconds that the run took before, for the minutes in the metrics.
         peak: FLOPs a second of all devices, for their share in the metrics; None if unknown.
         profile: how many steps are traced into the folder.
@@ -153,12 +156,14 @@ class Session:
     evaluate: Evaluate | None = None
     should_stop: Callable[[], bool] = lambda: False
     progress: bool = False
+    deadline: float = math.inf
     prepared: float = 0.0
     peak: float | None = None
     profile: int = 0
 
     def __post_init__(self) -> None:
-        if self.trainer.train.early_stopping is not None and self.evaluate is None:
+        needs_evaluate = self.trainer.train.early_stopping is not None
+        if needs_evaluate and self.evaluate is None and self.deadline == math.inf:
             raise UserError(
                 f"train.early_stopping={self.trainer.train.early_stopping}: needs `evaluate`"
             )
@@ -256,13 +261,26 @@ class Session:
             profile.end_step(metrics, is_settled=not self.trainer.ahead.is_busy())
             if self._checkpoints:
                 self._checkpoints.note_sealed()
-            is_best = self._is_due(train.evaluate_every, step) and self._score(step)
-            stopping = self.should_stop() or self._stopped_early()
+            is_over = self._is_over(metrics)
+            is_best = (is_over or self._is_due(train.evaluate_every, step)) and self._score(step)
+            stopping = self.should_stop() or self._stopped_early() or is_over
+            if is_over and step < train.steps:
+                _LOGGER.warning(
+                    f"train.minutes={train.minutes} are over after {step:,} of {train.steps:,} "
+                    "steps: saved; the same command trains the others"
+                )
             if self._is_due(train.checkpoint_every, step) or is_best or stopping:
                 self._save(step, best=is_best)
         if ended is not None and ended > done:
             self._save(ended)
         return ended
+
+    def _is_over(self, metrics: Metrics) -> bool:
+        """Whether the deadline has passed once the step with these metrics is done."""
+        if self.deadline == math.inf or several():
+            return False
+        jax.block_until_ready(metrics)
+        return time.perf_counter() > self.deadline
 
     @property
     def _criterion(self) -> Criterion:

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -22,70 +22,81 @@ from transformer_jax.training.trainer import Trainer
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Steps of a shape that are timed: at most so many, and none after so many seconds.
+#: Steps that are timed: at most so many, and none after so many seconds.
 _MOST_TIMED, _ENOUGH_SECONDS = 5, 1.0
 
 #: Share of the time left that is kept. The steps are measured alone. In a training the same cores
 #: make batches, write metrics and save checkpoints: on two of them a step took 14 % longer.
 _RESERVE = 0.15
-#: Fewer steps teach a model nothing.
+#: Where fewer fit by the estimate, these are begun, and the end of the time ends them.
 _LEAST_STEPS = 30
-#: Of the recipe's steps; with fewer a warning says what to expect.
+#: An evaluation is measured where so many times the compilation of a step are left: it has several
+#: programs. Else there is no time for evaluations.
+_COMPILATIONS = 8
+#: Of the recipe's steps; with fewer a warning says what to expect of a model from scratch.
 _FEW = 0.1
 
 
 class Speed(NamedTuple):
-    """Seconds on this machine, without compilation."""
+    """Seconds on this machine."""
 
-    step: float  #: mean over the batches of an epoch
-    evaluation: float  #: of the validation set; 0 without one
+    step: float  #: mean over the batches of an epoch, without compilation
+    evaluation: float = 0.0  #: of the validation set, without compilation; 0 without one
+    compiling: float = 0.0  #: until the steps of all shapes are compiled
 
 
-def measure_speed(
-    trainer: Trainer,
-    batches: Iterable[tuple[dict[str, np.ndarray], int]],
-    evaluate: Evaluate | None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Speed:
-    """Compiles the programs of a training and times them. Their results are discarded.
+class Settled(NamedTuple):
+    """What a training of some minutes does."""
 
-    Several processes make the same call.
+    trainer: Trainer
+    evaluate: Evaluate | None  #: None: there is no validation set, or no time for it
+    deadline: float = math.inf  #: by `time.perf_counter()`, when its last evaluation is to begin
+
+
+def measure_step(
+    trainer: Trainer, rows: dict[str, np.ndarray], clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
+    """Seconds that the step of a batch took to compile, and that it takes.
+
+    The shortest of a few steps counts: what else the machine does makes steps longer, never
+    shorter. Their results are discarded. Several processes make the same call.
 
     Args:
-        trainer: its compiled steps are used again. What it compiles ahead is waited for.
-        batches: this process's rows of one batch of each shape, and how many batches of the shape
-            an epoch has.
-        evaluate: as in `fit`. Untrained parameters seldom predict EOS, so it takes longer here.
+        trainer: its compiled step is used again.
+        rows: this process's rows of the batch.
         clock: seconds from any beginning.
     """
-    state = trainer.init()
-    if evaluate:
-        evaluate(state.eval_params, 0)  # compiles, beside the steps
-    trainer.ahead.wait()
-    seconds, counts = [], []
-    for rows, count in batches:
-        batch = trainer.place(rows)
-        state, metrics = trainer.step(state, batch)  # compiles
+    times = [clock()]  # the step compiles in a thread, beside what follows
+    state, batch = trainer.init(), trainer.place(rows)
+    while len(times) < 3 or (len(times) < _MOST_TIMED + 2 and clock() - times[1] < _ENOUGH_SECONDS):
+        state, metrics = trainer.step(state, batch)  # the first one compiles
         jax.block_until_ready(metrics)
-        began, taken, repeats = clock(), 0.0, 0
-        while repeats == 0 or (repeats < _MOST_TIMED and taken < _ENOUGH_SECONDS):
-            state, metrics = trainer.step(state, batch)
-            jax.block_until_ready(metrics)
-            taken, repeats = clock() - began, repeats + 1
-        seconds.append(taken / repeats)
-        counts.append(count)
-    evaluation = 0.0
-    if evaluate:
-        began = clock()
-        evaluate(state.eval_params, 0)
-        evaluation = clock() - began
-    return Speed(float(np.average(seconds, weights=counts)), evaluation)
+        times.append(clock())
+    first, *others = np.diff(times).tolist()
+    return max(0.0, first - min(others)), min(others)
+
+
+def measure_evaluation(
+    trainer: Trainer, evaluate: Evaluate | None, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Seconds of an evaluation once it is compiled; 0 without one.
+
+    Untrained parameters seldom predict EOS, so it takes longer here than later.
+    """
+    if evaluate is None:
+        return 0.0
+    params = trainer.init().eval_params
+    evaluate(params, 0)  # compiles
+    began = clock()
+    evaluate(params, 0)
+    return clock() - began
 
 
 def resolve_steps(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConfig:
     """The training that fits into `train.minutes`: fewer steps, with a warm-up of a tenth at most.
 
-    Where all steps fit, it is the given one.
+    Where all steps fit, it is the given one. Where few do, as far as an estimate tells, it is some
+    tens of steps, or those that the time left would hold if nothing else took any.
 
     Args:
         train: has the most steps and the longest warm-up.
@@ -93,19 +104,21 @@ def resolve_steps(train: TrainConfig, speed: Speed, elapsed: float) -> TrainConf
         elapsed: seconds since the start of the run: reading, tokenizer, compilation.
 
     Raises:
-        UserError: not even some tens of steps fit.
+        UserError: not one step fits.
     """
     minutes = train.minutes or math.inf
+    left = 60 * minutes - elapsed
     # One evaluation is at the end, the others are every `evaluate_every` steps.
     step = speed.step + speed.evaluation / train.evaluate_every
-    free = (60 * minutes - elapsed) * (1 - _RESERVE) - speed.evaluation
-    fitting = max(0, int(free / step))
-    if fitting < min(_LEAST_STEPS, train.steps):
-        least = elapsed + (_LEAST_STEPS * step + speed.evaluation) / (1 - _RESERVE)
+    free = (left - speed.compiling) * (1 - _RESERVE) - speed.evaluation
+    at_once = math.floor(min((left - speed.evaluation) / speed.step, _LEAST_STEPS))
+    fitting = max(math.floor(min(free / step, train.steps)), min(at_once, train.steps))
+    if fitting < 1:
+        least = elapsed + speed.compiling + speed.evaluation + _LEAST_STEPS * step
         raise UserError(
-            f"train.minutes={minutes:g}: {fitting} steps fit, after {elapsed / 60:.1f} min until "
-            f"the first one, with {speed.step:.2g} s a step and {speed.evaluation:.2g} s an "
-            f"evaluation: give at least {math.ceil(least / 60)} minutes, or set a smaller model"
+            f"train.minutes={minutes:g}: not one step fits, after {elapsed / 60:.1f} min until "
+            f"here, with {speed.step:.2g} s a step and {speed.evaluation:.2g} s an evaluation: "
+            f"give {math.ceil(least / (1 - _RESERVE) / 60)} minutes or more, or set a smaller model"
         )
     if fitting >= train.steps:
         return train
@@ -137,10 +150,12 @@ def settle_length(
     evaluate: Evaluate | None,
     began: float,
     stack: contextlib.ExitStack,
-) -> Trainer:
+) -> Settled:
     """The trainer for the steps that fit, and the dropout of their epochs; its programs compile.
 
-    The speed of the first process's machine counts.
+    With `train.minutes` the step of one shape is compiled and timed alone; those of the others are
+    estimated by their size, and compile beside the evaluation and the first steps. The speed of the
+    first process's machine counts.
 
     Args:
         start: says what is to be settled.
@@ -151,37 +166,45 @@ def settle_length(
         stack: at its end no thread compiles any more.
 
     Raises:
-        UserError: not even some tens of steps fit.
+        UserError: not one step fits.
     """
     train = trainer.train
-    measures_steps = start.is_new and train.minutes is not None
     shapes = data.shapes(train.steps)
-    examples = list(data.examples()) if measures_steps else []
+    if not start.is_new or train.minutes is None:
+        if start.by_epochs:
+            trainer = trainer.for_epochs(train.steps / data.plan.batches_per_epoch)
+        stack.enter_context(trainer.compiling_ahead(shapes))
+        return Settled(trainer, evaluate)
 
     def fit_minutes(speed: Speed) -> TrainConfig:
-        *first, elapsed = from_first(lambda: [*speed, time.perf_counter() - began])
-        return resolve_steps(train, Speed(*first), elapsed)
+        *agreed, elapsed = from_first(lambda: [*speed, time.perf_counter() - began])
+        return resolve_steps(train, Speed(*agreed), elapsed)
 
+    _LOGGER.info("train.minutes: compiling and timing a step and an evaluation")
+    batch, larger = data.first()
+    with trainer.compiling_ahead(shapes[:1]):
+        compiling, seconds = measure_step(trainer, batch)
+    step = larger * seconds
+    settled = fit_minutes(Speed(step))  # or says at once that nothing can be trained
     if start.by_epochs:
-        # The rate is part of the compiled steps, so it is settled before most of them are compiled:
-        # by the speed of one batch, since all shapes hold about as many tokens.
-        steps = train.steps
-        if measures_steps:
-            steps = fit_minutes(measure_speed(trainer, examples[:1], None)).steps
-        trainer = trainer.for_epochs(steps / data.plan.batches_per_epoch)
+        trainer = trainer.for_epochs(settled.steps / data.plan.batches_per_epoch)
     stack.enter_context(trainer.compiling_ahead(shapes))
-    if measures_steps:
-        _LOGGER.info(
-            "train.minutes: compiling %d shapes and measuring their steps", len(data.plan.shapes)
+    left = 60 * train.minutes - (time.perf_counter() - began)
+    if evaluate and not from_first(lambda: left >= _COMPILATIONS * compiling):
+        _LOGGER.warning(
+            f"train.minutes={train.minutes:g}: too little time to compile an evaluation too: no "
+            "BLEU while training, and `best` will mean the newest"
         )
-        speed = measure_speed(trainer, examples, evaluate)
-        settled = fit_minutes(speed)
-        _LOGGER.info(describe_steps(train, settled, speed))
-        if settled.steps < train.steps * _FEW:
-            _LOGGER.warning(
-                f"{(time.perf_counter() - began) / 60:.1f} of the {train.minutes:g} minutes went "
-                f"into preparation, and {settled.steps:,} steps of {train.steps:,} are few: expect "
-                "a poor model, or give more minutes"
-            )
-        trainer = trainer.with_length(settled)
-    return trainer
+        evaluate = None
+    evaluation = measure_evaluation(trainer, evaluate)
+    speed = Speed(step, evaluation, compiling * trainer.ahead.rounds_left())
+    settled = fit_minutes(speed)
+    _LOGGER.info(describe_steps(train, settled, speed))
+    if settled.steps < train.steps * _FEW and not train.init_from:
+        _LOGGER.warning(
+            f"{(time.perf_counter() - began) / 60:.1f} of the {train.minutes:g} minutes went "
+            f"into preparation, and {settled.steps:,} steps of {train.steps:,} are few: expect "
+            "a poor model, or give more minutes"
+        )
+    deadline = began + 60 * train.minutes - evaluation
+    return Settled(trainer.with_length(settled), evaluate, deadline)

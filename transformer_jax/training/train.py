@@ -69,7 +69,7 @@ def train(
     #    that exists is locked: a second process that trains here is refused.
     # 2. `read_training_data`: a continued run uses its own tokenizers; a new one learns them.
     #    Parameters of another run that do not fit this one are refused.
-    # 3. `settle_length`: a new run with `train.minutes` measures its steps. The number of epochs
+    # 3. `settle_length`: a new run with `train.minutes` measures a step. The number of epochs
     #    decides on `model.dropout_rate=auto`.
     # 4. `Session`: a text or tokenizer other than the newest checkpoint's is refused.
     # 5. `begin` locks a new run's folder and writes `config.json`.
@@ -90,7 +90,7 @@ def train(
         data = read_training_data(start, path, trainer.share, progress=progress)
         data.describe()
         evaluate = make_evaluator(start.config, data.tokenizers, data.validation, mesh)
-        trainer = settle_length(start, trainer, data, evaluate, began, stack)
+        trainer, evaluate, deadline = settle_length(start, trainer, data, evaluate, began, stack)
         trainer.describe()
         settled = dataclasses.replace(start.config, model=trainer.model, train=trainer.train)
         session = Session(
@@ -99,6 +99,7 @@ def train(
             workdir=path,
             evaluate=evaluate,
             should_stop=should_stop,
+            deadline=deadline,
             progress=progress,
             prepared=time.perf_counter() - began,
             peak=peak,

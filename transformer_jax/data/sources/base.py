@@ -71,6 +71,15 @@ class Source(ABC):
         It should be much faster than reading the pairs.
         """
 
+    def texts(self, languages: Languages) -> list[tuple[str, str]]:
+        """The files of the training pairs: a key of each one's content, and how it is read.
+
+        Both are the same whichever side is read as the source. Sources whose lists are equal have
+        the same pairs in the same order; those that share a key may have some in common.
+        """
+        first, second = sorted(languages)
+        return [(self.fingerprint("train", (first, second)), "")]
+
     def examples(self, language: str) -> list[str]:
         """A few sentences to try a model with, which anyone may be shown.
 

@@ -150,6 +150,19 @@ class Files(Source):
                 content.update(f"{suffix(path)[1:]} {'>'.join(languages)}\n".encode())
         return content.hexdigest()
 
+    def texts(self, languages: Languages) -> list[tuple[str, str]]:
+        """The digests of the files; those of two plain files together."""
+        sources, targets = self._existing("train")
+        rest, keys = iter(targets), []
+        for path in sources:
+            key = [file_digest(path)]
+            if suffix(path) == ".jsonl":  # it may have other languages, too
+                key += languages
+            elif not _is_pair_file(path):
+                key.append(file_digest(next(rest)))
+            keys.append((" ".join(sorted(key)), f"documents={self.documents}"))
+        return keys
+
     def absolute(self) -> Self:
         """A copy with absolute file names; URLs stay as they are."""
         names: dict[str, Any] = {

@@ -7,6 +7,7 @@ library executes no code of a set (from version 4 on it cannot).
 
 import functools
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from transformer_jax.data.sources.base import Languages, Pair, Source, Split, mi
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.paths import absolute_name
+
+_LOGGER = logging.getLogger(__name__)
 
 _READ_BATCH = 1000
 
@@ -48,21 +51,39 @@ class HuggingFaceSet(Source):
     def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
         """The pairs, one file of the set after the other.
 
-        A missing text, which is null there, is an empty one. A line end inside a text becomes a
-        space, because a sentence is one line everywhere else.
+        To train on, pairs of which one text is missing, which is null there, are left out; in other
+        splits they are refused. A line end inside a text becomes a space, because a sentence is one
+        line everywhere else.
         """
         builder, name = self._ready(split)
         columns = self._columns(languages)
         if builder.name == "csv":  # else "042" is a number, and the word "None" is no text
             builder.config.keep_default_na = False
             builder.config.converters = dict.fromkeys(columns, str)
+        total = left_out = 0
         try:
             for rows in builder.as_streaming_dataset(name).iter(_READ_BATCH):
-                yield from zip(*(self._texts(rows, column) for column in columns), strict=True)
+                both = zip(*(self._texts(rows, column) for column in columns), strict=True)
+                for source, target in both:
+                    total += 1
+                    if source is not None and target is not None:
+                        yield source, target
+                    elif split == "train":
+                        left_out += 1
+                    else:
+                        raise UserError(
+                            f"data.source.path={self.path}: row {total} of its split {name} has "
+                            "null in place of a text: name a split without such rows"
+                        )
         except UserError:
             raise
         except Exception as error:  # network, formats, damaged files: no common type
             raise self._failed(f"cannot read its split {name}", error) from error
+        if left_out:
+            _tell(
+                f"data.source.path={self.path}: {left_out:,} of {total:,} rows of its split "
+                f"{name} have null in place of a text: left out"
+            )
 
     def fingerprint(self, split: Split, languages: Languages) -> str:
         """A hash of the split's files and of the columns; the files' names don't matter.
@@ -74,6 +95,12 @@ class HuggingFaceSet(Source):
         for path in builder.config.data_files[name]:
             content.update(f"\0{_file_key(path)}".encode())
         return content.hexdigest()
+
+    def texts(self, languages: Languages) -> list[tuple[str, str]]:
+        """The keys of the set's files, with the columns that are read."""
+        builder, name = self._ready("train")
+        columns = " ".join(sorted(self._columns(languages)))
+        return [(f"{_file_key(path)} {columns}", "") for path in builder.config.data_files[name]]
 
     def absolute(self) -> Self:
         """A copy with the absolute name of the folder; a name on the hub stays as it is."""
@@ -115,7 +142,7 @@ class HuggingFaceSet(Source):
             )
         return [named.get(language, language) for language in languages]
 
-    def _texts(self, rows: dict[str, list[Any]], column: str) -> list[str]:
+    def _texts(self, rows: dict[str, list[Any]], column: str) -> list[str | None]:
         """A column of some rows, or that part of their `translation`."""
         values, known = rows.get(column), list(rows)
         first = next(
@@ -136,7 +163,7 @@ class HuggingFaceSet(Source):
                     f"data.source.path={self.path}: the column {column} holds {value!r:.40}, which "
                     f"is {type(value).__name__} and not text"
                 )
-        return [(text or "").replace("\r\n", " ").replace("\n", " ") for text in values]
+        return [text and text.replace("\r\n", " ").replace("\n", " ") for text in values]
 
     def _no_split(self, name: str) -> UserError:
         known = ", ".join(map(str, self._builder().config.data_files))
@@ -156,6 +183,11 @@ def _load(path: str, name: str | None, revision: str | None) -> Any:
             "pip install 'transformer-jax[huggingface]'"
         ) from error
     return load_dataset_builder(path, name, revision=revision)
+
+
+@functools.cache  # a text is read several times
+def _tell(message: str) -> None:
+    _LOGGER.warning(message)
 
 
 _hub = functools.lru_cache(maxsize=8)(_load)

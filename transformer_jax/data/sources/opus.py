@@ -47,6 +47,10 @@ class Opus(Source):
         """A hash of the downloaded texts."""
         return self._files(split, languages).fingerprint("train", languages)
 
+    def texts(self, languages: Languages) -> list[tuple[str, str]]:
+        """The digests of the downloaded texts."""
+        return self._files("train", languages).texts(languages)
+
     def absolute(self) -> Self:
         """A copy with an absolute data_dir."""
         return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self

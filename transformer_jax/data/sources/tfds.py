@@ -107,6 +107,20 @@ class Tfds(Source):
             content.update(f"\0{self.documents}".encode())
         return content.hexdigest()
 
+    def texts(self, languages: Languages) -> list[tuple[str, str]]:
+        """The prepared files with the languages, read by the split's name and the documents."""
+        builder, split_name = self._ready("train", languages)
+        keys = []
+        for part in _names_in_split(split_name):
+            if _is_folder(self.name):
+                folder = Path(self.data_dir or "").expanduser()
+                digests = [file_digest(folder / f"{each}.{part}.txt") for each in languages]
+                keys.append(" ".join(sorted(digests)))
+            else:
+                files = map(_file_key, builder.info.splits[part].filepaths)
+                keys += [f"{key} {sorted(languages)}" for key in files]
+        return [(key, f"{split_name} {self.documents}") for key in keys]
+
     def absolute(self) -> Self:
         """A copy with an absolute data_dir; a URL stays as it is."""
         return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self
