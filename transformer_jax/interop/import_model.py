@@ -78,7 +78,7 @@ def import_model(
             method=search(found.generation), max_source_length=max(2, model.max_length)
         ),
     )
-    made = TrainedModel(config, params, tokenizers)
+    made = TrainedModel(config, params, tokenizers, found.int8)
     if add_language:
         made = _in_languages(with_language(made, add_language, from_language), asked)
     return write_run(workdir, made)

@@ -24,6 +24,7 @@ class ModelFolder:
     config: Settings  #: `config.json`
     generation: Settings  #: `generation_config.json`; in older folders `config.json` has its keys
     weights: Weights
+    int8: bytes | None = None  #: as in `TrainedModel`
 
     def json(self, name: str) -> dict[str, Any]:
         """One of its JSON files; {} if it is not there."""

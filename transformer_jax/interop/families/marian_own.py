@@ -68,7 +68,7 @@ _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu"}
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
 BIAS = "decoder_ff_logit_out_b"
 #: The projection to logits where it is a matrix of its own, [in, out] or transposed.
-_PROJECTION, _TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
+PROJECTION, _TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
 
 #: The logit of a piece that is never predicted, in files; logits of others are far above.
 NEVER = np.float32(-1e9)
@@ -256,7 +256,7 @@ def tensors(
         change = chain(rows(target.order), TRANSPOSED)
         name, after = _TRANSPOSED_PROJECTION, SAME
         if not transposed:
-            name, after = _PROJECTION, TRANSPOSED
+            name, after = PROJECTION, TRANSPOSED
         found.append(Tensor("projection/kernel", (name,), chain(after, change)))
     bias = chain(chain(AS_ROW, rows(target.order)), _never(model))
     found.append(Tensor("output_bias/bias", (BIAS,), bias))
