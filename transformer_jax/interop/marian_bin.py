@@ -114,21 +114,22 @@ def floats(item: Int8) -> np.ndarray:
 
 #: How the names of items end that say how activations are rounded to int8.
 ALPHA = "_QuantMultA"
+#: How the names of items end that an import does not read: also biases of keys, without effect.
+UNREAD = (ALPHA, "_bk")
 
 
 def factors(items: Mapping[str, Item]) -> bytes | None:
     """What a file of int8 has and its floats lack, as a file; None of a file of floats.
 
-    It holds the factors of activations as they are, and of each matrix its multiplier [1, 1] in
-    its place.
+    It holds what is not read as it is, and of each matrix its multiplier [1, 1] in its place.
     """
     kept = {
         name: np.array([[item.multiplier]], np.float32) if isinstance(item, Int8) else item
         for name, item in items.items()
-        if isinstance(item, Int8) and not name.endswith(ALPHA)
+        if isinstance(item, Int8) and not name.endswith(UNREAD)
     }
-    alphas = {name: item for name, item in items.items() if name.endswith(ALPHA)}
-    return to_bytes(kept | alphas) if kept else None
+    unread = {name: item for name, item in items.items() if name.endswith(UNREAD)}
+    return to_bytes(kept | unread) if kept else None
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from transformer_jax.published.settings import REQUIRED, Settings, read_json
 from transformer_jax.published.tables import TRANSPOSED, Table, Tensor, chain, rows
 from transformer_jax.published.weight_files import read_weights
 from transformer_jax.published.weights import Weights
+from transformer_jax.sentencepiece_model import load_processor
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,13 @@ class ModelFolder:
         """The first of these files that is there.
 
         Raises:
-            UserError: none is.
+            UserError: none is, or it is not a SentencePiece model.
         """
         for name in names:
             if (self.path / name).is_file():
-                return (self.path / name).read_bytes()
+                content = (self.path / name).read_bytes()
+                load_processor(content, str(self.path / name))
+                return content
         raise UserError(f"{self.path}: {' or '.join(names)} is missing, the SentencePiece model")
 
     def piece_ids(self, name: str) -> dict[str, int]:

@@ -41,7 +41,7 @@ from transformer_jax.interop.families.marian_own import (
     tensors,
     write_options,
 )
-from transformer_jax.interop.marian_bin import ALPHA, Item, floats, from_bytes, to_bytes
+from transformer_jax.interop.marian_bin import ALPHA, UNREAD, Item, floats, from_bytes, to_bytes
 from transformer_jax.interop.marian_bin import Int8 as Int8Item
 from transformer_jax.interop.marian_files import OPTIONS
 from transformer_jax.interop.run_folder import INT8
@@ -221,7 +221,7 @@ def _as_imported(items: Mapping[str, Any], int8: bytes | None) -> dict[str, Item
     why = "the model was not imported from a file of int8"
     found = dict(items)
     for name, item in from_bytes(int8, INT8).items() if int8 else ():
-        if name.endswith(ALPHA):
+        if name.endswith(UNREAD):
             found[name] = item
             continue
         factor = np.asarray(item).item()

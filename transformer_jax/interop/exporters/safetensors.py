@@ -18,6 +18,7 @@ from transformer_jax.interop.run_folder import INT8
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.paths import as_path
+from transformer_jax.published.weights import check_finite
 from transformer_jax.runs.folder import open_run
 
 WEIGHTS = "model.safetensors"
@@ -64,6 +65,7 @@ def read(folder: str | os.PathLike[str]) -> TrainedModel:
         what = "is missing" if name in expected else "is not a parameter of the model"
         raise UserError(f"{path}: the tensor {name} {what}")
     for name, leaf in expected.items():
+        check_finite(str(path), name, found[name])
         have, want = ((x.dtype, x.shape) for x in (found[name], leaf))
         if have != want:
             raise UserError(f"{path}: the tensor {name} is {have}, but config.json says {want}")
