@@ -57,6 +57,24 @@ class ModelFolder:
             raise UserError(f"{self.path / name}: has no piece <unk>")
         return values
 
+    def check_added(self, ids: Mapping[str, int]) -> None:
+        """Refuses tokens that were added to the tokenizer and that nothing here cuts out of a text.
+
+        Args:
+            ids: of all pieces that are known.
+
+        Raises:
+            UserError: a file lists another one.
+        """
+        decoder = self.json("tokenizer_config.json").get("added_tokens_decoder") or {}
+        listed = [*decoder.values(), *(self.json("tokenizer.json").get("added_tokens") or ())]
+        names = [str(token.get("content")) for token in listed if isinstance(token, dict)]
+        if unknown := sorted({*self.json("added_tokens.json"), *names} - ids.keys()):
+            raise UserError(
+                f"{self.path}: its tokenizer has added tokens, which cannot be expressed: "
+                f"{', '.join(unknown[:5])}{' ...' * (len(unknown) > 5)}"
+            )
+
     def arrange(
         self, ids: Mapping[str, int], size: int, *, pad: int | None = None, bos: int | None = None
     ) -> Arrangement:
