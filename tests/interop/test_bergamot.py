@@ -176,7 +176,9 @@ def test_int8_of_a_model_that_was_trained_for_it(tie, tokenizers, tmp_path):
     assert "int8shiftAlphaAll" in settings and "model.intgemm.alphas.bin" in settings
     alphas = {name for name in found if name.endswith("_QuantMultA")}
     tied = {"all": "Wemb", "decoder": "decoder_Wemb", "none": "decoder_ff_logit_out_W"}[tie]
-    assert f"{tied}_QuantMultA" in alphas and len(alphas) == 2 * (6 + 8) + 1
+    assert {f"{tied}_QuantMultA", "none_QuantMultA"} <= alphas
+    assert len(alphas) == 2 * (6 + 8) + 2
+    assert found["none_QuantMultA"].read() == found[f"{tied}_QuantMultA"].read() == 20
     values = found[tied].read()
     assert max(values.shape) % 8 == 0 and max(values.shape) > tokenizers.target.vocab_size - 2
     if tie != "none":  # the engine quantises these once more, by the largest number
@@ -208,8 +210,7 @@ def test_int8_needs_sentences_or_a_model_that_was_trained_for_it(tmp_path):
     missing, empty = tmp_path / "missing", tmp_path / "empty"
     empty.write_text("\n \n")
     for config, options, words in (
-        (floats, {"quantization": "int8"}, r"give both quantization=int8 and sentences=FILE"),
-        (floats, {"sentences": str(empty)}, r"give both quantization=int8 and sentences=FILE"),
+        (floats, {"sentences": str(empty)}, r"sentences=FILE is for int8: give quantization=int8"),
         (floats, {"quantization": "int8", "sentences": str(missing)}, rf"={missing}: cannot be"),
         (floats, {"quantization": "int8", "sentences": str(empty)}, rf"={empty}: holds no sent"),
         (trained, {"quantization": "float32"}, r"model\.quantize=int8.*leave out"),

@@ -53,6 +53,10 @@ def test_the_most_linked_pieces_are_listed(tokenizers):
         assert made[piece].tolist() == sorted(best)
     most = sorted(range(sizes[1]), key=lambda t: (-occurrences[t], t))[:7]
     assert made[2].tolist() == sorted({2, *most})
+    # A piece that never occurs is not frequent.
+    every = most_linked(count_links(PAIRS, lines, tokenizers), sizes[0], frequent=sizes[1])
+    assert every[2].tolist() == sorted({2, *np.flatnonzero(occurrences)})
+    assert len(every[2]) < sizes[1]
 
 
 def test_the_file_has_the_ids_of_its_vocabularies():

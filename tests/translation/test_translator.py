@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.oracles import need
-from tests.translation.conftest import LetterTokenizer
+from tests.translation.conftest import LETTERS, LetterTokenizer
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
@@ -18,6 +18,7 @@ from transformer_jax.translation import translator as translator_module
 from transformer_jax.translation.model_calls import decode_batch
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.translation.translator import Translator
+from transformer_jax.vocabulary import UNK_ID
 
 
 def texts(seed: int, count: int, longest: int = 40) -> list[str]:
@@ -268,6 +269,35 @@ def test_the_prefix_of_all_sentences_is_in_the_config(make_translator):
     assert not any(
         text.startswith("ab") for text in translator.translate(sources, target_prefix="")
     )
+
+
+@pytest.mark.parametrize("method", [Greedy(), Beam(beam_size=2), Sample(num_samples=2)])
+def test_no_translation_has_what_the_vocabulary_lacks(method, make_translator):
+    """UNK in a source is copied by this model, but for the rule."""
+    translator = make_translator(sharpness=40.0, method=method)
+    sources = [[4, UNK_ID, 5], [UNK_ID, UNK_ID], [4, 5]]
+    found, asked = (
+        [one for each in translator.decode(sources, allow_unk=allow).translations for one in each]
+        for allow in (False, True)
+    )
+    assert not any(UNK_ID in one.tokens for one in found)
+    assert any(UNK_ID in one.tokens for one in asked)
+    assert asked[-1].log_prob == found[-1].log_prob, "what UNK would have had is not shared"
+
+
+def test_a_prefix_that_the_vocabulary_lacks_is_refused(make_translator):
+    class Lacking(LetterTokenizer):
+        def encode(self, text):
+            return [4 + LETTERS.index(x) if x in LETTERS else UNK_ID for x in text]
+
+    translator = make_translator(sharpness=4.0)
+    translator.tokenizers = SimpleNamespace(source=LetterTokenizer(), target=Lacking())
+    with pytest.raises(UserError, match="target_prefix=ab c☃: the .* lacks c☃, so no translation"):
+        translator.translate(["ab"], target_prefix="ab c☃")
+    with pytest.raises(UserError, match=r"vocabulary lacks \[4, 3\]"):
+        translator.translate(["ab"], target_prefix=[[4, UNK_ID]])
+    # To score a text with such a character is another matter.
+    assert np.isfinite(translator.score(["ab"], ["a☃"])).all()
 
 
 def test_pieces_of_the_prefix_are_not_scored(make_translator):

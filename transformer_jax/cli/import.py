@@ -30,6 +30,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Imports and prints the run folder."""
     from transformer_jax.interop.import_model import import_model
+    from transformer_jax.interop.run_folder import INT8
     from transformer_jax.models.api import num_params
 
     imported = import_model(
@@ -48,4 +49,13 @@ def run(args: argparse.Namespace) -> int:
         f"{num_params(model):,} parameters, up to {model.max_length} pieces, {languages}",
         file=sys.stderr,
     )
+    if "?" in languages:
+        flags = "--source_language=CODE --target_language=CODE"
+        print(f"no file names the languages: {flags} do, which `serve` needs", file=sys.stderr)
+    if (imported.path / INT8).is_file():
+        print(
+            "the file is of int8, and the run computes in floats: some translations differ; "
+            "export --format='bergamot(quantization=int8)' writes the same int8 again",
+            file=sys.stderr,
+        )
     return 0

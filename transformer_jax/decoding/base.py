@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.top_k import top_k_of_rows
-from transformer_jax.vocabulary import PAD_ID
+from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 #: A decoder state: a pytree in which every leaf leads with [B, Z], or is of a `KeyValueCache` or
 #: of a `PerSentence`.
@@ -60,6 +60,12 @@ class Limits:
     #: those that a search for all Z returns; the other places stay empty. A search may end once it
     #: is sure of these. None: all Z.
     num_best_B: jax.Array | None = None
+    #: no token is one of these; they keep their probabilities
+    never: tuple[int, ...] = field(default=(PAD_ID, BOS_ID), metadata={"static": True})
+
+    def allowed(self, vocab_size: int) -> jax.Array:
+        """Which tokens may be chosen, bool [V]."""
+        return jnp.ones(vocab_size, bool).at[jnp.array(self.never)].set(False)
 
 
 class Method(abc.ABC):

@@ -111,7 +111,7 @@ class Beam(Method):
         unwritten = jnp.zeros((limits.max_length, *shape_BZ), jnp.int32)
         starts_BZ = (max_lengths_B[:, None] > 0) & (jnp.arange(self.beam_size) == 0)
         search = search_loop(
-            lambda search: self._extend(step, search, penalties_N),
+            lambda search: self._extend(step, search, penalties_N, limits),
             lambda search: ~search.rows.done_B,
             Search(
                 position=jnp.zeros((), jnp.int32),
@@ -134,14 +134,14 @@ class Beam(Method):
         return best_first(found, limits.num_best_B)
 
     def _extend(
-        self, step: Step, search: Search, penalties_N: jax.Array
+        self, step: Step, search: Search, penalties_N: jax.Array, limits: Limits
     ) -> tuple[_Rows, tuple[jax.Array, jax.Array], State]:
         """One step: every live hypothesis grows by a token or ends."""
         position, (max_lengths_B, asked_B), rows = search.position, search.given, search.rows
         logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
         at_limit_B = position + 1 >= max_lengths_B
         log_probs_BC, parents_BC, tokens_BC = _candidates(
-            logits_BZV.astype(jnp.float32), rows.live_log_probs_BZ, at_limit_B
+            logits_BZV.astype(jnp.float32), rows.live_log_probs_BZ, at_limit_B, limits
         )
         ends_BC = tokens_BC == EOS_ID
         counts_BC = ends_BC & ~jnp.isneginf(log_probs_BC)
@@ -187,13 +187,13 @@ def _is_done(
 
 
 def _candidates(
-    logits_BZV: jax.Array, live_log_probs_BZ: jax.Array, at_limit_B: jax.Array
+    logits_BZV: jax.Array, live_log_probs_BZ: jax.Array, at_limit_B: jax.Array, limits: Limits
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The C = 2Z best extensions: (log-probability, parent, token), each [B, C]."""
     num_beams, vocab_size = logits_BZV.shape[1:]
     ids_V = jnp.arange(vocab_size)
     is_possible_B1V = jnp.where(
-        at_limit_B[:, None, None], ids_V == EOS_ID, (ids_V != PAD_ID) & (ids_V != BOS_ID)
+        at_limit_B[:, None, None], ids_V == EOS_ID, limits.allowed(vocab_size)
     )
     normaliser_BZ1 = jax.nn.logsumexp(logits_BZV, axis=-1, keepdims=True)
     # Rounding can lift a log-probability above 0, which the stop relies on never to happen.

@@ -39,6 +39,8 @@ class DecodeConfig:
     #: no sequence of this many pieces occurs twice in a translation; 0 = off
     repetition_penalty: Annotated[FiniteFloat, Gt(0)] = 1.0
     #: pieces that occurred: their logits are divided by it if positive, else multiplied
+    allow_unk: bool = False
+    #: whether a translation may have the piece of what the vocabulary lacks, which reads ⁇
     mbr: Annotated[Utility, OneOf(UTILITIES)] | None = None
     #: rank a sentence's translations by how well each agrees with all of them
     weights: Literal["float", "int8"] = "float"

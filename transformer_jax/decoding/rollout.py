@@ -10,7 +10,7 @@ from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Ste
 from transformer_jax.decoding.search_loop import Search, search_loop
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
-#: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits PAD and BOS are -inf.
+#: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits `Limits.never` are -inf.
 Choose = Callable[[jax.Array, jax.Array, Any], jax.Array]
 
 
@@ -45,8 +45,7 @@ def rollout(
         position, (max_lengths_B1, keys_BZ), rows = search.position, search.given, search.rows
         logits_BZV, state = step(rows.last_tokens_BZ, position, search.state)
         logits_BZV = logits_BZV.astype(jnp.float32)
-        ids_V = jnp.arange(logits_BZV.shape[-1])
-        allowed_V = (ids_V != PAD_ID) & (ids_V != BOS_ID)
+        allowed_V = limits.allowed(logits_BZV.shape[-1])
         tokens_BZ = choose(jnp.where(allowed_V, logits_BZV, -jnp.inf), position, keys_BZ)
         tokens_BZ = jnp.where(position + 1 >= max_lengths_B1, EOS_ID, tokens_BZ)
 

@@ -8,6 +8,7 @@ from etils import epath
 from transformer_jax.errors import UserError
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel
 from transformer_jax.interop.exporters.registry import EXPORTERS
+from transformer_jax.interop.run_folder import read_run
 from transformer_jax.paths import as_path, in_bucket, remove_folder, temporary_name
 from transformer_jax.runs.folder import Run
 from transformer_jax.variants import OneOf
@@ -45,10 +46,8 @@ def export(
         raise UserError(f"output={folder}: give a folder on a disk")
     if folder.exists():
         raise UserError(f"output={folder} exists: nothing was written; choose another name")
-    config = dataclasses.replace(run.config, model=run.model)
-    exporter.check(config)
-    model = TrainedModel(config, run.params(checkpoint), run.tokenizers())
-    write(exporter, model, folder)
+    exporter.check(dataclasses.replace(run.config, model=run.model))
+    write(exporter, read_run(run, checkpoint), folder)
     return folder
 
 

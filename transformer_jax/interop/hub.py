@@ -11,17 +11,18 @@ from typing import Any
 
 from transformer_jax.errors import UserError, first_line
 
-#: Formats of weights, the first one that a model has is fetched. The last is Marian's own.
+#: Formats of weights, the first one that a model has is fetched. The last two are Marian's own.
 _WEIGHTS = (
     ("model*.safetensors",),
     ("pytorch_model*.bin",),
     ("flax_model*.msgpack",),
-    ("*.npz", "*.bin"),
+    ("*.npz",),
+    ("*.bin",),
 )
 _SETTINGS = ("config", "generation_config", "tokenizer", "tokenizer_config", "special_tokens_map")
 _BESIDE = [
     *(f"{name}.json" for name in (*_SETTINGS, "vocab", "target_vocab", "*.index")),
-    *("*.spm", "*.model", "*.yml", "*.vocab", "tokenizer/*"),
+    *("*.spm", "*.model", "*.yml", "*.vocab", "*vocab*.txt", "model_info.json", "tokenizer/*"),
 ]
 
 

@@ -21,6 +21,11 @@ from transformer_jax.models.config import check_model_config
 from transformer_jax.published.layout import ModelFolder, read_folder
 from transformer_jax.runs.folder import Run
 
+#: What a file begins with that Git LFS put in the place of another.
+_POINTER = b"version https://git-lfs"
+#: How names of files end that browsers get.
+_PACKED = (".gz", ".zst")
+
 
 def import_model(
     folder: str | os.PathLike[str],
@@ -75,10 +80,14 @@ def import_model(
         model=model,
         train=TrainConfig(keep_checkpoints=1),
         decode=DecodeConfig(
-            method=search(found.generation), max_source_length=max(2, model.max_length)
+            method=search(found.generation),
+            max_length_factor=found.generation.get(
+                "max_length_factor", float, DecodeConfig.max_length_factor
+            ),
+            max_source_length=max(2, model.max_length),
         ),
     )
-    made = TrainedModel(config, params, tokenizers)
+    made = TrainedModel(config, params, tokenizers, found.int8)
     if add_language:
         made = _in_languages(with_language(made, add_language, from_language), asked)
     return write_run(workdir, made)
@@ -122,6 +131,15 @@ def open_folder(folder: str | os.PathLike[str]) -> ModelFolder:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"{folder}: no such folder")
+    for file in sorted(each for each in path.iterdir() if each.is_file()):
+        with open(file, "rb") as content:
+            if content.read(len(_POINTER)) == _POINTER:
+                raise UserError(
+                    f"{file}: a pointer of Git LFS, which stands for the file: get it with "
+                    "`git lfs pull`"
+                )
+        if file.suffix in _PACKED and not file.with_suffix("").exists():
+            raise UserError(f"{file}: is compressed: unpack it")
     if model := find_marian(path):
         return open_marian(model)
     return read_folder(path)

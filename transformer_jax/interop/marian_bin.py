@@ -40,16 +40,20 @@ class Int8(NamedTuple):
     multiplier: float  #: float32
 
 
+#: float32, int8 for text, or `Int8`.
+Item = np.ndarray | Int8
+
+
 def is_table(name: str) -> bool:
     """Whether an int8 matrix is a table of embeddings: those are not transposed in a file."""
     return "Wemb" in name
 
 
-def to_bytes(items: Mapping[str, np.ndarray | Int8]) -> bytes:
+def to_bytes(items: Mapping[str, Item]) -> bytes:
     """The content of a file; equal items in another order give equal bytes.
 
     Args:
-        items: float32, int8 for text, or `Int8`, by name.
+        items: by name.
     """
     heads, names, shapes, data = [], [], [], []
     for name, item in sorted(items.items()):
@@ -64,7 +68,7 @@ def to_bytes(items: Mapping[str, np.ndarray | Int8]) -> bytes:
     return b"".join([head, struct.pack("<Q", gap), b"\0" * gap, *data])
 
 
-def _content(name: str, item: np.ndarray | Int8) -> tuple[int, tuple[int, ...], bytes]:
+def _content(name: str, item: Item) -> tuple[int, tuple[int, ...], bytes]:
     if isinstance(item, Int8):
         values = item.values if is_table(name) else item.values.T
         content = np.ascontiguousarray(values).tobytes() + struct.pack("<f", item.multiplier)
@@ -79,18 +83,60 @@ def read_bin(path: Path) -> dict[str, Stored]:
     Raises:
         UserError: it cannot be read, is of another format or version, or is damaged.
     """
+    return {name: stored(item) for name, item in read_items(path).items()}
+
+
+def read_items(path: Path) -> dict[str, Item]:
+    """The items of a file, by name; the inverse of `to_bytes`, which raises as `read_bin`."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    return _Reader(path, content).items()
+    return from_bytes(content, str(path))
+
+
+def from_bytes(content: bytes, origin: str) -> dict[str, Item]:
+    """As `read_items`, of a file's content."""
+    return _Reader(origin, content).items()
+
+
+def stored(item: Item) -> Stored:
+    """An item as a tensor; a matrix of int8 as the floats that it stands for."""
+    if isinstance(item, Int8):
+        return Stored(item.values.shape, partial(floats, item))
+    return Stored(item.shape, partial(np.asarray, item))
+
+
+def floats(item: Int8) -> np.ndarray:
+    """What a matrix of int8 stands for, in float32."""
+    return item.values.astype(np.float32) / np.float32(item.multiplier)
+
+
+#: How the names of items end that say how activations are rounded to int8.
+ALPHA = "_QuantMultA"
+#: How the names of items end that an import does not read: also biases of keys, without effect.
+UNREAD = (ALPHA, "_bk")
+
+
+def factors(items: Mapping[str, Item]) -> bytes | None:
+    """What a file of int8 has and its floats lack, as a file; None of a file of floats.
+
+    It holds what is not read as it is, and of each matrix its multiplier [1, 1] in its place.
+    """
+    kept = {
+        name: np.array([[item.multiplier]], np.float32) if isinstance(item, Int8) else item
+        for name, item in items.items()
+        if isinstance(item, Int8) and not name.endswith(UNREAD)
+    }
+    unread = {name: item for name, item in items.items() if name.endswith(UNREAD)}
+    return to_bytes(kept | unread) if kept else None
 
 
 class _Reader:
-    def __init__(self, path: Path, content: bytes) -> None:
-        self._path, self._content, self._place = path, content, 0
+    def __init__(self, origin: str, content: bytes) -> None:
+        self._origin, self._content, self._place = origin, content, 0
 
-    def items(self) -> dict[str, Stored]:
+    def items(self) -> dict[str, Item]:
         if len(self._content) < 16 or self._numbers("Q", 1) != (1,):
             raise self._error("it does not begin with the version 1")
         (count,) = self._numbers("Q", 1)
@@ -105,7 +151,7 @@ class _Reader:
             for name, shape, (_, kind, _, length) in zip(names, shapes, heads, strict=True)
         }
 
-    def _item(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Stored:
+    def _item(self, name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Item:
         if kind not in _DTYPES:
             raise self._error(
                 f"{name} is of the type {kind:#x}; known are float32 ({_FLOAT32:#x}), int8 "
@@ -119,8 +165,10 @@ class _Reader:
         if kind == _INTGEMM8:
             if len(shape) != 2:
                 raise self._error(f"{name} is of intgemm8 and not a matrix: {list(shape)}")
-            return Stored(shape, partial(_floats, name, shape, data))
-        return Stored(shape, partial(_array, data, _DTYPES[kind], shape))
+            values = _array(data, _DTYPES[kind], shape if is_table(name) else shape[::-1])
+            (multiplier,) = struct.unpack_from("<f", data, values.size)
+            return Int8(values if is_table(name) else values.T, multiplier)
+        return _array(data, _DTYPES[kind], shape)
 
     def _numbers(self, kind: str, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}{kind}", self._bytes(struct.calcsize(f"<{count}{kind}")))
@@ -153,15 +201,8 @@ class _Reader:
         return found
 
     def _error(self, what: str) -> UserError:
-        return UserError(f"{self._path}: not a binary model of Marian, or damaged ({what})")
+        return UserError(f"{self._origin}: not a binary model of Marian, or damaged ({what})")
 
 
 def _array(data: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     return np.frombuffer(data, dtype, math.prod(shape)).reshape(shape)
-
-
-def _floats(name: str, shape: tuple[int, ...], data: bytes) -> np.ndarray:
-    size = math.prod(shape)
-    values = np.frombuffer(data, np.int8, size).astype(np.float32)
-    values = values.reshape(shape) if is_table(name) else values.reshape(shape[::-1]).T
-    return values / np.frombuffer(data, "<f4", 1, size)

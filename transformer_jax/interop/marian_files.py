@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.interop.marian_bin import read_bin
+from transformer_jax.interop.marian_bin import ALPHA, Item, factors, read_items, stored
 from transformer_jax.published.layout import ModelFolder
 from transformer_jax.published.settings import Settings, parse_yaml
-from transformer_jax.published.weights import Stored, Weights, in_memory
+from transformer_jax.published.weights import Weights
 
 #: The name of the options among the tensors.
 OPTIONS = "special:model.yml"
-#: How the names of tensors end that say how activations are rounded to int8.
-ALPHA = "_QuantMultA"
+#: What the names of files begin with that are no models of Marian: of a shortlist, of Bergamot's
+#: estimation of quality, of PyTorch.
+_OTHERS = ("lex.", "qualityModel.", "pytorch_")
 
 
 def find_marian(folder: Path) -> Path | None:
@@ -30,7 +31,7 @@ def find_marian(folder: Path) -> Path | None:
     """
     found = []
     if not (folder / "config.json").exists():
-        binary = [p for p in folder.glob("*.bin") if not p.name.startswith(("lex.", "pytorch_"))]
+        binary = [p for p in folder.glob("*.bin") if not p.name.startswith(_OTHERS)]
         found = sorted([*folder.glob("*.npz"), *binary])
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
@@ -44,36 +45,43 @@ def open_marian(path: Path) -> ModelFolder:
     Raises:
         UserError: a file is missing or damaged.
     """
-    tensors = read_bin(path) if path.suffix == ".bin" else _read_npz(path)
-    if OPTIONS not in tensors:
+    items = read_items(path) if path.suffix == ".bin" else _read_npz(path)
+    if OPTIONS not in items:
         raise UserError(f"{path}: has no {OPTIONS}, so it is not a model of Marian")
     origin = f"{path}: {OPTIONS}"
-    options = parse_yaml(origin, tensors.pop(OPTIONS).read().tobytes().rstrip(b"\0"))
-    # Those of a file of int8; what stands for its matrices is read as floats.
-    tensors = {name: x for name, x in tensors.items() if not name.endswith(ALPHA)}
+    options = parse_yaml(origin, stored(items[OPTIONS]).read().tobytes().rstrip(b"\0"))
+    names = [name for name in items if name != OPTIONS and not name.endswith(ALPHA)]
     return ModelFolder(
         path.parent,
         Settings(origin, options | {"model_type": "marian_own"}),
-        _search(path.parent),
-        Weights(str(path), tensors),
+        _search(path),
+        Weights(str(path), {name: stored(items[name]) for name in names}),
+        factors(items),
     )
 
 
-def _read_npz(path: Path) -> dict[str, Stored]:
+def _read_npz(path: Path) -> dict[str, Item]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return in_memory(dict(file))
+            return dict(file)
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: not a NumPy archive ({first_line(error)})") from error
 
 
-def _search(folder: Path) -> Settings:
-    """The search of `decoder.yml`, or of the file for Bergamot's engine, by Transformers' names."""
-    files = [folder / "decoder.yml", *sorted(folder.glob("config*.yml"))]
+def _search(model: Path) -> Settings:
+    """The search that a file recommends, by Transformers' names.
+
+    It is Marian's `decoder.yml`, also with the model's name before it, or that of the engine.
+    """
+    folder = model.parent
+    files = [Path(f"{model}.decoder.yml"), folder / "decoder.yml"]
+    files += sorted(folder.glob("config*.yml"))
     file = next((path for path in files if path.is_file()), files[0])
     values = parse_yaml(str(file), file.read_bytes()) if file.is_file() else {}
     settings = Settings(str(file), values)
+    settings.need({"word-penalty": 0})
     search = {
+        "max_length_factor": settings.get("max-length-factor", float, None),
         "num_beams": settings.number("beam-size", 12),
         "length_penalty": settings.get("normalize", float, 0.0),
     }

@@ -1,5 +1,6 @@
 """Makes a run folder of a model that was trained elsewhere."""
 
+import dataclasses
 import os
 
 from transformer_jax.config import to_json
@@ -8,6 +9,16 @@ from transformer_jax.interop.exporters.base import TrainedModel
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.folder import Run, check_has_config
+
+#: The factors of the file of int8 that a run was imported from.
+INT8 = "int8.bin"
+
+
+def read_run(run: Run, checkpoint: str) -> TrainedModel:
+    """The model of a run; `checkpoint` is as `which` of `Run.params`."""
+    config, path = dataclasses.replace(run.config, model=run.model), run.path / INT8
+    int8 = path.read_bytes() if path.is_file() else None
+    return TrainedModel(config, run.params(checkpoint), run.tokenizers(), int8)
 
 
 def check_no_run(workdir: str | os.PathLike[str]) -> None:
@@ -36,5 +47,7 @@ def write_run(workdir: str | os.PathLike[str], model: TrainedModel) -> Run:
         checkpoints.save(0, items, {"identity": {}, "position": 0}, best=False)
     finally:
         checkpoints.close()
+    if model.int8 is not None:
+        write_whole(folder / INT8, model.int8)
     write_whole(folder / "config.json", to_json(config).encode())
     return Run(folder, config)

@@ -121,6 +121,7 @@ class Compiler:
             method=config.method.static,
             max_length=min(config.max_target_length(length), self._decoded.max_length),
             repetition=config.repetition,
+            allow_unk=config.allow_unk,
             mesh=self.mesh,
         )
         return self._compile(lowered, rows, bytes_per_device(params))

@@ -14,6 +14,7 @@ from transformer_jax.published.settings import REQUIRED, Settings, read_json
 from transformer_jax.published.tables import TRANSPOSED, Table, Tensor, chain, rows
 from transformer_jax.published.weight_files import read_weights
 from transformer_jax.published.weights import Weights
+from transformer_jax.sentencepiece_model import load_processor
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ModelFolder:
     config: Settings  #: `config.json`
     generation: Settings  #: `generation_config.json`; in older folders `config.json` has its keys
     weights: Weights
+    int8: bytes | None = None  #: as in `TrainedModel`
 
     def json(self, name: str) -> dict[str, Any]:
         """One of its JSON files; {} if it is not there."""
@@ -37,11 +39,13 @@ class ModelFolder:
         """The first of these files that is there.
 
         Raises:
-            UserError: none is.
+            UserError: none is, or it is not a SentencePiece model.
         """
         for name in names:
             if (self.path / name).is_file():
-                return (self.path / name).read_bytes()
+                content = (self.path / name).read_bytes()
+                load_processor(content, str(self.path / name))
+                return content
         raise UserError(f"{self.path}: {' or '.join(names)} is missing, the SentencePiece model")
 
     def piece_ids(self, name: str) -> dict[str, int]:
@@ -52,6 +56,24 @@ class ModelFolder:
         if "<unk>" not in values:
             raise UserError(f"{self.path / name}: has no piece <unk>")
         return values
+
+    def check_added(self, ids: Mapping[str, int]) -> None:
+        """Refuses tokens that were added to the tokenizer and that nothing here cuts out of a text.
+
+        Args:
+            ids: of all pieces that are known.
+
+        Raises:
+            UserError: a file lists another one.
+        """
+        decoder = self.json("tokenizer_config.json").get("added_tokens_decoder") or {}
+        listed = [*decoder.values(), *(self.json("tokenizer.json").get("added_tokens") or ())]
+        names = [str(token.get("content")) for token in listed if isinstance(token, dict)]
+        if unknown := sorted({*self.json("added_tokens.json"), *names} - ids.keys()):
+            raise UserError(
+                f"{self.path}: its tokenizer has added tokens, which cannot be expressed: "
+                f"{', '.join(unknown[:5])}{' ...' * (len(unknown) > 5)}"
+            )
 
     def arrange(
         self, ids: Mapping[str, int], size: int, *, pad: int | None = None, bos: int | None = None

@@ -21,6 +21,15 @@ def in_memory(arrays: Mapping[str, np.ndarray]) -> dict[str, Stored]:
     return {name: Stored(x.shape, partial(np.asarray, x)) for name, x in arrays.items()}
 
 
+def check_finite(origin: str, name: str, values: np.ndarray) -> None:
+    """Raises UserError where a tensor of a file holds NaN or infinity."""
+    if not (finite := np.isfinite(values)).all():
+        raise UserError(
+            f"{origin}: {finite.size - finite.sum()} of {finite.size} numbers of the tensor {name} "
+            "are NaN or infinite, so the model is damaged"
+        )
+
+
 class Weights:
     """The tensors of one model. Each is to be taken; `check_all_taken` refuses what is left.
 
@@ -51,7 +60,8 @@ class Weights:
         """The tensor in float32, or float64 if that is how it is stored.
 
         Raises:
-            UserError: there is none with this name, or its shape is another one.
+            UserError: there is none with this name, its shape is another one, or a number in it is
+                not finite.
         """
         found = self.shape_of(name)
         if shape is not None and found != shape:
@@ -62,6 +72,7 @@ class Weights:
         stored = self._tensors[name]
         self._taken.add(name)
         values = stored.read()
+        check_finite(self.origin, name, values)
         return values if values.dtype == np.float64 else values.astype(np.float32)
 
     def check_all_taken(self, ignored: Iterable[str] = ()) -> None:

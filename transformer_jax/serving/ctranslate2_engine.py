@@ -101,6 +101,7 @@ class CTranslate2Engine:
             max_input_length=0,
             return_scores=True,
             suppress_sequences=self._never,
+            disable_unk=not self._decode.allow_unk,
         )
         # CTranslate2 takes one number of hypotheses for the whole batch. It is always the same, so
         # that a translation does not depend on its batch; what was not asked for is left out here.

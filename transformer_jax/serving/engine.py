@@ -99,6 +99,8 @@ def languages_of(run: Run, decode: DecodeConfig) -> tuple[str, str]:
     target = decode.target_language or data.target_language
     if not (source and target):
         raise UserError(
-            f"--workdir={run.path}: data.source_language or data.target_language is empty"
+            f"--workdir={run.path}: data.source_language or data.target_language is empty: import "
+            "the model with --source_language=CODE --target_language=CODE, or write the codes into "
+            "its config.json"
         )
     return source, target

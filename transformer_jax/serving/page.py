@@ -138,8 +138,8 @@ async def _place(context: Context, request: Request) -> tuple[Place, Explains, A
     if not isinstance(engine, Explains):
         raise HTTPException(400, "This engine gives no probabilities")
     pieces = engine.encode(form.q)
-    if not all(UNK_ID <= token < engine.target_size for token in form.tokens):
-        raise HTTPException(400, f"tokens are from {UNK_ID} to {engine.target_size - 1}")
+    if not all(UNK_ID < token < engine.target_size for token in form.tokens):
+        raise HTTPException(400, f"tokens are from {UNK_ID + 1} to {engine.target_size - 1}")
     return form, engine, pieces
 
 

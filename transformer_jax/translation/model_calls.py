@@ -21,6 +21,7 @@ from transformer_jax.ops.key_value_cache import PerSentence, map_state
 from transformer_jax.ops.sharding import constrain
 from transformer_jax.parallel.mesh import activations_on, param_shardings
 from transformer_jax.translation.model import Model
+from transformer_jax.vocabulary import BOS_ID, PAD_ID, UNK_ID
 
 
 class Sources(NamedTuple):
@@ -70,7 +71,7 @@ def _by_sentence(tree: Any) -> Any:
 
 @functools.partial(
     jax.jit,
-    static_argnames=("model", "method", "max_length", "repetition", "mesh"),
+    static_argnames=("model", "method", "max_length", "repetition", "allow_unk", "mesh"),
 )
 def decode_batch(
     params: Any,
@@ -81,6 +82,7 @@ def decode_batch(
     method: Method,
     max_length: int,
     repetition: Repetition | None = None,
+    allow_unk: bool = True,
     mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].
@@ -108,7 +110,8 @@ def decode_batch(
         if sources.prefix_BT is not None:
             step, state = force_prefix(step, state, sources.prefix_BT)
         key, limits_B = jax.random.key(seed), sources.max_lengths_B
-        limits = Limits(limits_B, sources.numbers_B, key, max_length, sources.num_best_B)
+        never = (PAD_ID, BOS_ID) if allow_unk else (PAD_ID, BOS_ID, UNK_ID)
+        limits = Limits(limits_B, sources.numbers_B, key, max_length, sources.num_best_B, never)
         return _by_sentence(method.search(step, state, limits))
 
 

@@ -44,7 +44,7 @@ from transformer_jax.translation.model_calls import (
 from transformer_jax.translation.run_batches import Timing, num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.variants import to_text
-from transformer_jax.vocabulary import EOS_ID
+from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 #: Called with the number of sentences just finished.
 Progress = Callable[[int], None]
@@ -301,6 +301,7 @@ class Translator:
                 method=config.method.static,
                 max_length=max_length,
                 repetition=config.repetition,
+                allow_unk=config.allow_unk,
             )
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
@@ -318,7 +319,7 @@ class Translator:
                 progress(len(batch))
 
         program = (
-            (config.method.static, config.repetition, forced, num_rows),
+            (config.method.static, config.repetition, config.allow_unk, forced, num_rows),
             (config.max_length_factor, config.max_length_offset),
         )
         in_batches = batches(rows, lambda length: num_rows)
@@ -523,6 +524,9 @@ class Translator:
             prefixes = [self._target_ids(tokenizers, prefix) for prefix in given]
         if len(prefixes) != count:
             raise UserError(f"target_prefix: {len(prefixes)} prefixes for {count} sentences")
+        if not config.allow_unk:
+            each = [given] if isinstance(given, str) else given
+            _check_known(each, tokenizers.target.encode)
         most = self._limit(config) - 1
         for number, prefix in enumerate(prefixes, start=1):
             if len(prefix) > most:
@@ -603,6 +607,20 @@ def _numbers_asked(num_best: int | Sequence[int] | None, most: int, count: int) 
     if asked and min(asked) < 1:
         raise UserError(f"num_best={min(asked)}: must be at least 1")
     return [min(number, most) for number in asked]
+
+
+def _check_known(
+    prefixes: Sequence[str | Sequence[int]], encode: Callable[[str], Sequence[int]]
+) -> None:
+    """Raises UserError where a prefix has what the vocabulary lacks."""
+    for prefix in prefixes:
+        if UNK_ID in (encode(prefix) if isinstance(prefix, str) else prefix):
+            words = prefix.split() if isinstance(prefix, str) else ()
+            lacking = " ".join(word for word in words if UNK_ID in encode(word)) or prefix
+            raise UserError(
+                f"target_prefix={prefix}: the model's vocabulary lacks {lacking}, so no "
+                "translation can begin so"
+            )
 
 
 def _filled(numbers: list[int], num_rows: int, fill: int = 0) -> np.ndarray:

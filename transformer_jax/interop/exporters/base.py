@@ -21,6 +21,7 @@ class TrainedModel(NamedTuple):
     config: Config
     params: Params
     tokenizers: Tokenizers
+    int8: bytes | None = None  #: what a file of int8 had that floats lack (`marian_bin.factors`)
 
 
 def without_adapter(model: TrainedModel) -> TrainedModel:

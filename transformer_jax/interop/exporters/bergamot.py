@@ -36,13 +36,15 @@ from transformer_jax.interop.exporters.folding import converted, listed, unlike
 from transformer_jax.interop.families.marian_own import (
     BIAS,
     NEVER,
+    PROJECTION,
     read_options,
     tensors,
     write_options,
 )
+from transformer_jax.interop.marian_bin import ALPHA, UNREAD, Item, floats, from_bytes, to_bytes
 from transformer_jax.interop.marian_bin import Int8 as Int8Item
-from transformer_jax.interop.marian_bin import to_bytes
-from transformer_jax.interop.marian_files import ALPHA, OPTIONS
+from transformer_jax.interop.marian_files import OPTIONS
+from transformer_jax.interop.run_folder import INT8
 from transformer_jax.interop.shortlist import shortlist_of
 from transformer_jax.interop.shortlist import to_bytes as shortlist_to_bytes
 from transformer_jax.models.api import Params, matrix_boxes
@@ -85,7 +87,8 @@ class Bergamot(Exporter):
     quantization: Literal["float32", "int8"] | None = None
     #: of matrices and their products; None = int8 if the model is of `model.quantize=int8`
     sentences: str | None = None
-    #: a file of source sentences, on which int8 measures the activations of other models
+    #: a file of source sentences, on which int8 measures the activations of other models; None =
+    #: as in the file of int8 that was imported
     shortlist: Strings | None = None
     #: a text's source file, target file and word alignments, by which the engine predicts from
     #: fewer pieces; None = from all
@@ -100,10 +103,10 @@ class Bergamot(Exporter):
                     "format=bergamot: the model is of int8 with measured activations "
                     "(model.quantize=int8); leave out quantization=float32 and sentences"
                 )
-        elif is_int8 != (self.sentences is not None):
+        elif self.sentences is not None and not is_int8:
             raise UserError(
-                "format=bergamot: give both quantization=int8 and sentences=FILE, source sentences "
-                "on which activations are measured, or none of them for float32"
+                "format=bergamot: sentences=FILE is for int8: give quantization=int8 too, or none "
+                "of them for float32"
             )
         elif self.sentences is not None:
             _read_lines(self.sentences)
@@ -130,9 +133,10 @@ class Bergamot(Exporter):
         model = without_adapter(model)
         if self.sentences is not None:
             model = calibrated(model, _read_lines(self.sentences))
-        precision = "int8" if isinstance(model.config.model.quantize, Int8) else "float32"
-        name, theirs = _MODELS[precision]
-        (folder / name).write_bytes(to_bytes(_items(model)))
+        is_trained = isinstance(model.config.model.quantize, Int8)
+        name, theirs = _MODELS["int8" if is_trained else self.quantization or "float32"]
+        kept = self.quantization == "int8" and not is_trained
+        (folder / name).write_bytes(to_bytes(_items(model, kept)))
         settings = _engine(model, name, theirs)
         if self.shortlist is not None:
             lists = shortlist_of(self.shortlist, model.tokenizers)
@@ -174,30 +178,64 @@ def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
     return model._replace(config=replace(model.config, model=config), params=params)
 
 
-def _items(model: TrainedModel) -> dict[str, np.ndarray | Int8Item]:
-    """The items of the model's file, in int8 if the model is."""
+def _items(model: TrainedModel, kept: bool) -> dict[str, Item]:
+    """The items of the model's file, in int8 if the model is.
+
+    Args:
+        model: without an adapter.
+        kept: whether in int8 by the factors of the file that the model was imported from.
+    """
     config = model.config.model
     theirs = _theirs(config)
     table = tensors(theirs, *_arrangements(config, model.tokenizers))
     floats = {name: part for name, part in model.params.items() if name != MEASURED}
     params = converted(replace(config, quantize=NoQuantization()), theirs, floats)
     options = write_options(config)
-    items: dict[str, np.ndarray | Int8Item] = {**table.to_tensors(params)}
-    if isinstance(config.quantize, Int8):
+    items: dict[str, Item] = {**table.to_tensors(params)}
+    if kept:
+        items = _as_imported(items, model.int8)
+    elif isinstance(config.quantize, Int8):
         alphas = by_path(model.params[MEASURED])
         for path in _LOGITS & alphas.keys():  # whose input they do not scale
             alphas[path] *= config.logit_scale / theirs.logit_scale
         items = _in_int8(items, theirs, table, params, alphas)
-        options["dim-vocabs"] = [_rows(items, side) for side in ("encoder", "decoder")]
+    if kept or isinstance(config.quantize, Int8):
+        items = _filled_up(items, theirs.tie_embeddings)
+    options["dim-vocabs"] = [_rows(items, side) for side in ("encoder", "decoder")]
     text = yaml.safe_dump(options, sort_keys=False).encode() + b"\0"
     return {**items, OPTIONS: np.frombuffer(text, np.int8)}
 
 
-def _rows(items: Mapping[str, np.ndarray | Int8Item], side: str) -> int:
+def _rows(items: Mapping[str, Item], side: str) -> int:
     """The size of a vocabulary, with what fills it up."""
-    table = items.get("Wemb", items.get(f"{side}_Wemb"))
-    assert isinstance(table, Int8Item)
-    return len(table.values)
+    table = items["Wemb"] if "Wemb" in items else items[f"{side}_Wemb"]
+    return len(table.values if isinstance(table, Int8Item) else table)
+
+
+def _as_imported(items: Mapping[str, Any], int8: bytes | None) -> dict[str, Item]:
+    """The items with the whole numbers and factors of the file of int8 that was imported.
+
+    Raises:
+        UserError: there was none, or the model was trained since.
+    """
+    why = "the model was not imported from a file of int8"
+    found = dict(items)
+    for name, item in from_bytes(int8, INT8).items() if int8 else ():
+        if name.endswith(UNREAD):
+            found[name] = item
+            continue
+        factor = np.asarray(item).item()
+        values = np.rint(items[name] * np.float32(factor))
+        found[name] = Int8Item(values.astype(np.int8), factor)
+        if not np.array_equal(floats(found[name]), items[name]):
+            why, int8 = "the model is no longer that of the file that was imported", None
+            break
+    if not int8:
+        raise UserError(
+            f"format=bergamot: {why}: give sentences=FILE beside quantization=int8, source "
+            "sentences on which activations are measured"
+        )
+    return found
 
 
 def _in_int8(
@@ -206,29 +244,37 @@ def _in_int8(
     table: Table,
     params: Params,
     alphas: Mapping[str, Any],
-) -> dict[str, np.ndarray | Int8Item]:
-    """The items with matrices of int8, and what their products multiply the input by.
-
-    The engine makes floats of a table that is also the projection, and quantises them again: the
-    largest number becomes 127. So that nothing changes, a row that is never predicted has a 127.
-    """
+) -> dict[str, Item]:
+    """The items with matrices of int8, and what their products multiply the input by."""
     found, boxes, leaves = dict(items), matrix_boxes(config), by_path(params)
-    is_tied = config.tie_embeddings in ("all", "decoder")
-    extra = -(items[BIAS].size + is_tied) % _INT8_ROWS + is_tied
     for path, (name, *_), _ in table.tensors:
-        if name in ("Wemb", "decoder_Wemb"):
-            found[name] = np.pad(items[name], ((0, extra), (0, 0)))
-        elif path == "projection/kernel" or name == BIAS:
-            fill = NEVER if name == BIAS else 0
-            found[name] = np.pad(items[name], ((0, 0), (0, extra)), constant_values=fill)
         if path in boxes:
             factor = np.float32(Int8.factor(jnp.asarray(leaves[path]), boxes[path]))
-            values = np.rint(found[name] * factor).astype(np.int8)
-            if is_tied and path == "target_embedding/table":
-                values[-1, 0] = LARGEST
-            found[name] = Int8Item(values, float(factor))
+            found[name] = Int8Item(np.rint(items[name] * factor).astype(np.int8), float(factor))
         if path in alphas:
             found[f"{name}{ALPHA}"] = np.array([alphas[path]], np.float32)
+        if path in alphas and path in _LOGITS:  # without a shortlist engines call the matrix so
+            found[f"none{ALPHA}"] = found[f"{name}{ALPHA}"]
+    return found
+
+
+def _filled_up(items: Mapping[str, Any], tie: str) -> dict[str, Item]:
+    """The items with as many pieces as int8 needs; the further ones are never predicted.
+
+    The engine makes floats of a table that is also the projection, and quantises them again: the
+    largest number becomes 127. So that nothing changes, a further row has a 127 if none has.
+    """
+    name = "Wemb" if tie in ("all", "inputs") else "decoder_Wemb"
+    needs_largest = tie in ("all", "decoder") and np.abs(items[name].values).max() < LARGEST
+    extra = -(items[BIAS].size + needs_largest) % _INT8_ROWS + needs_largest
+    table = np.pad(items[name].values, ((0, extra), (0, 0)))
+    if needs_largest:
+        table[-1, 0] = LARGEST
+    found = {**items, name: items[name]._replace(values=table)}
+    found[BIAS] = np.pad(items[BIAS], ((0, 0), (0, extra)), constant_values=NEVER)
+    if PROJECTION in items:
+        values = np.pad(items[PROJECTION].values, ((0, 0), (0, extra)))
+        found[PROJECTION] = items[PROJECTION]._replace(values=values)
     return found
 
 
@@ -279,13 +325,12 @@ def _arranged(tokenizer: Tokenizer) -> Arrangement:
     place = {processor.id_to_piece(i): i for i in range(processor.vocab_size())}
     if missing := sorted(place.keys() - set(names)):
         raise refuse(missing[0], "of the SentencePiece model has no embedding, as Bergamot needs")
-    order, size = np.full(len(names), -1), len(place)
+    order = np.full(len(names), -1)
     for i, name in enumerate(names):
         if name in place:
             order[i] = place[name]
-        elif name.startswith(UNUSED):  # rows that only fill up the table
-            order[i], size = size, size + 1
-        elif i not in (PAD_ID, BOS_ID):  # of which Marian needs none
+        elif not name.startswith(UNUSED) and i not in (PAD_ID, BOS_ID):
+            # Marian needs neither those nor rows that only fill up the table.
             raise refuse(name, "is not one of the SentencePiece model, as Bergamot needs")
     return Arrangement(order)
 
@@ -328,10 +373,11 @@ def _about(config: Config) -> dict[str, Any]:
     source, target = (
         language or "und" for language in (config.data.source_language, config.data.target_language)
     )
+    kind = "tiny" if config.model.d_model <= 256 else "base"  # as the published ones are called
     return {
         "modelName": f"{source}-{target}",
-        "shortName": f"{source}-{target}-tiny",
-        "type": "tiny",
+        "shortName": f"{source}-{target}-{kind}",
+        "type": kind,
         "src": source,
         "trg": target,
         "srcTags": {source: source},

@@ -14,9 +14,11 @@ from etils import epath
 from transformer_jax.config import to_json
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.interop.exporters.base import Exporter, TrainedModel
+from transformer_jax.interop.run_folder import INT8
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.paths import as_path
+from transformer_jax.published.weights import check_finite
 from transformer_jax.runs.folder import open_run
 
 WEIGHTS = "model.safetensors"
@@ -33,6 +35,8 @@ class Safetensors(Exporter):
         save_file(arrays, str(folder / WEIGHTS))
         (folder / "config.json").write_text(to_json(model.config))
         model.tokenizers.save(folder / "tokenizer")
+        if model.int8 is not None:
+            (folder / INT8).write_bytes(model.int8)
 
 
 def is_exported(folder: str | os.PathLike[str]) -> bool:
@@ -61,7 +65,10 @@ def read(folder: str | os.PathLike[str]) -> TrainedModel:
         what = "is missing" if name in expected else "is not a parameter of the model"
         raise UserError(f"{path}: the tensor {name} {what}")
     for name, leaf in expected.items():
+        check_finite(str(path), name, found[name])
         have, want = ((x.dtype, x.shape) for x in (found[name], leaf))
         if have != want:
             raise UserError(f"{path}: the tensor {name} is {have}, but config.json says {want}")
-    return TrainedModel(run.config, from_paths(found), run.tokenizers())
+    kept = as_path(folder) / INT8
+    int8 = kept.read_bytes() if kept.is_file() else None
+    return TrainedModel(run.config, from_paths(found), run.tokenizers(), int8)

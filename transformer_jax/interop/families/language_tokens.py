@@ -113,6 +113,7 @@ def read_with_language_tokens(
         vocabulary(arrangement, ids, tags=tags.values(), hidden=hidden, prefix=[tags[code or ""]])
         for code in codes
     )
+    folder.check_added(ids)
     model, table = layout.read(folder, arrangement, arrangement, ids, start)
     tokenizers = make_tokenizers((sentencepiece, source), (sentencepiece, target))
     return Published(model, table, tokenizers, codes)

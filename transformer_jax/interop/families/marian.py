@@ -45,6 +45,7 @@ def marian(folder: ModelFolder, languages: Languages) -> Published:
         folder.arrange(ids, size, pad=ids.get("<pad>"))
         for ids, size in ((source_ids, source_size), (target_ids, target_size))
     )
+    folder.check_added(source_ids | target_ids)
     model, table = LAYOUT.read(folder, source, target, target_ids, start=pad)
     return Published(
         model,

@@ -7,6 +7,7 @@ tensors and options are those in a `.npz` or `.bin`; the matrices are [in, out],
 Where a folder holds no vocabulary in YAML, row i of a table is piece i of the SentencePiece model.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ _ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu"}
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
 BIAS = "decoder_ff_logit_out_b"
 #: The projection to logits where it is a matrix of its own, [in, out] or transposed.
-_PROJECTION, _TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
+PROJECTION, _TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
 
 #: The logit of a piece that is never predicted, in files; logits of others are far above.
 NEVER = np.float32(-1e9)
@@ -129,8 +130,28 @@ def marian_own(folder: ModelFolder, languages: Languages) -> Published:
         model,
         tensors(model, source, target, transposed=transposed),
         make_tokenizers(*pieces),
-        languages,
+        _languages(folder, languages),
     )
+
+
+def _languages(folder: ModelFolder, asked: Languages) -> Languages:
+    """Those asked for; else what the files of a model for Bergamot's engine say.
+
+    `model_info.json` has the codes in `srcTags` and `trgTag`, or in `shortName`, such as
+    `en-pt-tiny`; the name of a vocabulary has them too: `vocab.enpt.spm`.
+    """
+    about = folder.settings("model_info.json")
+    found = [*about.get("srcTags", dict, {})][:1] + [about.get("trgTag", str, "")]
+    names = " ".join(path.name for path in folder.path.glob("*vocab.*.spm"))
+    for pattern, text in (
+        (r"([a-z]{2,3})-([a-z]{2,3})-", about.get("shortName", str, "")),
+        (r"(?:src|trg)?vocab\.([a-z]{2})([a-z]{2})\.spm", names),
+    ):
+        if len(found) < 2 and (match := re.match(pattern, text)):
+            found = list(match.groups())
+    if len(found) < 2 or "und" in found:
+        return asked
+    return Languages(*(mine or theirs for mine, theirs in zip(asked, found, strict=True)))
 
 
 def read_options(options: Settings, **others: Any) -> ModelConfig:
@@ -157,7 +178,8 @@ def read_options(options: Settings, **others: Any) -> ModelConfig:
         num_heads=options.number("transformer-heads", 8),
         encoder=StackConfig(options.number("enc-depth", 6), (attention,), positions),
         decoder=StackConfig(options.number("dec-depth", 6), (mixer,), positions),
-        cross=FullCross(dropout_rate=dropout),
+        # Marian reads alignments from the first head of the last layer, and guides that one.
+        cross=FullCross(dropout_rate=dropout, alignment_head=0),
         norm=LayerNorm(epsilon=1e-6),
         norm_placement="post",
         feed_forward=Mlp(
@@ -256,7 +278,7 @@ def tensors(
         change = chain(rows(target.order), TRANSPOSED)
         name, after = _TRANSPOSED_PROJECTION, SAME
         if not transposed:
-            name, after = _PROJECTION, TRANSPOSED
+            name, after = PROJECTION, TRANSPOSED
         found.append(Tensor("projection/kernel", (name,), chain(after, change)))
     bias = chain(chain(AS_ROW, rows(target.order)), _never(model))
     found.append(Tensor("output_bias/bias", (BIAS,), bias))
@@ -276,12 +298,13 @@ def _vocabularies(folder: ModelFolder) -> list[_Vocabulary]:
     Raises:
         UserError: there is not one for both or one for each, or the ids have gaps.
     """
-    found = sorted({*folder.path.glob("*.vocab.yml"), *folder.path.glob("*.vocab")})
+    patterns = ("*.vocab.yml", "*.vocab", "vocab*.yml", "*vocab*.txt")
+    found = sorted({path for pattern in patterns for path in folder.path.glob(pattern)})
     if found:
         sides = ("source", "target")
         models = [folder.content(f"{side}.spm") for side in sides]
         files = _of_both(folder.path, found, "vocabulary, such as opus.spm32k-spm32k.vocab.yml")
-        return [_of_yaml(path, model) for path, model in zip(files, models, strict=True)]
+        return [_of_list(path, model) for path, model in zip(files, models, strict=True)]
     found = sorted(folder.path.glob("*.spm"))
     return [_of_sentencepiece(path) for path in _of_both(folder.path, found, "*.spm")]
 
@@ -303,9 +326,17 @@ def _of_both(folder: Path, found: list[Path], kind: str) -> list[Path]:
     return both
 
 
-def _of_yaml(path: Path, sentencepiece: bytes) -> _Vocabulary:
-    # For a loader that knows types, pieces such as `on` and `1.50` are no text.
-    values = parse_yaml(str(path), path.read_bytes(), all_is_text=True)
+def _of_list(path: Path, sentencepiece: bytes) -> _Vocabulary:
+    """Pieces with their numbers in YAML, or one a line in `.txt`."""
+    content = path.read_bytes()
+    if path.suffix == ".txt":
+        try:
+            lines = content.decode().removesuffix("\n").split("\n")
+        except ValueError as error:
+            raise UserError(f"{path}: not UTF-8, so not a list of pieces") from error
+        values: dict[str, Any] = {line.rstrip("\r"): i for i, line in enumerate(lines)}
+    else:  # For a loader that knows types, pieces such as `on` and `1.50` are no text.
+        values = parse_yaml(str(path), content, all_is_text=True)
     if sorted(map(str, values.values())) != sorted(map(str, range(len(values)))):
         raise UserError(f"{path}: does not number its pieces from 0 without a gap")
     ids = {piece: int(i) for piece, i in values.items()}

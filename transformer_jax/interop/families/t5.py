@@ -24,6 +24,7 @@ def t5(folder: ModelFolder, languages: Languages) -> Published:
     arrangement = folder.arrange(ids, size)
     if PROJECTION not in folder.weights and not config.get("tie_word_embeddings", bool, True):
         folder.weights.take(PROJECTION)  # missing, says the config
+    folder.check_added(ids)
     model, table = LAYOUT.read(folder, arrangement, arrangement, ids, start=0)
     side = content, vocabulary(arrangement, ids, hidden=extra)
     return Published(model, table, make_tokenizers(side, side), languages)
