@@ -33,7 +33,7 @@ from transformer_jax.runs.prepared import with_prepared
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
-from transformer_jax.translation.model_calls import Sources, decode_batch
+from transformer_jax.translation.model_calls import Rules, Sources, decode_batch
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,7 @@ class Compiler:
             model=self._decoded,
             method=config.method.static,
             max_length=min(config.max_target_length(length), self._decoded.max_length),
-            repetition=config.repetition,
-            allow_unk=config.allow_unk,
+            rules=Rules(config.repetition, config.allow_unk),
             mesh=self.mesh,
         )
         return self._compile(lowered, rows, bytes_per_device(params))

@@ -69,9 +69,16 @@ def _by_sentence(tree: Any) -> Any:
     )
 
 
+class Rules(NamedTuple):
+    """What a translation may hold."""
+
+    repetition: Repetition | None = None
+    allow_unk: bool = True  #: see `DecodeConfig`
+
+
 @functools.partial(
     jax.jit,
-    static_argnames=("model", "method", "max_length", "repetition", "allow_unk", "mesh"),
+    static_argnames=("model", "method", "max_length", "rules", "mesh"),
 )
 def decode_batch(
     params: Any,
@@ -81,8 +88,7 @@ def decode_batch(
     model: Model,
     method: Method,
     max_length: int,
-    repetition: Repetition | None = None,
-    allow_unk: bool = True,
+    rules: Rules = Rules(),
     mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].
@@ -104,13 +110,13 @@ def decode_batch(
             return constrain(logits_BZV, "batch", None, None), (known, _by_sentence(inner))
 
         step: Step = decode_step
-        if repetition:
+        if rules.repetition:
             shape_BZT = (sources.ids_BS.shape[0], beam_size, max_length)
-            step, state = control_repetition(step, state, repetition, shape_BZT)
+            step, state = control_repetition(step, state, rules.repetition, shape_BZT)
         if sources.prefix_BT is not None:
             step, state = force_prefix(step, state, sources.prefix_BT)
         key, limits_B = jax.random.key(seed), sources.max_lengths_B
-        never = (PAD_ID, BOS_ID) if allow_unk else (PAD_ID, BOS_ID, UNK_ID)
+        never = (PAD_ID, BOS_ID) if rules.allow_unk else (PAD_ID, BOS_ID, UNK_ID)
         limits = Limits(limits_B, sources.numbers_B, key, max_length, sources.num_best_B, never)
         return _by_sentence(method.search(step, state, limits))
 

@@ -35,6 +35,7 @@ from transformer_jax.translation.documents import Asked, Ids, Room, Tally, trans
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
     Pairs,
+    Rules,
     Sources,
     align_batch,
     decode_batch,
@@ -300,8 +301,7 @@ class Translator:
                 seed=np.uint32(config.method.seed),
                 method=config.method.static,
                 max_length=max_length,
-                repetition=config.repetition,
-                allow_unk=config.allow_unk,
+                rules=Rules(config.repetition, config.allow_unk),
             )
 
         def finish(batch: list[Row], hypotheses: Hypotheses) -> None:
