@@ -198,7 +198,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(folder, tmp_path, key, valu
         ("model.safetensors", None, "no weights here"),
         ("model.safetensors", b"abc", "model.safetensors: not a safetensors file"),
         ("source.spm", None, "source.spm is missing, the SentencePiece model"),
-        ("target.spm", b"abc", "the target tokenizer is not a SentencePiece model"),
+        ("target.spm", b"abc", "target.spm is not a SentencePiece model"),
         ("vocab.json", None, "vocab.json: missing, or not the ids of pieces"),
         ("vocab.json", b'{"a": "b"}', "vocab.json: missing, or not the ids of pieces"),
         ("vocab.json", b'{"a": 1}', "vocab.json: has no piece <unk>"),
