@@ -76,6 +76,9 @@ class Rules(NamedTuple):
     allow_unk: bool = True  #: see `DecodeConfig`
 
 
+ANYTHING = Rules()
+
+
 @functools.partial(
     jax.jit,
     static_argnames=("model", "method", "max_length", "rules", "mesh"),
@@ -88,7 +91,7 @@ def decode_batch(
     model: Model,
     method: Method,
     max_length: int,
-    rules: Rules = Rules(),
+    rules: Rules = ANYTHING,
     mesh: Mesh | None = None,
 ) -> Hypotheses:
     """Encodes a batch and searches for its translations, [B, Z, max_length].
