@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +74,20 @@ def test_a_model_with_other_losses_is_found(monkeypatch):
         "greedy search": False,
         "beam search": True,
     }
+
+
+def test_memory_is_in_gib(monkeypatch):
+    """On the devices that tell it, which a CPU does not."""
+    stats = {"peak_bytes_in_use": 3 << 30, "bytes_limit": 5 << 30}
+    device = SimpleNamespace(memory_stats=lambda: stats, device_kind="a device")
+    for name in ("begin_new", "make_mesh", "_training", "searching"):
+        monkeypatch.setattr(speed, name, MagicMock())
+    target = SimpleNamespace(device=None, devices=[device])
+    (row,) = speed.measure(tj.Config(), target, "a part")
+    assert (row.name, row.value, row.unit) == ("memory, most so far", 3.0, "GiB")
+    monkeypatch.setattr(machine.jax, "devices", lambda: [device])
+    rows = {row.name: (row.value, row.unit) for row in machine.rows()}
+    assert rows["memory of a device"] == (5.0, "GiB")
 
 
 @pytest.mark.parametrize(("value", "status"), [(0.0, 0), (2.0, 1)])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import shutil
 from dataclasses import replace
 from itertools import chain
@@ -15,19 +16,22 @@ from transformer_jax.data.blocks import Blocks
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters import review
 from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
+from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.ids import IdCorpus, ids_of_text
+from transformer_jax.data.noise.case import UpperCase
 from transformer_jax.data.preparation import Preparation, begin, learn_tokenizers, make_shard, merge
 from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.prepared import Prepared
-from transformer_jax.data.splits import read_pairs, resolve
+from transformer_jax.data.splits import has_split, read_grouped, read_pairs, resolve, visit_rates
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
 from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 from transformer_jax.runs.prepared import with_prepared
 
 SMALL = TokenizerConfig(vocab_size=300)
+TINY = TokenizerConfig("bpe", vocab_size=75, byte_fallback=False)
 NAMES = [
     "red",
     "brown",
@@ -168,6 +172,80 @@ def test_corpora_keep_tags_weights_and_directions(files: Files, tmp_path: Path) 
         for split in ("validation", "test"):
             expected = list(read_pairs(data, split, direction))
             assert list(read_pairs(config.data, split, direction)) == expected
+
+
+def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
+    """Corpora of short documents, some of whose sentences filters leave out; pairs of a part."""
+    draw = random.Random(seed)
+    sources = []
+    for name in "ab":
+        lines: list[list[str]] = [[], []]
+        for i in range(40):
+            bad, twice = draw.random() < 0.15, draw.random() < 0.1
+            pair = (
+                ["a same line"] * 2
+                if twice
+                else [f"{NAMES[i % 11]} {name} {i}", f"{NAMES[i % 7]} {name.upper()} {i}"]
+            )
+            for side, text in zip(lines, pair, strict=True):
+                side.append(text)
+            if bad:
+                lines[1][-1] = lines[0][-1]
+            if draw.random() < 0.4:
+                for side in lines:
+                    side.append("")
+        paths = [folder / f"{name}.{language}" for language in ("en", "de")]
+        for path, side in zip(paths, lines, strict=True):
+            path.write_text("\n".join(side) + "\n")
+        sources.append(Files((str(paths[0]),), (str(paths[1]),), documents=True))
+    has_blocks = draw.random() < 0.5
+    corpora = [Corpus(each, ("en", "de"), weight=draw.choice([1, 0.5])) for each in sources]
+    if draw.random() < 0.5:
+        corpora.append(replace(corpora[0], reverse=True))
+    if draw.random() < 0.5:
+        corpora.append(replace(draw.choice(corpora), tag="<x>"))
+    if draw.random() < 0.5:
+        corpora.append(replace(draw.choice(corpora), noise=(UpperCase(),)))
+    draw.shuffle(corpora)
+    data = DataConfig(
+        corpora=tuple(corpora),
+        temperature=draw.choice([1.0, 2.0]),
+        filters=(Identical(), Duplicates())[: draw.randint(0, 2)],
+        blocks=(Blocks(sentences=(2,)), Blocks(tokens=40))[: 2 * has_blocks],
+        validation_from_train=draw.choice([None, 3, 5]),
+        cache_dir=str(folder / "cache"),
+    )
+    return resolve(data), draw.choice([5, 16, 1000])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_texts_are_prepared_as_a_training_reads_them(seed: int, tmp_path: Path) -> None:
+    data, part_pairs = random_text(seed, tmp_path)
+    preparation = Preparation(tmp_path / "prepared", data, TINY, part_pairs)
+    begin(preparation)
+    learn_tokenizers(preparation)
+    for number in random.Random(seed).sample(range(3), 3):
+        make_shard(preparation, number, 3)
+    merge(preparation)
+    given = DataConfig(prepared=str(preparation.folder), blocks=data.blocks)
+    prepared = with_prepared(Config(data=given, tokenizer=TINY), None)[0].data
+    made = []
+    for each in (data, prepared):
+        with TrainingText(each, is_new=True) as text:
+            tokenizers = tokenizers_of_text(TINY, each, text.sample(TINY))
+            made.append((tokenizers.files(), ids_of_text(text, tokenizers)))
+    assert made[0][0] == made[1][0]
+    assert_equal(made[0][1], made[1][1])
+    (entry,) = (preparation.folder / "ids").iterdir()  # nothing was encoded again
+    assert prepared.directions == data.directions
+    sizes = made[0][1].sizes
+    assert visit_rates(prepared, sizes) == visit_rates(data, sizes)
+    for direction in data.directions:
+        for split in ("validation", "test"):
+            assert has_split(prepared, split, direction) == has_split(data, split, direction)
+            if has_split(data, split, direction):
+                found = list(read_grouped(prepared, split, direction))
+                assert found == list(read_grouped(data, split, direction))
 
 
 @pytest.mark.parametrize("case", ["sentences", "sampled blocks"])

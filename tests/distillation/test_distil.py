@@ -181,14 +181,20 @@ def test_the_numbers_of_the_table_are_those_of_their_own_commands(place, undistu
     ]
 
 
-def test_the_share_is_that_of_the_last_set():
-    scores = [
-        {"validation": {"bleu": 50.0, "chrf": 60.0}, "test": {"bleu": bleu, "chrf": 60.0}}
-        for bleu in (40.0, 30.0)
-    ]
+@pytest.mark.parametrize("sets", [["validation"], ["validation", "test"], ["a", "b", "c"]])
+def test_the_share_is_that_of_the_last_set(sets):
     made = [
-        table.Row(name, "beam", 9, 1.0, 2.0, each, "nrefs:1")
-        for name, each in zip(("teacher", "student"), scores, strict=True)
+        table.Row(
+            name,
+            "beam",
+            9,
+            1.0,
+            2.0,
+            {each: {"bleu": 50.0, "chrf": 60.0} for each in sets}
+            | {sets[-1]: {"bleu": bleu, "chrf": 60.0}},
+            "nrefs:1",
+        )
+        for name, bleu in (("teacher", 40.0), ("student", 30.0))
     ]
     teachers, students = table.table(made).splitlines()[2:4]
     assert " | 100.0% | " in teachers and " | 75.0% | " in students

@@ -347,3 +347,10 @@ def test_the_command_on_eight_devices(tmp_path):
     assert "mesh data=2 x fsdp=2 x tensor=2" in done.stdout
     assert "all-reduce" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_translation_is_planned_longer_than_the_model_can_make():
+    compiler = Compiler(CONFIG, Target(jax.devices()[:1]))
+    asked = (dataclasses.replace(CONFIG.decode, max_length_offset=n) for n in (16, 1000))
+    one, other = (compiler.decode(each, 16).bytes for each in asked)
+    assert one == other
