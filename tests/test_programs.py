@@ -24,11 +24,11 @@ def status_of(plugin: programs.Programs) -> int:
 
 def test_a_file_above_its_limit_fails_the_run(monkeypatch) -> None:
     monkeypatch.setattr(programs, "EXCEPTIONS", {"large.py": (500, "a reason")})
-    counts = ("a.py", "gw0", 200), ("a.py", "gw1", 250), ("large.py", "gw0", 400)
+    counts = ("a.py", "gw0", 300), ("a.py", "gw1", 350), ("large.py", "gw0", 450)
     within = finished(*counts)
     assert within.over() == [] and status_of(within) == 0
-    above = finished(*counts, ("a.py", "gw1", 51), ("large.py", "gw0", 101))
-    assert [line.split(" programs")[0] for line in above.over()] == ["a.py: 301", "large.py: 501"]
+    above = finished(*counts, ("a.py", "gw1", 51), ("large.py", "gw0", 51))
+    assert [line.split(" programs")[0] for line in above.over()] == ["a.py: 401", "large.py: 501"]
     assert status_of(above) == 1
 
 

@@ -20,8 +20,9 @@ from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.training.loop import fit
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import Horizon, Objective, make_train_step
+from transformer_jax.vocabulary import BOS_ID
 
-BAD = 10**6  # an id that no batch of ours holds
+BAD = BOS_ID  # an id that no source of ours holds
 
 
 def poisoned(position):
