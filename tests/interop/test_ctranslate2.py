@@ -213,6 +213,7 @@ def test_texts_in_ten_lines(tokenizers, tmp_path):
         max_input_length=suite.MAX_LENGTH,  # some are longer, and are cut as ours are
         max_decoding_length=suite.MAX_LENGTH - 1,
         suppress_sequences=[["<pad>"], ["<s>"]],
+        disable_unk=True,
     )
     decode = DecodeConfig(method=Greedy(), max_length_offset=suite.MAX_LENGTH)
     ours = Translator(model.config.model, model.params, tokenizers, decode)

@@ -1,6 +1,6 @@
 """CTranslate2 as an engine: our greedy translations, and our log-probabilities of its own.
 
-It takes <pad> and <s> out of the vocabulary before it normalises.
+It takes <pad>, <s> and <unk> out of the vocabulary before it normalises.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from transformer_jax.models import api  # noqa: E402
 from transformer_jax.runs.folder import open_run  # noqa: E402
 from transformer_jax.serving.engine import Sentence  # noqa: E402
 from transformer_jax.serving.engines import open_engine  # noqa: E402
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID  # noqa: E402
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID  # noqa: E402
 
 POWER = Beam(beam_size=3, length_penalty=0.8, length_penalty_form="power")
 TEXTS = ["the dog sees a cat", "an old man", "his long book here today"]
@@ -41,12 +41,12 @@ def run(place):  # noqa: F811
 
 
 def log_prob(run, source, target, num_forced=0):
-    """Log p(target | source, forced ids) where <pad> and <s> cannot be chosen."""
+    """Log p(target | source, forced ids) where <pad>, <s> and <unk> cannot be chosen."""
     pair = [jnp.asarray([ids]) for ids in ([*source, EOS_ID], target)]
     masks = [jnp.ones(ids.shape, bool) for ids in pair]
     inputs = pair[0], masks[0], api.shift_right(pair[1]), masks[1]
     logits_TV = api.apply(run.config.model, run.params(), *inputs)[0]
-    logits_TV = logits_TV.at[:, [PAD_ID, BOS_ID]].set(-jnp.inf)
+    logits_TV = logits_TV.at[:, [PAD_ID, BOS_ID, UNK_ID]].set(-jnp.inf)
     log_probs_T = jax.nn.log_softmax(logits_TV)[jnp.arange(len(target)), jnp.asarray(target)]
     return float(log_probs_T[num_forced:].sum())
 
