@@ -90,9 +90,9 @@ ROWS = "RESULTS={runs} MULTI30K={text} {python} benchmarks/multi30k_mixers.py"
 PARTS = {
     "step": [
         Part("products", 25, f"{TORCH} --products", f"{TINY_TORCH} --products"),
-        Part("base", 70, f"{STEP} --hlo={{out}}/base.hlo.txt", f"{TINY_STEP} --hlo={{out}}/base"),
+        Part("base", 120, f"{STEP} --hlo={{out}}/base.hlo.txt", f"{TINY_STEP} --hlo={{out}}/base"),
         Part("torch base", 70, TORCH + BLOCKS, TINY_TORCH + BLOCKS),
-        Part("big", 70, STEP + BIG, f"{TINY_STEP} --profile=0"),
+        Part("big", 110, STEP + BIG, f"{TINY_STEP} --profile=0"),
         Part("torch big", 60, f"{TORCH} --size=big{BLOCKS}", TINY_TORCH + BLOCKS),
         Part(
             "no command buffers",
