@@ -54,9 +54,9 @@ def plan(python, recipe, topology, *more):
     return done.stdout
 
 
-def compiled_attention(python, topology):
-    """What compiled_attention.py prints for these devices."""
-    done = _run(python, "-m", "tests.plan.compiled_attention", topology, timeout=1800)
+def compiled(python, what, topology):
+    """What compiled_WHAT.py prints for these devices."""
+    done = _run(python, "-m", f"tests.plan.compiled_{what}", topology, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -64,12 +64,21 @@ def test_plans_for_other_gpus_and_nodes(topology, devices):
 @pytest.mark.slow
 def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
     skip_without("nvidia.cudnn", PYTHON, "pip install nvidia-cudnn-cu13")
-    found = described.compiled_attention(PYTHON, "h100:8")
+    found = described.compiled(PYTHON, "attention", "h100:8")
     kernels = {name: sizes for name, sizes in found["calls"] if name.startswith("__cudnn$fmha")}
     assert len(kernels) == 2
     for sizes in kernels.values():  # of 8 rows, 8 heads of queries and 2 of keys
         assert sizes[:2] == [[2, 512, 4, 64], [2, 640, 1, 64]]
     assert found["collectives"] == {}
+
+
+@pytest.mark.slow
+def test_a_step_has_few_kernels():
+    found = described.compiled(PYTHON, "step", "h100:1")
+    # Queries, values and outputs of three layers of attention, and the ends of two feed-forwards.
+    assert found["products"]["BIAS"] == 11 and found["products"]["BIAS_RELU"] == 2
+    assert found["loops"] == 0  # over chunks of the logits, each of which waits for the host
+    assert found["kernels"] < 290  # 330 if each gradient is squared and summed by itself
 
 
 @pytest.mark.slow

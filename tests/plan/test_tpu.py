@@ -56,7 +56,7 @@ def test_plans_for_other_generations(topology, devices):
 
 @pytest.mark.slow
 def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
-    found = described.compiled_attention(PYTHON, "v5e:2x4")
+    found = described.compiled(PYTHON, "attention", "v5e:2x4")
     kernels = {name: sizes for name, sizes in found["calls"] if name.startswith("tpu_custom_call")}
     for kernel in ("fwd", "dq", "dkv"):
         (sizes,) = (s for name, s in kernels.items() if f" splash_mha_{kernel}_" in name)
