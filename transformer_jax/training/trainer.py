@@ -48,6 +48,7 @@ from transformer_jax.training.step import (
     Objective,
     gradients_like,
     make_train_step,
+    options_for,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -269,7 +270,12 @@ class Trainer:
             given: parameters to begin with, in place of random ones; an adapter's may be missing.
                 Their memory is used again: don't use them afterwards.
         """
-        make = jax.jit(self._new_state, out_shardings=self._shardings, donate_argnums=0)
+        make = jax.jit(
+            self._new_state,
+            out_shardings=self._shardings,
+            donate_argnums=0,
+            compiler_options=options_for(self.mesh),
+        )
         return make(given or {})
 
     def measured(self, given: Params, batches: Callable[[int], Iterator[Any]]) -> Params:
