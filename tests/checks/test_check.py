@@ -1,7 +1,6 @@
 """`transformer-jax check`: it passes here, and finds what is wrong."""
 
 import json
-import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from tests.plan.described import ENVIRONMENT, ROOT, skip_without
 from transformer_jax.checks import machine, numbers, speed
 from transformer_jax.checks.row import Row
 from transformer_jax.cli.main import main
@@ -130,22 +128,3 @@ def test_the_whole_command_passes_on_this_machine():
     done = subprocess.run([*command, "check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WRONG" not in done.stdout and jax.devices()[0].device_kind in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("topology", "module", "kernels"),
-    [
-        ("h100:1", "nvidia.cudnn", "bfloat16 cudnn\nfloat32 blockwise\n"),
-        ("v5e:2x2", "libtpu", "bfloat16 splash\nfloat32 splash\n"),
-    ],
-)
-def test_its_kernels_compile_for_described_devices(topology, module, kernels):
-    python = os.environ.get("TPU_PYTHON" if module == "libtpu" else "GPU_PYTHON", sys.executable)
-    skip_without(module, python, f"install {module}")
-    command = [python, "-m", "tests.checks.compiled_check", topology]
-    done = subprocess.run(
-        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == kernels
