@@ -18,7 +18,8 @@ ONE_LAYER = ("--config.model.encoder.num_layers=1", "--config.model.decoder.num_
 #: What a plan says at its start, and the lines of XLA's alarm that a compilation is slow, which
 #: happens on a busy machine.
 EXPECTED = re.compile(
-    r"compiling the training step and the searches|.*slow_operation_alarm\.cc|\*+$|\[Compiling module .*Very slow compile\?|The operation took |"
+    r"compiling the training step and the searches|"
+    r".*slow_operation_alarm\.cc|\*+$|\[Compiling module .*Very slow compile\?|The operation took |"
     r"WARNING: All log messages before absl::InitializeLog"
 )
 
