@@ -1,32 +1,23 @@
 """The WMT recipes, compiled by XLA's CUDA compiler for GPUs that are only described.
 
-Each takes minutes on two cores. The compiler is installed in an environment of its own
-(docs/scale.md): GPU_PYTHON=.venv-gpu/bin/python (default: this one).
+Each takes minutes on two cores. `./run plans` makes the environment that has the compiler.
 """
 
-import os
 import re
-import sys
-from functools import partial
 
 import pytest
 
 from tests.plan import described
-from tests.plan.described import ONE_LAYER, mixer_keys, skip_without
-
-PYTHON = os.environ.get("GPU_PYTHON", sys.executable)
+from tests.plan.described import ONE_LAYER, mixer_keys, plan, skip_without
 
 #: What JAX's allocator takes of an H100.
 MEMORY = "iB of 59.33 GiB a device"
 
-plan = partial(described.plan, PYTHON)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler():
-    skip_without(
-        "jax_cuda13_plugin", PYTHON, "see docs/scale.md, and set GPU_PYTHON to its interpreter"
-    )
+    for module in ("jax_cuda13_plugin", "nvidia.cudnn"):
+        skip_without(module)
 
 
 def utilisation(text):
@@ -63,8 +54,7 @@ def test_plans_for_other_gpus_and_nodes(topology, devices):
 
 @pytest.mark.slow
 def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
-    skip_without("nvidia.cudnn", PYTHON, "pip install nvidia-cudnn-cu13")
-    found = described.compiled(PYTHON, "attention", "h100:8")
+    found = described.printed("tests.plan.compiled_attention", "h100:8")
     kernels = {name: sizes for name, sizes in found["calls"] if name.startswith("__cudnn$fmha")}
     assert len(kernels) == 2
     for sizes in kernels.values():  # of 8 rows, 8 heads of queries and 2 of keys
@@ -74,7 +64,7 @@ def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
 
 @pytest.mark.slow
 def test_a_step_has_few_kernels():
-    found = described.compiled(PYTHON, "step", "h100:1")
+    found = described.printed("tests.plan.compiled_kernels", "h100:1")
     # Queries, values and outputs of three layers of attention, and the ends of two feed-forwards.
     assert found["products"]["BIAS"] == 11 and found["products"]["BIAS_RELU"] == 2
     assert found["loops"] == 0  # over chunks of the logits, each of which waits for the host
@@ -82,8 +72,23 @@ def test_a_step_has_few_kernels():
 
 
 @pytest.mark.slow
+def test_the_kernels_of_check_compile():
+    found = described.printed("tests.checks.compiled_check", "h100:1")
+    assert found == {"bfloat16": "cudnn", "float32": "blockwise"}
+
+
+@pytest.mark.slow
+def test_the_compiler_gets_the_options_it_takes_and_flops_are_those_of_any_device():
+    found = described.printed("tests.plan.compiled_step", "h100:1")
+    assert found["is_as_wanted"]  # without the name that is made up
+    assert found["cublas"] == [True, False]
+    outside, inside = found["flops"]
+    assert outside == inside > 0
+
+
+@pytest.mark.slow
 def test_a_batch_that_is_too_large_is_refused_with_advice():
-    described.check_refusal_of_a_large_batch(PYTHON, "h100:1")
+    described.check_refusal_of_a_large_batch("h100:1")
 
 
 @pytest.mark.slow

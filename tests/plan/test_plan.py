@@ -301,7 +301,7 @@ def test_a_refused_program_has_the_numbers_of_the_compilers_message(made):
                 "the total memory required for HLO temporaries (2.0G) exceeds available HBM (1.0G)"
             )
 
-    compiler._trainer.lower = lambda state, batch: Refused()
+    compiler.trainer.lower = lambda state, batch: Refused()
     program = compiler.train_step(4, 16)
     batch = 2 * 4 * 16 * (4 + 1)  # two sides of ids and masks
     assert program.bytes == (2 << 30) + state + batch

@@ -1,28 +1,20 @@
 """The WMT recipes, compiled by the TPU's own compiler for slices that are only described.
 
-Each takes minutes on two cores. libtpu should not be installed in the environment of CPU runs, so
-the plans run in another interpreter: TPU_PYTHON=.venv-tpu/bin/python (default: this one).
+Each takes minutes on two cores. `./run plans` makes the environment that has libtpu, which should
+not be in that of CPU runs.
 """
 
-import os
 import re
-import sys
-from functools import partial
 
 import pytest
 
 from tests.plan import described
-from tests.plan.described import ONE_LAYER, mixer_keys, skip_without
-
-PYTHON = os.environ.get("TPU_PYTHON", sys.executable)
+from tests.plan.described import ONE_LAYER, mixer_keys, plan, skip_without
 
 
 @pytest.fixture(scope="module", autouse=True)
 def libtpu():
-    skip_without("libtpu", PYTHON, "pip install libtpu, and set TPU_PYTHON to its interpreter")
-
-
-plan = partial(described.plan, PYTHON)
+    skip_without("libtpu")
 
 
 # A plan compiles the training step and both searches, and ends with status 3 if one does not fit.
@@ -56,7 +48,7 @@ def test_plans_for_other_generations(topology, devices):
 
 @pytest.mark.slow
 def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
-    found = described.compiled(PYTHON, "attention", "v5e:2x4")
+    found = described.printed("tests.plan.compiled_attention", "v5e:2x4")
     kernels = {name: sizes for name, sizes in found["calls"] if name.startswith("tpu_custom_call")}
     for kernel in ("fwd", "dq", "dkv"):
         (sizes,) = (s for name, s in kernels.items() if f" splash_mha_{kernel}_" in name)
@@ -67,8 +59,14 @@ def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
 
 
 @pytest.mark.slow
+def test_the_kernels_of_check_compile():
+    found = described.printed("tests.checks.compiled_check", "v5e:2x2")
+    assert found == {"bfloat16": "splash", "float32": "splash"}
+
+
+@pytest.mark.slow
 def test_a_batch_that_is_too_large_is_refused_with_advice():
-    described.check_refusal_of_a_large_batch(PYTHON, "v5e:2x4")
+    described.check_refusal_of_a_large_batch("v5e:2x4")
 
 
 @pytest.mark.slow

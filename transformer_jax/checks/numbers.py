@@ -5,8 +5,8 @@ Products of float32 are computed in full (`jax.default_matmul_precision("highest
 TPU rounds their operands to bfloat16, and a GPU to TF32.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from transformer_jax.checks.jobs import Job, exact
 from transformer_jax.checks.row import Row
 from transformer_jax.config import TrainConfig
 from transformer_jax.decoding.base import Method
@@ -38,12 +39,19 @@ _ROWS, _LENGTH, _HEADS, _WIDTH = 2, 200, 4, 64
 ATTENTION_SHAPE = (_ROWS, _LENGTH, _HEADS, _WIDTH)
 
 
-def rows() -> Iterator[Row]:
-    """A training step and searches, attention kernels, and mixers."""
-    with jax.default_matmul_precision("highest"):
-        yield from _model_rows()
-        yield from _kernel_rows()
-        yield from _mixer_rows()
+def jobs(here: jax.Device, cpu: jax.Device) -> Iterator[Job]:
+    """Attention kernels, a training step and searches, and mixers; most telling ones first.
+
+    Args:
+        here: the device that is tried.
+        cpu: what it is compared with, and where parameters are made.
+    """
+    yield _attention_job("bfloat16", BFLOAT16, here)
+    yield _attention_job("float32", FLOAT32, here)
+    yield _model_job(here, cpu)
+    for name, kind in MIXERS.items():
+        if here != cpu or "decoder" not in kind.refuses:
+            yield _mixer_job(name, here, cpu)
 
 
 def difference(got: Any, want: Any) -> float:
@@ -54,86 +62,57 @@ def difference(got: Any, want: Any) -> float:
     return float(max(np.abs(a - b).max() for a, b in both) / max(largest, 1e-30))
 
 
-def _model_rows() -> Iterator[Row]:
-    """Three training steps and two searches of a small model, against the CPU's."""
-    stack = StackConfig(num_layers=2)
-    sizes = {"d_model": _HEADS * _WIDTH, "d_ff": 512, "num_heads": _HEADS}
-    vocabulary = {"source_vocab_size": 512, "target_vocab_size": 512}
-    model = ModelConfig(encoder=stack, decoder=stack, **vocabulary, **sizes)  # type: ignore[arg-type]
-    here, cpu = (
-        _train_and_search(model, each) for each in (jax.devices()[0], jax.devices("cpu")[0])
-    )
-    part = "model against the CPU"
-    yield Row(part, "loss of three steps", difference(here[0], cpu[0]), limit=FLOAT32)
-    yield Row(part, "parameters after them", difference(here[1], cpu[1]), limit=FLOAT32)
-    for name, mine, theirs in zip(("greedy search", "beam search"), here[2], cpu[2], strict=True):
-        yield Row(part, name, float((mine != theirs).sum()), "other pieces", limit=0.0)
-
-
-def _train_and_search(model: ModelConfig, device: jax.Device) -> tuple[Any, Any, list[np.ndarray]]:
-    """Losses of three steps, the parameters after them, and the pieces that two searches find."""
-    mesh = make_mesh(MeshConfig(), [device])
-    random = np.random.default_rng(0)
-    ids = random.integers(4, 512, (8, 48), np.int32)
-    mask = np.arange(48) < random.integers(8, 49, (8, 1))
-    ids = np.where(mask, ids, 0)
-    trainer = Trainer(model, TrainConfig(steps=3), mesh)
-    state, losses = trainer.init(), []
-    for _ in range(3):
-        batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
-        state, metrics = trainer.step(state, trainer.place(batch))
-        losses.append(np.asarray(metrics["loss_sum"]))
-    # Fresh parameters: after three steps all logits of a random model are nearly equal.
-    params = jax.device_put(api.init(model, jax.random.key(1)), device)
-    limits = np.full(8, 32, np.int32)
-    sources = Sources(
-        ids, mask, limits, np.arange(8, dtype=np.int32), num_best_B=np.ones(8, np.int32)
-    )
-    methods: list[Method] = [Greedy(), Beam()]
-    search = partial(decode_batch, params, sources, model=SingleModel(model), max_length=32)
-    found = [search(method=method.static, mesh=mesh).tokens for method in methods]
-    return losses, jax.device_get(state.params), [np.asarray(tokens)[:, 0] for tokens in found]
-
-
-def _kernel_rows() -> Iterator[Row]:
+def _attention_job(dtype: str, limit: float, here: jax.Device) -> Job:
     """Each kernel of attention that this device uses, forwards and backwards."""
-    part = "attention kernels against plain attention"
-    keys = jax.random.split(jax.random.key(0), 4)
-    q, k, v, weights = (jax.random.normal(key, ATTENTION_SHAPE) for key in keys)
-    mask = jnp.arange(_LENGTH) < jnp.array([[_LENGTH], [_LENGTH // 2]])
-    for dtype, limit in (("bfloat16", BFLOAT16), ("float32", FLOAT32)):
-        arrays = q.astype(dtype), k.astype(dtype), v.astype(dtype)
-        exact = [x.astype(jnp.float32) for x in arrays]
-        kernels: dict[str, Callable[..., jax.Array]] = {"blockwise": blockwise_attention}
-        kernels[chosen_kernel(arrays[0])] = flash_attention
-        for causal in (False, True):
-            want = attention_program(_plain_attention, causal)(*exact, mask, weights)
-            for name, attend in kernels.items():
-                got = attention_program(attend, causal)(*arrays, mask, weights)
-                what = f"{name}, {dtype}{', causal' if causal else ''}"
-                for result, mine, exactly in zip(("outputs", "gradients"), got, want, strict=True):
-                    error = difference(mine, exactly)
-                    yield Row(part, f"{what}: {result}", error, limit=limit)
+    random = np.random.default_rng(0).standard_normal((4, *ATTENTION_SHAPE), np.float32)
+    q, k, v = (x.astype(jnp.dtype(dtype)) for x in random[:3])
+    mask = np.arange(_LENGTH) < np.array([[_LENGTH], [_LENGTH // 2]])
+    arrays = q, k, v, mask, random[3]
+    kernels: dict[str, Callable[..., jax.Array]] = {"blockwise": blockwise_attention}
+    kernels[chosen_kernel(jax.ShapeDtypeStruct(q.shape, q.dtype))] = flash_attention
+    program = jax.jit(attention_program(kernels))
+    whats = [
+        f"{name}, {dtype}{causal}: {result}"
+        for causal in ("", ", causal")
+        for name in kernels
+        for result in ("outputs", "gradients")
+    ]
+
+    def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
+        errors = [difference(*pair) for both in programs["all"](*arrays) for pair in both]
+        for what, error in zip(whats, errors, strict=True):
+            yield Row("attention kernels against plain attention", what, error, limit=limit)
+
+    return Job("attention", whats, {"all": exact(here, partial(program.lower, *arrays))}, rows)
 
 
-def attention_program(attend: Callable[..., jax.Array], causal: bool) -> Any:
-    """Jitted: (q, k, v, mask [B, L], weights) -> (outputs of real queries, gradients by q, k, v).
+def attention_program(kernels: Mapping[str, Callable[..., jax.Array]]) -> Callable[..., Any]:
+    """(q, k, v, mask [B, L], weights) -> outputs and gradients, each beside plain attention's.
 
-    The gradients are of the weighted sum of these outputs. All arrays but the mask are of
-    `ATTENTION_SHAPE`. bfloat16 is multiplied as it is: a TPU's kernels refuse the full precision.
+    For each kernel, once over all tokens and once causal, ((outputs of real queries, of plain
+    attention), (gradients by q, k and v, of plain attention)). The gradients are of the weighted
+    sum of these outputs. All arrays but the mask are of `ATTENTION_SHAPE`. Plain attention is
+    computed in float32. bfloat16 is multiplied as it is: a TPU's kernels refuse the full precision.
     """
 
-    def total(q: Any, k: Any, v: Any, mask: Any, weights: Any) -> tuple[jax.Array, jax.Array]:
-        y = attend(q, k, v, mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
-        return (y * weights).sum(), y
+    def run(attend: Any, causal: bool, q: Any, k: Any, v: Any, mask: Any, weights: Any) -> Any:
+        def total(q: Any, k: Any, v: Any) -> tuple[jax.Array, jax.Array]:
+            y = attend(q, k, v, mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
+            return (y * weights).sum(), y
 
-    def program(*arrays: jax.Array) -> tuple[jax.Array, Any]:
-        full = arrays[0].dtype == jnp.float32
-        with jax.default_matmul_precision("highest" if full else "default"):
-            (_, y), gradients = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(*arrays)
+        with jax.default_matmul_precision("highest" if q.dtype == jnp.float32 else "default"):
+            (_, y), gradients = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(q, k, v)
         return y, gradients
 
-    return jax.jit(program)
+    def program(q: Any, k: Any, v: Any, *others: Any) -> list[Any]:
+        found, full = [], [x.astype(jnp.float32) for x in (q, k, v)]
+        for causal in (False, True):
+            want = run(_plain_attention, causal, *full, *others)
+            for attend in kernels.values():
+                found.append(list(zip(run(attend, causal, q, k, v, *others), want, strict=True)))
+        return found
+
+    return program
 
 
 def _plain_attention(
@@ -142,13 +121,70 @@ def _plain_attention(
     return dot_product_attention(q, k, v, attention_mask(mask, causal=causal))
 
 
-def _mixer_rows() -> Iterator[Row]:
-    """Each decoder mixer's steps against its parallel form, and that against the CPU's."""
-    cpu = jax.devices("cpu")[0]
-    for name, kind in MIXERS.items():
-        for role in ("decoder", "encoder"):
-            if role in kind.refuses:
-                continue
+def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
+    """Three training steps and two searches of a small model, against the CPU's."""
+    stack, names = StackConfig(num_layers=2), ("greedy search", "beam search")
+    sizes = {"d_model": _HEADS * _WIDTH, "d_ff": 512, "num_heads": _HEADS}
+    vocabulary = {"source_vocab_size": 512, "target_vocab_size": 512}
+    model = ModelConfig(encoder=stack, decoder=stack, **vocabulary, **sizes)  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    ids = random.integers(4, 512, (8, 48), np.int32)
+    mask = np.arange(48) < random.integers(8, 49, (8, 1))
+    ids = np.where(mask, ids, 0)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+    ones, limits = np.ones(8, np.int32), np.full(8, 32, np.int32)
+    sources = Sources(ids, mask, limits, np.arange(8, dtype=np.int32), num_best_B=ones)
+
+    @cache
+    def trainer(device: jax.Device) -> Trainer:
+        return Trainer(model, TrainConfig(steps=3), make_mesh(MeshConfig(), [device]))
+
+    def begin() -> Any:
+        # Fresh parameters for searches: after three steps all logits of a random model are nearly
+        # equal.
+        return trainer(cpu).init(), api.init(model, jax.random.key(1))
+
+    def step(device: jax.Device) -> Any:
+        return trainer(device).lower(trainer(device).abstract, batch)
+
+    def search(params: Any, sources: Sources) -> list[jax.Array]:
+        methods: list[Method] = [Greedy(), Beam()]
+        run = partial(decode_batch, params, sources, model=SingleModel(model), max_length=32)
+        return [run(method=method.static).tokens[:, 0] for method in methods]
+
+    def lower_search() -> Any:
+        return jax.jit(search).lower(api.abstract_params(model), sources)
+
+    def results(
+        programs: Mapping[str, Any], device: jax.Device
+    ) -> tuple[list[np.ndarray], Any, Any]:
+        (state, params), losses = jax.device_get(programs["begin"]()), []
+        for _ in range(3):
+            state, metrics = programs[f"step, {device}"](state, batch, trainer(cpu).horizon)
+            losses.append(np.asarray(metrics["loss_sum"]))
+        return losses, state.params, programs[f"search, {device}"](params, sources)
+
+    def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
+        part, (mine, theirs) = "model against the CPU", (results(programs, d) for d in (here, cpu))
+        yield Row(part, "loss of three steps", difference(mine[0], theirs[0]), limit=FLOAT32)
+        yield Row(part, "parameters after them", difference(mine[1], theirs[1]), limit=FLOAT32)
+        for name, one, other in zip(names, mine[2], theirs[2], strict=True):
+            differ = float((np.asarray(one) != np.asarray(other)).sum())
+            yield Row(part, name, differ, "other pieces", limit=0.0)
+
+    programs = {"begin": exact(cpu, lambda: jax.jit(begin).lower())}
+    for device in dict.fromkeys((here, cpu)):
+        programs[f"step, {device}"] = exact(device, partial(step, device))
+        programs[f"search, {device}"] = exact(device, lower_search)
+    return Job("model", ["loss of three steps", "parameters after them", *names], programs, rows)
+
+
+def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
+    """A decoder mixer's steps against its parallel form, and on another device that and an encoder
+    mixer against the CPU's."""
+    kind, mixers = MIXERS[name], dict[str, Mixer]()
+    for role in ("decoder",) if here == cpu else ("decoder", "encoder"):
+        if role not in kind.refuses:
             context = MixerContext(
                 d_model=_HEADS * _WIDTH,
                 num_heads=_HEADS,
@@ -156,34 +192,56 @@ def _mixer_rows() -> Iterator[Row]:
                 max_length=_LENGTH,
                 causal=role == "decoder",
             )
-            mixer = kind().build(context, NoPosition().build(context))
-            x = jax.random.normal(jax.random.key(0), (_ROWS, _LENGTH, context.d_model))
-            mask = jnp.ones((_ROWS, _LENGTH), bool)
-            variables = nn.unbox(jax.jit(mixer.init)(jax.random.key(1), x, mask))
-            y = jax.jit(mixer.apply)(variables, x, mask)
-            if role == "decoder":
-                steps = difference(_unrolled(mixer, variables, x), y)
-                yield Row("steps of mixers against their parallel form", name, steps, limit=FLOAT32)
-            if jax.default_backend() != "cpu":
-                with jax.default_device(cpu):
-                    want = jax.jit(mixer.apply)(*jax.device_put((variables, x, mask), cpu))
-                found = difference(y, want)
-                yield Row("mixers against the CPU", f"{name}, {role}", found, limit=FLOAT32)
+            mixers[role] = kind().build(context, NoPosition().build(context))
+    sizes = (_ROWS, _LENGTH, _HEADS * _WIDTH)
+    x = np.random.default_rng(0).standard_normal(sizes, np.float32)
+    arrays = x, np.ones((_ROWS, _LENGTH), bool)
+
+    def wanted(seed: Any, *arrays: Any) -> Any:
+        """Parameters, and on another device than here what they give."""
+        params = {
+            role: nn.unbox(mixer.init(jax.random.key(seed), *arrays))
+            for role, mixer in mixers.items()
+        }
+        return params, {} if here == cpu else outputs(params, *arrays)
+
+    def outputs(params: Any, *arrays: Any) -> dict[str, Any]:
+        return {role: mixer.apply(params[role], *arrays) for role, mixer in mixers.items()}
+
+    def found(params: Any, *arrays: Any) -> Any:
+        decoder = mixers.get("decoder")
+        steps = None if decoder is None else _unrolled(decoder, params["decoder"], arrays[0])
+        return outputs(params, *arrays), steps
+
+    lower_wanted = cache(exact(cpu, lambda: jax.jit(wanted).lower(np.uint32(1), *arrays)))
+
+    def lower_found() -> Any:
+        params = lower_wanted().lowered.out_info[0]
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
+        return jax.jit(found).lower(shapes, *arrays)
+
+    def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
+        params, want = jax.device_get(programs["wanted"](np.uint32(1), *arrays))
+        got, steps = programs["found"](params, *arrays)
+        if steps is not None:
+            error = difference(steps, got["decoder"])
+            yield Row("steps of mixers against their parallel form", name, error, limit=FLOAT32)
+        for role in want:
+            error = difference(got[role], want[role])
+            yield Row("mixers against the CPU", f"{name}, {role}", error, limit=FLOAT32)
+
+    found_here = exact(here, lower_found)
+    return Job("mixers", [name], {"wanted": lower_wanted, "found": found_here}, rows)
 
 
 def _unrolled(mixer: Mixer, variables: Any, x_BLD: jax.Array) -> jax.Array:
     """The outputs of one step after the other, [B, L, D]."""
 
-    @jax.jit
-    def run(variables: Any, x_BLD: jax.Array) -> jax.Array:
-        def step(state: Any, numbered: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-            position, x_BD = numbered
-            y_BD, state = mixer.apply(variables, x_BD, state, position, method="step")
-            return state, y_BD
+    def step(state: Any, numbered: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        position, x_BD = numbered
+        y_BD, state = mixer.apply(variables, x_BD, state, position, method="step")
+        return state, y_BD
 
-        state = mixer.apply(variables, _ROWS, _LENGTH, method="init_state")
-        _, y_LBD = jax.lax.scan(step, state, (jnp.arange(_LENGTH), jnp.swapaxes(x_BLD, 0, 1)))
-        return jnp.swapaxes(y_LBD, 0, 1)
-
-    y: jax.Array = run(variables, x_BLD)
-    return y
+    state = mixer.apply(variables, _ROWS, _LENGTH, method="init_state")
+    _, y_LBD = jax.lax.scan(step, state, (jnp.arange(_LENGTH), jnp.swapaxes(x_BLD, 0, 1)))
+    return jnp.swapaxes(y_LBD, 0, 1)

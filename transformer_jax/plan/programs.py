@@ -71,6 +71,7 @@ class Compiler:
         config: the recipe as a new run on the target begins with it: nothing is left open.
         target: the devices.
         mesh: over these devices.
+        trainer: of the recipe on the mesh.
         state: the training state, as shapes with shardings.
         row_multiple: B of a training batch is a multiple of this.
     """
@@ -81,15 +82,15 @@ class Compiler:
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)
         self.row_multiple = batch_devices(self.mesh) * config.train.accumulate
-        self._trainer = Trainer(config.model, config.train, self.mesh)
-        self.state = self._trainer.abstract
+        self.trainer = Trainer(config.model, config.train, self.mesh)
+        self.state = self.trainer.abstract
         # Decoding reads the weights with the adapter merged.
         self._decoded = SingleModel(dataclasses.replace(config.model, adapter=NoAdapter()))
 
     def train_step(self, rows: int, length: int) -> Program:
         """Compiles the training step for a batch of `rows` sentence pairs of `length` tokens."""
-        batch = self._trainer.abstract_batch((rows, length, length))
-        lowered = self._trainer.lower(self.state, batch)
+        batch = self.trainer.abstract_batch((rows, length, length))
+        lowered = self.trainer.lower(self.state, batch)
         return self._compile(lowered, rows, bytes_per_device((self.state, batch)))
 
     def decoding_params(self, config: DecodeConfig, mesh: Mesh) -> Any:
@@ -143,15 +144,19 @@ class Compiler:
                 raise
             needed, limit = refused
             return Program(rows, needed, limit or self.target.memory, None)
-        memory = compiled.memory_analysis()
-        total = (
-            memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            - memory.alias_size_in_bytes
-            + memory.temp_size_in_bytes
-            + memory.generated_code_size_in_bytes
-        )
-        return Program(rows, total, self.target.memory, compiled)
+        return Program(rows, program_bytes(compiled), self.target.memory, compiled)
+
+
+def program_bytes(compiled: Any) -> int:
+    """Bytes on each device while a program runs: arguments, results, temporaries and code."""
+    memory = compiled.memory_analysis()
+    return int(
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes
+    )
 
 
 def bytes_per_device(tree: Any) -> int:
