@@ -180,8 +180,10 @@ def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
 
 
 def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
-    """A decoder mixer's steps against its parallel form, and on another device that and an encoder
-    mixer against the CPU's."""
+    """A decoder mixer's steps against its parallel form.
+
+    On another device that and an encoder mixer against the CPU's.
+    """
     kind, mixers = MIXERS[name], dict[str, Mixer]()
     for role in ("decoder",) if here == cpu else ("decoder", "encoder"):
         if role not in kind.refuses:
