@@ -48,7 +48,6 @@ from transformer_jax.training.step import (
     Objective,
     gradients_like,
     make_train_step,
-    options_for,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -270,12 +269,7 @@ class Trainer:
             given: parameters to begin with, in place of random ones; an adapter's may be missing.
                 Their memory is used again: don't use them afterwards.
         """
-        make = jax.jit(
-            self._new_state,
-            out_shardings=self._shardings,
-            donate_argnums=0,
-            compiler_options=options_for(self.mesh),
-        )
+        make = jax.jit(self._new_state, out_shardings=self._shardings, donate_argnums=0)
         return make(given or {})
 
     def measured(self, given: Params, batches: Callable[[int], Iterator[Any]]) -> Params:
