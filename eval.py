@@ -2,7 +2,7 @@
 
 import sys
 
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["eval", *sys.argv[1:]]))

@@ -11,7 +11,7 @@ import argparse
 from typing import Any
 
 import transformer_jax as tj
-from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.commands.host_memory import keep_freed_memory
 from transformer_jax.data.splits import read_pairs
 from transformer_jax.translation.scores import corpus_scores
 

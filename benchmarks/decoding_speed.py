@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import transformer_jax as tj
-from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.commands.host_memory import keep_freed_memory
 from transformer_jax.data.sources.files import read_lines
 from transformer_jax.data.splits import read_pairs
 

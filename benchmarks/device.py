@@ -215,7 +215,7 @@ def search(arguments: argparse.Namespace) -> None:
     """Times greedy and beam search with random parameters, in batches of several sizes."""
     import jax
 
-    from transformer_jax.checks.speed import searching
+    from transformer_jax.commands.check.speed import searching
     from transformer_jax.config import override
     from transformer_jax.parallel.mesh import make_mesh
 

@@ -25,12 +25,12 @@ from typing import Any
 
 import transformer_jax as tj
 from transformer_jax.config import Config
-from transformer_jax.interop.families import m2m100, marian
+from transformer_jax.formats.transformers import m2m100, marian
 from transformer_jax.models import api
 from transformer_jax.plan.devices import GIB, Target
 from transformer_jax.plan.programs import Compiler, Program, bytes_per_device
 from transformer_jax.plan.topologies import described
-from transformer_jax.published.settings import Settings
+from transformer_jax.weights.settings import Settings
 
 RESULTS = Path(__file__).parent / "results" / "finetune_plans.jsonl"
 LENGTH = 64  # pieces of a sentence, on each side

@@ -83,7 +83,9 @@ TINY_RUN = f"{MULTI30K}1 --config.train.steps=2 --config.train.schedule.warmup_s
 #: What training/step.py passes by itself. XLA ends a process that names a flag which it lacks.
 FLAGS = "XLA_FLAGS=--xla_gpu_enable_triton_gemm=false"
 MORE_FLAGS = f"{FLAGS}' --xla_gpu_experimental_enable_fusion_autotuner=false'"
-CHECK = "{python} -c 'from transformer_jax.cli.main import main; raise SystemExit(main())' check"
+CHECK = (
+    "{python} -c 'from transformer_jax.commands.main import main; raise SystemExit(main())' check"
+)
 SEARCH = "{python} benchmarks/device.py search"
 ROWS = "RESULTS={runs} MULTI30K={text} {python} benchmarks/multi30k_mixers.py"
 

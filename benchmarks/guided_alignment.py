@@ -17,7 +17,7 @@ from pathlib import Path
 
 from alignment_error import of_run
 
-from transformer_jax.cli.main import main as command
+from transformer_jax.commands.main import main as command
 from transformer_jax.data.sources.base import SPLITS
 from transformer_jax.data.sources.grammar.sentences import split_pairs
 

@@ -32,7 +32,7 @@ import scipy.stats
 from rows import Key, main, run_folder
 
 import transformer_jax as tj
-from transformer_jax.comparison.rows import Row, make_rows
+from transformer_jax.commands.compare.rows import Row, make_rows
 from transformer_jax.data.contrast import BETWEEN, Item
 from transformer_jax.data.padding import pad
 from transformer_jax.data.preparation import (

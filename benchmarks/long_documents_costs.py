@@ -15,7 +15,7 @@ from typing import Any
 import long_documents
 from rows import Key, main
 
-from transformer_jax.checks.speed import measure
+from transformer_jax.commands.check.speed import measure
 from transformer_jax.config import Config
 from transformer_jax.data.config import BatchConfig
 from transformer_jax.plan.programs import Compiler

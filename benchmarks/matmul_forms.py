@@ -2,7 +2,7 @@
 
     python benchmarks/matmul_forms.py
 
-Shows the reasons for `ops/matmul.py` and `cli/host_memory.py`. Milliseconds, best of 10.
+Shows the reasons for `ops/matmul.py` and `commands/host_memory.py`. Milliseconds, best of 10.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.commands.host_memory import keep_freed_memory
 from transformer_jax.ops.matmul import product, transposed
 
 SIZES = [(2048, 256, 256), (2048, 256, 1024), (2048, 1024, 256), (1904, 256, 8000)]

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from tqdm import tqdm
 
-from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.commands.host_memory import keep_freed_memory
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.positions.none import NoPosition

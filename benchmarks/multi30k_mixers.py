@@ -18,8 +18,8 @@ from typing import Any
 import jax
 from rows import Key, main, run_folder
 
-from transformer_jax.comparison.results import run_row
-from transformer_jax.comparison.rows import Row, make_rows
+from transformer_jax.commands.compare.results import run_row
+from transformer_jax.commands.compare.rows import Row, make_rows
 from transformer_jax.config import Config, override
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import open_recipe

@@ -26,14 +26,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 import transformer_jax as tj
-from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.commands.host_memory import keep_freed_memory
+from transformer_jax.commands.serve.jax_engine import JaxEngine
 from transformer_jax.data.splits import read_pairs
-from transformer_jax.serving.jax_engine import JaxEngine
 
 
 def start(arguments: argparse.Namespace) -> tuple[subprocess.Popen, str]:
     """A server of the run, once it is healthy, and its address."""
-    program = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
+    program = "import sys; from transformer_jax.commands.main import main; sys.exit(main())"
     flags = ["serve", f"--workdir={arguments.workdir}", "--port=0", *arguments.serve]
     server = subprocess.Popen(
         [sys.executable, "-c", program, *flags], stderr=subprocess.PIPE, text=True

@@ -26,7 +26,7 @@ from bergamot_engine import translate_in_engine
 import transformer_jax as tj
 from transformer_jax.data.sources.files import read_lines
 from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.interop.export import export
+from transformer_jax.formats.export import export
 from transformer_jax.models.api import num_params
 from transformer_jax.translation.scores import corpus_scores
 

@@ -73,7 +73,7 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
 
 def jax_trainer(matmul_dtype: str) -> tuple[Any, Any]:
     """The trainer of this package, and its mesh."""
-    from transformer_jax.cli.host_memory import keep_freed_memory
+    from transformer_jax.commands.host_memory import keep_freed_memory
     from transformer_jax.config import TrainConfig
     from transformer_jax.models.config import ModelConfig, StackConfig
     from transformer_jax.parallel.mesh import MeshConfig, make_mesh

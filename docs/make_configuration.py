@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Config, walk
-from transformer_jax.config_keys import Key, keys_of
-from transformer_jax.variants import flag_text, mark_of
+from transformer_jax.settings.keys import Key, keys_of
+from transformer_jax.settings.variants import flag_text, mark_of
 
 INTRODUCTION = """\
 # Configuration

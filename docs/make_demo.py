@@ -49,8 +49,8 @@ def record(workdir: str) -> str:
     """The answers of a run's server, packed for the page."""
     from starlette.testclient import TestClient
 
-    from transformer_jax.serving.app import make_app
-    from transformer_jax.serving.engines import open_engine
+    from transformer_jax.commands.serve.app import make_app
+    from transformer_jax.commands.serve.engines import open_engine
 
     run = open_run(workdir)
     pairs = read_pairs(run.config.data, "validation")

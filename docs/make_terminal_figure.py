@@ -23,7 +23,7 @@ from pathlib import Path
 FIGURE = Path(__file__).parent / "figures" / "terminal.svg"
 ROOT = Path(__file__).parents[1]
 RUN = "--workdir=runs/quickstart"
-CLI = ("-c", "import sys; from transformer_jax.cli.main import main; sys.exit(main())")
+CLI = ("-c", "import sys; from transformer_jax.commands.main import main; sys.exit(main())")
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,12 @@ class Graph:
         self.files = sorted(files)
         python = [name for name in self.files if name.endswith(".py")]
         self._modules = {module_of(root / name, root): name for name in python}
-        commands = [name for name in python if fnmatch.fnmatch(name, "transformer_jax/cli/*.py")]
-        self._commands = {Path(name).stem: name for name in commands}
+        commands = {name.replace("/__init__.py", ".py"): name for name in python}
+        self._commands = {
+            Path(as_file).stem: name
+            for as_file, name in commands.items()
+            if Path(as_file).parent.as_posix() == "transformer_jax/commands"
+        }
         self._public = self._public_names()
         self._all = set(self.files)
         self._by_name: dict[str, list[str]] = {}
@@ -170,7 +174,7 @@ class Graph:
         main = self._commands.get("main")
         modules = {name for _, name in imports_of(tree, "tests")}
         marks = ("transformer-jax", "train.py", "eval.py")
-        starts = any(m.startswith("transformer_jax.cli.main") for m in modules) or any(
+        starts = any(m.startswith("transformer_jax.commands.main") for m in modules) or any(
             mark in text for mark in marks for text in texts
         )
         named = set(_line(tree, "STARTS"))

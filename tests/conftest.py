@@ -167,7 +167,7 @@ def toy_place(tmp_path_factory) -> Path:
 def toy_run(toy_place) -> Path:
     """A run folder of this recipe: copy it before you change it."""
     from tests.toy_run import train_command
-    from transformer_jax.cli.main import main
+    from transformer_jax.commands.main import main
 
     assert main(train_command(toy_place, toy_place / "run")) == 0
     return toy_place / "run"

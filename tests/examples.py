@@ -23,7 +23,11 @@ _SENTENCE = re.compile(
 def shown_sentences() -> dict[str, set[str]]:
     """Sentence -> where it is shown: README, pages, the notebook, the help of the commands."""
     texts = {page: text_of(page) for page in PAGES}
-    for pattern in ("transformer_jax/cli/*.py", "transformer_jax/*.py", "docs/notebooks/*.ipynb"):
+    for pattern in (
+        "transformer_jax/commands/**/*.py",
+        "transformer_jax/*.py",
+        "docs/notebooks/*.ipynb",
+    ):
         for path in ROOT.glob(pattern):
             texts[path.relative_to(ROOT).as_posix()] = path.read_text(encoding="utf-8")
     found: dict[str, set[str]] = {}

@@ -497,8 +497,8 @@ def write_text(record: Path) -> None:
 
 
 def write_models(record: Path) -> None:
-    """Published models of all families with random weights, by tests.interop.published."""
-    from tests.interop.published import CASES
+    """Published models of all families with random weights, by tests.formats.published."""
+    from tests.formats.published import CASES
 
     for name, case in CASES.items():
         folder = record / "models" / re.sub(r"\W+", "_", name)

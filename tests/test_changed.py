@@ -14,13 +14,14 @@ FILES = {
     "transformer_jax/ops/masks.py": "",
     "transformer_jax/ops/scans.py": "",
     "transformer_jax/models/api.py": "def f():\n    from transformer_jax.ops import masks\n",
-    "transformer_jax/serving/app.py": 'PAGE = "static/page.html"\n',
-    "transformer_jax/serving/static/page.html": "",
-    "transformer_jax/cli/main.py": "",
-    "transformer_jax/cli/train.py": "import transformer_jax.models.api\n",
-    "transformer_jax/cli/serve.py": "from transformer_jax.serving import app\n",
+    "transformer_jax/commands/serve/app.py": 'PAGE = "static/page.html"\n',
+    "transformer_jax/commands/serve/static/page.html": "",
+    "transformer_jax/commands/main.py": "",
+    "transformer_jax/commands/train.py": "import transformer_jax.models.api\n",
+    "transformer_jax/commands/serve/__init__.py": "from . import app\n",
     "tests/conftest.py": (
-        "import pytest\n@pytest.fixture\ndef page():\n    from transformer_jax.serving import app\n"
+        "import pytest\n@pytest.fixture\ndef page():\n"
+        "    from transformer_jax.commands.serve import app\n"
     ),
     "tests/helper.py": "from transformer_jax.ops.scans import scan\n",
     "tests/ops/test_masks.py": "from transformer_jax.ops.masks import causal\n",
@@ -30,7 +31,7 @@ FILES = {
     "tests/test_page.py": "def test_a(page):\n    pass\n",
     "tests/test_docs.py": 'FOLDER = ROOT / "docs"\n',
     "tests/test_train.py": (
-        'from transformer_jax.cli.main import main\nmain(["train"])\nREADS = "configs/*.py"\n'
+        'from transformer_jax.commands.main import main\nmain(["train"])\nREADS = "configs/*.py"\n'
     ),
     "tests/test_serve.py": 'STARTS = "serve"\nrun(COMMAND)\n',
     "tests/test_all.py": 'run("transformer-jax", *words)\n',
@@ -53,9 +54,9 @@ def graph(tmp_path_factory) -> Graph:
     [
         ("transformer_jax/ops/masks.py", "all api names train masks"),  # lazily and by `tj.apply`
         ("transformer_jax/ops/scans.py", "scans"),  # by a helper
-        ("transformer_jax/cli/train.py", "all train"),
-        ("transformer_jax/serving/app.py", "all page serve"),  # by a fixture, by STARTS
-        ("transformer_jax/serving/static/page.html", "all page serve"),
+        ("transformer_jax/commands/train.py", "all train"),
+        ("transformer_jax/commands/serve/app.py", "all page serve"),  # by a fixture, by STARTS
+        ("transformer_jax/commands/serve/static/page.html", "all page serve"),
         ("tests/helper.py", "scans"),
         ("tests/test_api.py", "api"),
         ("docs/page.md", "docs"),

@@ -19,7 +19,7 @@ from tests.examples import EXAMPLES, shown_sentences
 from tests.oracles import apart, need
 from tests.pages import PAGES, ROOT, blocks, commands, load_script, text_of
 from transformer_jax import paths
-from transformer_jax.cli.main import parse
+from transformer_jax.commands.main import parse
 from transformer_jax.config import override
 from transformer_jax.recipes import load_recipe
 

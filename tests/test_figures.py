@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.examples import EXAMPLES
 from tests.pages import ROOT, load_script, text_of
-from transformer_jax.cli.main import parse
+from transformer_jax.commands.main import parse
 
 FIGURES = ROOT / "docs" / "figures"
 

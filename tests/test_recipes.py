@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax.config import Config, differences, override
 from transformer_jax.errors import UserError
-from transformer_jax.interop.exporters.bergamot import Bergamot
+from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.models.api import num_params
 from transformer_jax.models.config import ModelConfig, check_model_config
 from transformer_jax.recipes import ByPairs, describe, load_recipe, open_recipe, recipe_files

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.interop.published import nllb, write_opus_mt
+from tests.formats.published import nllb, write_opus_mt
 from tests.oracles import apart, need
 from tests.pages import ROOT, blocks
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.models.paths import by_path
-from transformer_jax.published.settings import read_json
 from transformer_jax.runs.folder import open_run
+from transformer_jax.weights.settings import read_json
 
+MAIN = "from transformer_jax.commands.main import main; raise SystemExit(main())"
 #: Stands for `transformer-jax`: what the page says, but few steps. The last flag of a name decides.
 SHORT = f"""#!/bin/sh
 case "$1" in
@@ -28,7 +29,7 @@ compare) set -- "$@" --seeds=1 --config.train.steps=2 --config.train.evaluate_ev
     --config.decode.max_length_offset=2 ;;
 eval) set -- "$@" --method=greedy --max_length_factor=0.1 --max_length_offset=2 ;;
 esac
-exec {sys.executable} -c 'from transformer_jax.cli.main import main; raise SystemExit(main())' "$@"
+exec {sys.executable} -c '{MAIN}' "$@"
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 
-from transformer_jax.variants import ManyOf, OneOf, to_text
+from transformer_jax.settings.variants import ManyOf, OneOf, to_text
 
 
 @dataclass(frozen=True)

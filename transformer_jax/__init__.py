@@ -36,10 +36,10 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.decoding.mbr import Aggregate, Pairwise
     from transformer_jax.decoding.sample import Sample
     from transformer_jax.errors import UserError
-    from transformer_jax.interop.export import export
-    from transformer_jax.interop.exporters.ctranslate2 import CTranslate2
-    from transformer_jax.interop.exporters.safetensors import Safetensors
-    from transformer_jax.interop.import_model import import_model
+    from transformer_jax.formats.ctranslate2 import CTranslate2
+    from transformer_jax.formats.export import export
+    from transformer_jax.formats.import_model import import_model
+    from transformer_jax.formats.safetensors import Safetensors
     from transformer_jax.layers.feed_forward import Glu, Mlp
     from transformer_jax.layers.norms import LayerNorm, RMSNorm
     from transformer_jax.metrics.comet import Comet, CometKiwi

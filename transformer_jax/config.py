@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal, TypeVar
 from annotated_types import Ge, Gt, Lt
 from pydantic import PositiveInt, ValidationError
 
-from transformer_jax.config_keys import Key, adapter, keys_of
-from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError, first_error, hint
@@ -23,9 +21,11 @@ from transformer_jax.models.teachers import TEACHERS, NoTeacher, Teacher
 from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
+from transformer_jax.settings.keys import Key, adapter, keys_of
+from transformer_jax.settings.types import Positive, Rate, Strings
+from transformer_jax.settings.variants import ManyOf, OneOf, mark_of
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.registry import TRACKERS
-from transformer_jax.variants import ManyOf, OneOf, mark_of
 
 
 @dataclass(frozen=True)

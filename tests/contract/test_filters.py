@@ -29,7 +29,7 @@ from transformer_jax.data.splits import fingerprint, read_pairs, resolve
 from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
-from transformer_jax.variants import kind_of, to_text
+from transformer_jax.settings.variants import kind_of, to_text
 
 EN_DE = ("en", "de")
 GOOD: list[Pair] = [

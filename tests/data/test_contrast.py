@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from transformer_jax.commands.contrast.sets import Context, read_set
 from transformer_jax.data.contrast import Item, read_items
-from transformer_jax.data.contrastive_sets import Context, read_set
 from transformer_jax.errors import UserError
 
 ITEMS = [

@@ -14,7 +14,7 @@ from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
-from transformer_jax.variants import OneOf, to_text
+from transformer_jax.settings.variants import OneOf, to_text
 
 #: Each method with its default options, and some with others.
 CASES = {kind: cls() for kind, cls in METHODS.items()} | {

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.layer_suite import DTYPES, D, F, initialised
 from transformer_jax.layers.feed_forward import ACTIVATIONS, Activation, Glu, Mlp
 from transformer_jax.layers.registry import FEED_FORWARDS
-from transformer_jax.variants import OneOf
+from transformer_jax.settings.variants import OneOf
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, D))) * 2
 CONFIGS = [

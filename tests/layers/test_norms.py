@@ -8,7 +8,7 @@ import pytest
 from tests.contract.layer_suite import initialised
 from transformer_jax.layers.norms import LayerNorm, Norm, RMSNorm
 from transformer_jax.layers.registry import NORMS
-from transformer_jax.variants import OneOf
+from transformer_jax.settings.variants import OneOf
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 12))) * 3 + 7
 FLOAT32 = {"dtype": "float32", "param_dtype": "float32"}

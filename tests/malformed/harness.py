@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.toy_run import train_command
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 
 few = settings(
     max_examples=25,

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-#: Its unpickler finds nothing but records of its own: tests/interop/test_weights.py.
+#: Its unpickler finds nothing but records of its own: tests/formats/test_weights.py.
 RESTRICTED = "torch_files.py"
 
 EXECUTE = ("eval", "exec", "compile", "__import__")

@@ -10,9 +10,9 @@ from safetensors.numpy import save_file
 
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.paths import by_path, from_paths
-from transformer_jax.published.arrangement import Arrangement
-from transformer_jax.published.settings import Settings
-from transformer_jax.published.t5 import LAYOUT
+from transformer_jax.weights.arrangement import Arrangement
+from transformer_jax.weights.settings import Settings
+from transformer_jax.weights.t5 import LAYOUT
 
 TEXT = [
     "source: the dog sees a cat candidate: der Hund sieht eine Katze",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.toy_run import RECIPE, train_command
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.config import Config, override
 from transformer_jax.data.filters.quality import Quality
 from transformer_jax.data.filters.review import Review

@@ -19,7 +19,7 @@ def main(folder: str, address: str, count: str, index: str, steps: str, *options
     import numpy as np
 
     from tests.training import toy
-    from transformer_jax.cli.main import end_at_once
+    from transformer_jax.commands.main import end_at_once
     from transformer_jax.config import Config, to_json
     from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig

@@ -7,15 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from tests.distillation.test_distil import STUDENT, teacher
+from tests.commands.distil.test_distil import STUDENT, teacher
 from tests.parallel.test_commands import finish
 from tests.parallel.test_processes import losses
-from transformer_jax.cli.main import STOPPED
+from transformer_jax.commands.main import STOPPED
 from transformer_jax.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_training import train_tokenizers
 
-COMMAND = ("-c", "import sys; from transformer_jax.cli.main import main; sys.exit(main())")
+COMMAND = ("-c", "import sys; from transformer_jax.commands.main import main; sys.exit(main())")
 #: Three parts of the lines, of which the first process has two.
 LINES = {"train": 9000, "validation": 6, "test": 6}
 

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import resource, statistics, sys
 import jax, jax.numpy as jnp
-from transformer_jax.cli.host_memory import keep_freed_memory
+from transformer_jax.commands.host_memory import keep_freed_memory
 if "keep" in sys.argv:
     keep_freed_memory()
 x = jnp.ones((1280, 8))

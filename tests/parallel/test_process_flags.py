@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 
 
 @pytest.mark.parametrize(

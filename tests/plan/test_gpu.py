@@ -73,7 +73,7 @@ def test_a_step_has_few_kernels():
 
 @pytest.mark.slow
 def test_the_kernels_of_check_compile():
-    found = described.printed("tests.checks.compiled_check", "h100:1")
+    found = described.printed("tests.commands.check.compiled_check", "h100:1")
     assert found == {"bfloat16": "cudnn", "float32": "blockwise"}
 
 

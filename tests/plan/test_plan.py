@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from tests.devices import environment
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.config import Config, TrainConfig, override
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.tokenizer_training import train_tokenizer

@@ -60,7 +60,7 @@ def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
 
 @pytest.mark.slow
 def test_the_kernels_of_check_compile():
-    found = described.printed("tests.checks.compiled_check", "v5e:2x2")
+    found = described.printed("tests.commands.check.compiled_check", "v5e:2x2")
     assert found == {"bfloat16": "splash", "float32": "splash"}
 
 

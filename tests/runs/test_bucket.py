@@ -20,7 +20,7 @@ import transformer_jax as tj
 from tests.runs.test_damaged_checkpoints import abstract, items, reopened, save
 from tests.training import toy
 from transformer_jax import paths
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.runs import log as run_log

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import transformer_jax as tj
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.config import override
 from transformer_jax.data.splits import read_documents
 from transformer_jax.data.training_text import TrainingText

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from transformer_jax.errors import UserError
-from transformer_jax.interop.export import write
+from transformer_jax.formats.export import write
 from transformer_jax.paths import as_path, write_whole
 
 

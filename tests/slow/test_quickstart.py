@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Compiles something worth keeping, and says how often the cache on disk had it.
 PROGRAM = """
-from transformer_jax.cli.main import _prepare_process
+from transformer_jax.commands.main import _prepare_process
 _prepare_process()
 import jax, jax.numpy as jnp
 hits = []
@@ -56,7 +56,7 @@ def test_the_quickstart_scores_97_and_translates_the_session_of_the_readme(tmp_p
     assert report["scores"]["bleu"]["score"] >= 97
     (session,) = re.findall(r"^> (.*\n(?:.*\n)*?)```", text_of("README.md"), re.MULTILINE)
     sources, targets = zip(*re.findall(r"(.+)\n(.+)\n(?:> )?", session), strict=True)
-    code = "import sys; from transformer_jax.cli.main import main; sys.exit(main())"
+    code = "import sys; from transformer_jax.commands.main import main; sys.exit(main())"
     assert [EXAMPLES[source] for source in sources] == list(targets)
     lines = "".join(source + "\n" for source in EXAMPLES)
     found = call("-c", code, "translate", f"--workdir={tmp_path}", input=lines)

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from tests.runs.test_damaged_checkpoints import items, reopened, save
-from transformer_jax.cli.main import USER_ERROR
+from transformer_jax.commands.main import USER_ERROR
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints, checkpoint_folder, checkpoint_steps
@@ -190,7 +190,7 @@ def test_a_command_that_cannot_save_ends_in_one_line(tmp_path):
     code = """
 import resource, sys
 from tests.runs.test_damaged_checkpoints import save
-from transformer_jax.cli import main, train
+from transformer_jax.commands import main, train
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 train.run = lambda args: save(sys.argv[1], 4)
 main.main(["train", "--config=c.py", "--workdir=w"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.data.alignments import words
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig

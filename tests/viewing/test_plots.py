@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.config import Config, to_json
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run

@@ -5,7 +5,6 @@ from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from transformer_jax.config_types import Positive, Rate, Strings
 from transformer_jax.data.blocks import Blocks
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
@@ -15,7 +14,8 @@ from transformer_jax.data.sources.base import Languages, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
-from transformer_jax.variants import ManyOf, OneOf, kind_of
+from transformer_jax.settings.types import Positive, Rate, Strings
+from transformer_jax.settings.variants import ManyOf, OneOf, kind_of
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from transformer_jax.data.tokenizer import NOWHERE, SEPARATOR, Tokenizer
 from transformer_jax.errors import UserError, first_line, sentence
-from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
+from transformer_jax.weights.sentencepiece_model import load_processor
 
 Ids = tuple[NonNegativeInt, ...]
 

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from transformer_jax.config_keys import adapter
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.review import Review
 from transformer_jax.data.ids import (
@@ -75,7 +74,8 @@ from transformer_jax.data.tokenizer_training import draw_sample, tokenizers_of_t
 from transformer_jax.data.training_text import Repeatable, pairs_to_learn_from, without_bad
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
-from transformer_jax.variants import to_text
+from transformer_jax.settings.keys import adapter
+from transformer_jax.settings.variants import to_text
 from transformer_jax.vocabulary import EOS_ID
 
 _LOGGER = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from transformer_jax.data.sources.base import (
 )
 from transformer_jax.errors import UserError
 from transformer_jax.paths import absolute_name
-from transformer_jax.variants import kind_of, to_text
+from transformer_jax.settings.variants import kind_of, to_text
 
 
 def resolve(data: DataConfig) -> DataConfig:

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from transformer_jax.errors import UserError
-from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_jax.weights.sentencepiece_model import load_processor
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")

@@ -13,7 +13,7 @@ from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.mbr import UTILITIES, Utility
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.repetition import Repetition
-from transformer_jax.variants import OneOf
+from transformer_jax.settings.variants import OneOf
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.batches import in_batches
-from transformer_jax.published.settings import Settings, parse_yaml
-from transformer_jax.published.torch_files import read_torch
-from transformer_jax.published.weights import Weights
-from transformer_jax.sentencepiece_model import load_processor
+from transformer_jax.weights.sentencepiece_model import load_processor
+from transformer_jax.weights.settings import Settings, parse_yaml
+from transformer_jax.weights.torch_files import read_torch
+from transformer_jax.weights.weights import Weights
 
 #: `<s>`, `<pad>`, `</s>` and `<unk>` of XLM-R; other pieces have SentencePiece's id plus 1.
 BEGIN, PADDING, END, UNKNOWN = 0, 1, 2, 3

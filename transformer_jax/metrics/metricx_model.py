@@ -14,12 +14,12 @@ from transformer_jax.errors import UserError
 from transformer_jax.metrics.batches import LENGTHS, in_batches
 from transformer_jax.models.api import Params, apply, for_decoding
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.published.arrangement import Arrangement
-from transformer_jax.published.layout import read_folder
-from transformer_jax.published.settings import Settings, read_json
-from transformer_jax.published.t5 import LAYOUT, SENTENCEPIECE
-from transformer_jax.sentencepiece_model import load_processor
 from transformer_jax.vocabulary import BOS_ID
+from transformer_jax.weights.arrangement import Arrangement
+from transformer_jax.weights.layout import read_folder
+from transformer_jax.weights.sentencepiece_model import load_processor
+from transformer_jax.weights.settings import Settings, read_json
+from transformer_jax.weights.t5 import LAYOUT, SENTENCEPIECE
 
 #: The piece whose logit is the score: <extra_id_10> of mT5.
 SCORE_ID = 250089

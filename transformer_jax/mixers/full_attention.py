@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 from pydantic import NonNegativeInt, PositiveInt
 
-from transformer_jax.config_types import Positive
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
 from transformer_jax.mixers.base import (
@@ -43,6 +42,7 @@ from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
 from transformer_jax.positions.base import Position
+from transformer_jax.settings.types import Positive
 
 #: Fewer queries than this are not worth a kernel of their own.
 _MIN_QUERIES = 16

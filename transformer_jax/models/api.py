@@ -28,7 +28,7 @@ from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.ops.losses import SoftLabels, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Table, in_dtypes, quantize
-from transformer_jax.variants import kind_of
+from transformer_jax.settings.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
 
 Array = jax.Array | np.ndarray

@@ -13,8 +13,6 @@ from pydantic import (
     ValidationError,
 )
 
-from transformer_jax.config_keys import adapter
-from transformer_jax.config_types import COMMAS, Positive
 from transformer_jax.errors import UserError, sentence
 from transformer_jax.layers.dropout import DropoutRate
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Mlp
@@ -28,7 +26,9 @@ from transformer_jax.models.quantization import QUANTIZATIONS, NoQuantization, Q
 from transformer_jax.positions.base import HOOKS, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.variants import ManyOf, OneOf, kind_of, to_text
+from transformer_jax.settings.keys import adapter
+from transformer_jax.settings.types import COMMAS, Positive
+from transformer_jax.settings.variants import ManyOf, OneOf, kind_of, to_text
 from transformer_jax.vocabulary import BOS_ID
 
 Float = Literal["float32", "bfloat16"]

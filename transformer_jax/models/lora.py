@@ -21,10 +21,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from pydantic import PositiveInt
 
-from transformer_jax.config_types import Positive, Strings
 from transformer_jax.errors import UserError
 from transformer_jax.models.paths import by_path, from_paths, matching
 from transformer_jax.ops.matmul import matmul
+from transformer_jax.settings.types import Positive, Strings
 
 Params = dict[str, Any]
 

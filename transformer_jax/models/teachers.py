@@ -16,10 +16,10 @@ from typing import Any, Self
 import jax
 from pydantic import PositiveInt
 
-from transformer_jax.config_types import Positive, Rate
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import Positive, Rate
 
 
 class Teacher:

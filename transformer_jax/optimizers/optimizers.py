@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import optax
 
-from transformer_jax.config_types import NonNegative, Rate
+from transformer_jax.settings.types import NonNegative, Rate
 
 
 class Optimizer:

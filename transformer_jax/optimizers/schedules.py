@@ -16,7 +16,7 @@ import optax
 from jax.typing import ArrayLike
 from pydantic import NonNegativeInt
 
-from transformer_jax.config_types import Positive
+from transformer_jax.settings.types import Positive
 
 
 @dataclass(frozen=True)

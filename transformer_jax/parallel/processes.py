@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import jax
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.unsupported import jax_distributed_state
+from transformer_jax.settings.unsupported import jax_distributed_state
 
 #: A process without a heartbeat for this long counts as dead, and the others end.
 HEARTBEAT_SECONDS = 30

@@ -22,6 +22,7 @@ from transformer_jax.parallel.processes import is_first
 from transformer_jax.paths import write_whole
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.lock import one_at_a_time
+from transformer_jax.settings.variants import kind_of
 from transformer_jax.translation.document_scores import DocumentScores, cut, document_scores
 from transformer_jax.translation.documents import Tally
 from transformer_jax.translation.scores import (
@@ -31,7 +32,6 @@ from transformer_jax.translation.scores import (
     corpus_scores,
     make_metrics,
 )
-from transformer_jax.variants import kind_of
 
 #: A split of the run's corpus, or (source, reference) sentences. Without references, which are
 #: None then, only metrics that need none give scores.

@@ -13,9 +13,9 @@ from etils import epath
 
 from transformer_jax.errors import first_line
 from transformer_jax.paths import in_bucket, write_whole
+from transformer_jax.settings.variants import kind_of
 from transformer_jax.trackers.base import About, Tracker
 from transformer_jax.trackers.registry import TRACKERS
-from transformer_jax.variants import kind_of
 
 _LOGGER = logging.getLogger(__name__)
 

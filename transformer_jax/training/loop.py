@@ -32,6 +32,7 @@ from transformer_jax.paths import as_path
 from transformer_jax.runs.checkpoints import Checkpoints
 from transformer_jax.runs.lock import only_run
 from transformer_jax.runs.pretrained import open_named
+from transformer_jax.settings.variants import kind_of
 from transformer_jax.training.profile import StepProfile
 from transformer_jax.training.record import (
     NO_EVALUATIONS,
@@ -45,7 +46,6 @@ from transformer_jax.training.reporter import BatchMetrics, Clock, Reporter
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import Metrics
 from transformer_jax.training.trainer import Trainer
-from transformer_jax.variants import kind_of
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from transformer_jax.parallel.mesh import (
     num_processes,
     replicated,
 )
+from transformer_jax.settings.variants import to_text
 from transformer_jax.translation.documents import Asked, Ids, Room, Tally, translate_documents
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import (
@@ -44,7 +45,6 @@ from transformer_jax.translation.model_calls import (
 )
 from transformer_jax.translation.run_batches import Timing, num_threads, run_batches
 from transformer_jax.translation.text_batches import Row, batches, padded_length
-from transformer_jax.variants import to_text
 from transformer_jax.vocabulary import EOS_ID, UNK_ID
 
 #: Called with the number of sentences just finished.

@@ -10,7 +10,7 @@ import numpy as np
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
 from transformer_jax.data.sources.base import Languages, Numbered, Pair
-from transformer_jax.variants import to_text
+from transformer_jax.settings.variants import to_text
 
 _LOGGER = logging.getLogger(__name__)
 

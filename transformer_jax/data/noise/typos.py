@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from transformer_jax.config_types import Rate
 from transformer_jax.data.draws import Draws
 from transformer_jax.data.noise.base import Noise
 from transformer_jax.data.sources.base import Pair
+from transformer_jax.settings.types import Rate
 
 _WORD = re.compile(r"\S{3,}")  # that can have one
 

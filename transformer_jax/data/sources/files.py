@@ -24,7 +24,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-from transformer_jax.config_types import Strings
 from transformer_jax.data.sources.base import (
     BOUNDARY,
     Languages,
@@ -36,6 +35,7 @@ from transformer_jax.data.sources.base import (
 from transformer_jax.data.sources.packed import DAMAGE, packing, suffix, unpacked
 from transformer_jax.errors import UserError
 from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import Strings
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TWO_COLUMNS = "source TAB target"

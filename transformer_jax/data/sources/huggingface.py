@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from transformer_jax.config_types import Strings
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.paths import absolute_name
+from transformer_jax.settings.types import Strings
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from transformer_jax.config_types import Strings
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint
 from transformer_jax.paths import absolute_name, user_cache
+from transformer_jax.settings.types import Strings
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from transformer_jax.data.sources.files import file_digest, read_lines
 from transformer_jax.data.tensorflow import import_tensorflow
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.paths import absolute_name
-from transformer_jax.unsupported import only_code_of_tfds
+from transformer_jax.settings.unsupported import only_code_of_tfds
 
 _FOLDER_NAMES = ("translatefolder", "translate_folder", "tfds.translatefolder")
 _READ_BATCH = 1000

@@ -19,7 +19,6 @@ from typing import Annotated, Literal, NamedTuple, get_args
 from annotated_types import Ge, Le
 from pydantic import PositiveInt
 
-from transformer_jax.config_types import COMMAS
 from transformer_jax.data.draws import seed_of
 from transformer_jax.data.sources.base import BOUNDARY, Languages, Pair, Source, Split
 from transformer_jax.data.sources.grammar import sentences as grammar
@@ -27,6 +26,7 @@ from transformer_jax.data.sources.grammar.draw import Draw
 from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS, Episode
 from transformer_jax.errors import UserError
+from transformer_jax.settings.types import COMMAS
 
 #: Raise it when any document changes: the id caches depend on it.
 VERSION = 2

@@ -1,0 +1,443 @@
+"""`transformer-jax distil`: its stages, that each is continued, and what it refuses."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import transformer_jax as tj
+from transformer_jax.commands import distil
+from transformer_jax.commands.distil import choice, table, text
+from transformer_jax.commands.main import STOPPED, main
+from transformer_jax.commands.signals import StopOnSignals
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.formats.exporter import TrainedModel
+from transformer_jax.formats.run_folder import write_run
+from transformer_jax.models import api
+
+STUDENT = """
+import transformer_jax as tj
+
+layer = tj.StackConfig(num_layers=1)
+config = tj.Config(
+    batch=tj.BatchConfig(tokens=256, max_length=32, num_buckets=1),
+    data=tj.DataConfig(cache_dir="FOLDER/cache"),
+    model=tj.ModelConfig(d_model=8, d_ff=8, num_heads=2, encoder=layer, decoder=layer,
+                         dropout_rate=0.1),
+    train=tj.TrainConfig(steps=4, log_every=1, evaluate_every=2, checkpoint_every=1,
+                         evaluate_sentences=4),
+    decode=tj.DecodeConfig(method=tj.Greedy(), max_length_factor=0.5, max_length_offset=4),
+)
+"""
+SIZES = {"train": 40, "validation": 6, "test": 6}
+
+
+def teacher(folder, name, tokenizers, *, seed=0, **data):
+    """A run of an untrained model, whose text is that of the folder."""
+    source = tj.Files(
+        **{
+            f"{split}_{side}": (str(folder / f"{split}.{language}"),)
+            for split in SIZES
+            for side, language in (("source", "en"), ("target", "de"))
+        }
+    )
+    layer = tj.StackConfig(num_layers=1)
+    model = tj.ModelConfig(
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        encoder=layer,
+        decoder=layer,
+        max_length=64,
+        source_vocab_size=tokenizers.source.vocab_size,
+        target_vocab_size=tokenizers.target.vocab_size,
+    )
+    config = tj.Config(
+        data=tj.DataConfig(**{"source_language": "en", "target_language": "de"} | data),
+        model=model,
+        train=tj.TrainConfig(keep_checkpoints=1),
+        decode=tj.DecodeConfig(
+            method=tj.Beam(beam_size=2),
+            batch_size=4,
+            max_length_factor=0.2,
+            max_length_offset=4,
+        ),
+    )
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=source))
+    params = tj.init(model, jax.random.key(seed))
+    write_run(folder / name, TrainedModel(config, params, tokenizers))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with texts, a recipe, and the runs teacher, second and other.
+
+    One training source is empty, one is longer than the teacher reads. The run `other` has another
+    vocabulary.
+    """
+    folder = tmp_path_factory.mktemp("place")
+    pairs = generate(3, sum(SIZES.values()))
+    tokenizers = train_tokenizers(tj.TokenizerConfig(vocab_size=350), pairs)
+    rest = iter([("", "Nichts."), ("the dog " * 40, "Hunde."), *pairs])
+    for split, size in SIZES.items():
+        of_split = [next(rest) for _ in range(size)]
+        for side, language in ((0, "en"), (1, "de")):
+            lines = "".join(pair[side] + "\n" for pair in of_split)
+            (folder / f"{split}.{language}").write_text(lines)
+    (folder / "more.en").write_text("".join(source + "\n" for source, _ in generate(9, 5)))
+    (folder / "student.py").write_text(STUDENT.replace("FOLDER", str(folder)))
+    teacher(folder, "teacher", tokenizers)
+    translator = tj.open_run(folder / "teacher").translator()
+    for split in ("validation", "test"):  # half of the references are right, so no score is 0
+        sources, references = (
+            (folder / f"{split}.{language}").read_text().splitlines() for language in ("en", "de")
+        )
+        mixed = [*translator.translate(sources[:3]), *references[3:]]
+        (folder / f"{split}.de").write_text("".join(line + "\n" for line in mixed))
+    teacher(folder, "second", tokenizers, seed=1)
+    teacher(folder, "other", train_tokenizers(tj.TokenizerConfig(vocab_size=340), pairs))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distil, "_PART", 16)
+    monkeypatch.setattr(distil, "_BATCHES_PER_CHUNK", 2)  # chunks of 8 lines
+
+
+def command(place, workdir, *more):
+    words = [f"--teacher={place / 'teacher'}", f"--config={place / 'student.py'}"]
+    return ["distil", *words, f"--workdir={workdir}", "--no_progress", *more]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place, tmp_path_factory):
+    """The workdir of a command that nothing stopped."""
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distil, "_PART", 16)
+        assert main(command(place, workdir)) == 0
+    return workdir
+
+
+def files(folder):
+    """The content of the stages' files."""
+    names = ("text", "translations", "chosen")
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for name in names
+        for path in (folder / "distillation" / name).rglob("*")
+    }
+    assert len(found) == 7 + 4 + 3, sorted(found)
+    return found
+
+
+def rows(folder):
+    """The rows of the table, without the speeds."""
+    paths = sorted((folder / "distillation" / "rows").iterdir())
+    found = {path.stem: json.loads(path.read_text()) for path in paths}
+    for row in found.values():
+        assert row.pop("sentences_per_second") > 0
+        assert 1e6 * row.pop("megabytes") == 4 * row["parameters"]
+        row.pop("made_of")  # has the name of the folder
+    return found
+
+
+def lines(path):
+    return path.read_text().splitlines()
+
+
+def evaluated(capsys, workdir, *more):
+    capsys.readouterr()
+    assert main(["eval", f"--workdir={workdir}", "--json", *more]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    return {key: scores[key]["score"] for key in ("bleu", "chrf")}
+
+
+def test_the_numbers_of_the_table_are_those_of_their_own_commands(place, undisturbed, capsys):
+    found = rows(undisturbed)
+    assert list(found) == ["student-beam", "student-greedy", "teacher-beam", "teacher-greedy"]
+    assert found["teacher-beam"]["scores"]["test"]["bleu"] > 1
+    for name, row in found.items():
+        model, method = name.split("-")
+        workdir = undisturbed if model == "student" else place / "teacher"
+        flags = ["--method=beam(beam_size=2)"] if method == "beam" else ["--method=greedy"]
+        for split in ("validation", "test"):
+            scores = evaluated(capsys, workdir, f"--split={split}", *flags)
+            assert row["scores"][split] == scores, (name, split)
+        run = tj.open_run(workdir)
+        assert row["parameters"] == api.num_params(run.model)
+    table_md = lines(undisturbed / "distillation" / "table.md")
+    assert [line.split(" | ")[:2] for line in table_md[2:6]] == [
+        ["| teacher", "beam"],
+        ["| teacher", "greedy"],
+        ["| student", "greedy"],
+        ["| student", "beam"],
+    ]
+
+
+@pytest.mark.parametrize("sets", [["validation"], ["validation", "test"], ["a", "b", "c"]])
+def test_the_share_is_that_of_the_last_set(sets):
+    made = [
+        table.Row(
+            name,
+            "beam",
+            9,
+            1.0,
+            2.0,
+            {each: {"bleu": 50.0, "chrf": 60.0} for each in sets}
+            | {sets[-1]: {"bleu": bleu, "chrf": 60.0}},
+            "nrefs:1",
+        )
+        for name, bleu in (("teacher", 40.0), ("student", 30.0))
+    ]
+    teachers, students = table.table(made).splitlines()[2:4]
+    assert " | 100.0% | " in teachers and " | 75.0% | " in students
+
+
+def test_the_student_is_trained_on_what_translate_writes(place, undisturbed, tmp_path):
+    source, target = (
+        lines(undisturbed / "distillation" / "chosen" / f"train.{side}")
+        for side in ("source", "target")
+    )
+    given = [f"--input={place / 'train.en'}", f"--output={tmp_path / 'out'}"]
+    assert main(["translate", f"--workdir={place / 'teacher'}", *given]) == 0
+    # Neither the empty source nor the one that `translate` has cut.
+    assert source == lines(place / "train.en")[2:]
+    assert target == lines(tmp_path / "out")[2:]
+    config = tj.open_run(undisturbed).config
+    assert config.data.source.train_target[0].endswith("distillation/chosen/train.target")
+    model = "tokenizer/joint.model"
+    assert (undisturbed / model).read_bytes() == (place / "teacher" / model).read_bytes()
+    # It is a run folder as any other.
+    assert tj.open_run(undisturbed).translator().translate(["The dog is new."])
+
+
+class Killed(Exception):
+    """In place of a SIGKILL, after which no code runs either."""
+
+
+def dies(monkeypatch, place, name, *, at):
+    """Makes the `at`-th call of a function die."""
+    function, calls = getattr(place, name), []
+
+    def call(*args, **options):
+        calls.append(args)
+        if len(calls) == at:
+            raise Killed
+        return function(*args, **options)
+
+    monkeypatch.setattr(place, name, call)
+
+
+def stops_after_a_step(monkeypatch):
+    class Stops(StopOnSignals):
+        def __call__(self):
+            self.stopped = True
+            return True
+
+    monkeypatch.setattr("transformer_jax.commands.signals.StopOnSignals", Stops)
+
+
+def test_a_command_that_is_killed_in_any_stage_is_continued(
+    place, undisturbed, tmp_path, monkeypatch
+):
+    workdir, partial = tmp_path / "run", []
+    deaths = [
+        ("text.partial", lambda patch: dies(patch, text, "write_pairs", at=2)),
+        ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=13)),
+        ("translations.partial", lambda patch: dies(patch, choice, "to_line", at=20)),
+        ("chosen.partial", lambda patch: dies(patch, text, "write_pairs", at=1)),
+    ]
+    for name, kill in deaths:
+        with monkeypatch.context() as patch:
+            kill(patch)
+            with pytest.raises(Killed):
+                main(command(place, workdir))
+        stages = sorted(path.name for path in (workdir / "distillation").iterdir())
+        partial.append([each for each in stages if each.endswith(".partial")])
+        assert partial[-1] == [name]
+    # Of four lines that were to be chosen, and after a step, and with half of the table.
+    with monkeypatch.context() as patch:
+        dies(patch, choice, "from_line", at=20)
+        with pytest.raises(Killed):
+            main(command(place, workdir))
+    with monkeypatch.context() as patch:
+        stops_after_a_step(patch)
+        assert main(command(place, workdir)) == STOPPED
+    assert tj.open_run(workdir).checkpoints() == [1]
+    with monkeypatch.context() as patch:
+        dies(patch, table, "corpus_scores", at=4)
+        with pytest.raises(Killed):
+            main(command(place, workdir))
+    assert len(list((workdir / "distillation" / "rows").iterdir())) == 1
+    assert main(command(place, workdir)) == 0
+    assert files(workdir) == files(undisturbed)
+    assert rows(workdir) == rows(undisturbed)
+    ours, theirs = (tj.open_run(each).params("latest") for each in (workdir, undisturbed))
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_a_student_that_is_trained_again_is_scored_again(place, undisturbed, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(undisturbed, workdir)
+    for name in workdir.iterdir():
+        if name.name == "checkpoints":
+            shutil.rmtree(name)
+        elif name.is_file():
+            name.unlink()
+    assert main(command(place, workdir, "--config.train.seed=7")) == 0
+
+    def made_of(folder, name):
+        return json.loads((folder / "distillation" / "rows" / f"{name}.json").read_text())[
+            "made_of"
+        ]
+
+    assert made_of(workdir, "teacher-greedy") == made_of(undisturbed, "teacher-greedy")
+    assert made_of(workdir, "student-greedy") != made_of(undisturbed, "student-greedy")
+
+
+def test_a_signal_stops_the_translations_after_a_chunk(place, undisturbed, tmp_path, monkeypatch):
+    workdir = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stops_after_a_step(patch)
+        assert main(command(place, workdir)) == STOPPED
+    assert (workdir / "distillation" / "translations.partial").exists()
+    assert not (workdir / "config.json").exists()
+    assert main(command(place, workdir)) == 0
+    assert files(workdir) == files(undisturbed)
+
+
+def test_what_is_there_is_not_made_again(place, undisturbed, capsys, monkeypatch):
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.*") if path.is_file()}
+    dies(monkeypatch, table, "corpus_scores", at=1)
+    dies(monkeypatch, choice, "to_line", at=1)
+    assert main(command(place, undisturbed)) == 0
+    assert capsys.readouterr().out == (undisturbed / "distillation" / "table.md").read_text()
+    changed = {path for path, mtime in before.items() if path.stat().st_mtime_ns != mtime}
+    made = {path for path in changed if path.is_relative_to(undisturbed / "distillation")}
+    assert {path.name for path in made} <= {"table.md", ".lock"}
+
+
+def test_references_and_monolingual_text(place, tmp_path):
+    more = ["--references", f"--monolingual={place / 'more.en'}", "--config.train.steps=1"]
+    more += ["--config.train.evaluate_every=1", "--method=greedy"]
+    assert main(command(place, tmp_path, *more)) == 0
+    chosen = tmp_path / "distillation" / "chosen"
+    assert lines(chosen / "train.source") == lines(place / "train.en")[2:] + lines(
+        place / "more.en"
+    )
+    source = tj.open_run(tmp_path).config.data.source
+    assert [Path(name).parent.name for name in source.train_target] == ["chosen", "text"]
+    # The teacher's own way is greedy here, so nothing else is in the table.
+    assert sorted(rows(tmp_path)) == ["student-greedy", "teacher-greedy"]
+
+
+def test_an_ensemble_teaches_by_its_mean(place, tmp_path):
+    workdir = tmp_path / "run"
+    more = [f"--teacher={place / 'second'}", "--config.train.steps=1"]
+    assert main(command(place, workdir, *more, "--config.train.evaluate_every=1")) == 0
+    together = [f"--workdir={place / name}" for name in ("teacher", "second")]
+    given = [f"--input={place / 'train.en'}", f"--output={tmp_path / 'out'}"]
+    assert main(["translate", *together, *given]) == 0
+    chosen = lines(workdir / "distillation" / "chosen" / "train.target")
+    assert chosen == lines(tmp_path / "out")[2:]
+    single = [tj.open_run(place / name) for name in ("teacher", "second")]
+    row = rows(workdir)["teacher-beam"]
+    assert row["parameters"] == sum(api.num_params(run.model) for run in single)
+    made = json.loads((workdir / "distillation" / "rows" / "teacher-beam.json").read_text())
+    assert made["megabytes"] == 4 * row["parameters"] / 1e6
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--teacher={place}/other"], "its source vocabulary is not that of"),
+        (["--config.data.target_language=fr"], "it translates from en into de, and the text is"),
+        (["--config.data.blocks=blocks(tokens=32)"], "data.blocks: the teacher translates sent"),
+        (["--nearest_of=0"], "--nearest_of=0: must be at least 1"),
+        (["--nearest_of=2", "--method=greedy"], "greedy decoding finds one translation, not 2"),
+        (["--monolingual={place}/none.en"], "none.en: cannot be read"),
+        (["--config.model.d_model=7"], "model.d_model=7 is not divisible by model.num_heads=2"),
+        (["--checkpoint=7"], "checkpoint=7: not kept here"),
+        (["--min_score=0"], "--min_score=0.0: nothing to train on: 0 of 40 sources chosen; 38"),
+        (
+            [
+                "--config.data.source=files(train_source={place}/train.en,"
+                "test_source={place}/test.en,test_target={place}/test.de)"
+            ],
+            "train_target",
+        ),
+        (["--beam_size=3"], "unknown argument --beam_size=3"),
+        (["--config.train.teacher=word_level(run={place}/none)"], "train.teacher.run="),
+        (
+            [
+                "--config.train.teacher=word_level(run={place}/teacher)",
+                "--config.tokenizer.vocab_size=330",
+            ],
+            "train.teacher needs the teacher's tokenizers",
+        ),
+        (
+            [
+                "--config.data.source=files(train_source={place}/train.en,train_target={place}/"
+                "train.de,test_source={place}/test.en,test_target={place}/test.de)",
+                "--config.train.early_stopping=3",
+            ],
+            "train.early_stopping=3 needs a validation set",
+        ),
+    ],
+)
+def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, message):
+    workdir = tmp_path / "run"
+    words = [flag.format(place=place) for flag in flags]
+    assert main(command(place, workdir, *words)) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ") and any(each in error for each in message.split("|")), error
+    assert not (workdir / "config.json").exists()
+    # But for the choice, which takes the translations, nothing is refused after hours.
+    assert not (workdir / "distillation" / "translations").exists() or "--min_score=0" in flags
+
+
+def test_the_teacher_may_spread_labels_too(place, tmp_path):
+    flag = f"--config.train.teacher=word_level(run={place}/teacher, weight=0.9)"
+    assert main(command(place, tmp_path / "run", flag)) == 0
+    assert main(command(place, tmp_path / "alone")) == 0
+    spread, alone = (
+        [each["loss"] for each in tj.open_run(tmp_path / name).metrics() if "loss" in each]
+        for name in ("run", "alone")
+    )
+    assert len(spread) == 4 and spread[0] != alone[0]
+
+
+def test_a_text_without_a_set_to_score_on_is_refused(place, tmp_path, capsys):
+    source = f"files(train_source={place}/train.en,train_target={place}/train.de)"
+    assert main(command(place, tmp_path / "run", f"--config.data.source={source}")) == 2
+    assert "no text to compare teacher and student on" in capsys.readouterr().err
+
+
+def test_another_command_does_not_continue_it(place, undisturbed, capsys):
+    before = files(undisturbed)
+    for flags, what in (
+        ([f"--teacher={place / 'second'}"], "translations: made with another teacher:"),
+        (["--method=greedy"], "translations: made with another decoding:"),
+        (["--nearest_of=2"], "translations: made with another nearest_of:"),
+        (["--min_score=-9"], "chosen: made with another min_score:"),
+        ([f"--monolingual={place / 'more.en'}"], "made with another monolingual text:"),
+        (["--config.data.validation_from_train=3"], "text: made with another train text"),
+    ):
+        if "validation" in flags[0]:
+            flags += [
+                f"--config.data.source=files(train_source={place}/train.en,"
+                f"train_target={place}/train.de)"
+            ]
+        assert main(command(place, undisturbed, *flags)) == 2
+        error = capsys.readouterr().err
+        assert what in error and "give the same to continue, name another --workdir" in error
+    assert main(command(place, undisturbed, "--config.model.d_ff=16")) == 2
+    assert "holds a run with another config (model.d_ff: 8 -> 16)" in capsys.readouterr().err
+    assert files(undisturbed) == before

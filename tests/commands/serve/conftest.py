@@ -1,0 +1,90 @@
+"""Two directions of a small model with random parameters, in a server of its own thread."""
+
+import contextlib
+import threading
+import time
+
+import httpx
+import jax
+import pytest
+
+from tests.oracles import need
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.models.api import init
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.translation.translator import Translator
+
+
+@pytest.fixture(scope="session")
+def translators():
+    """(source, target) -> a translator. That from English takes 48 pieces: every sentence here."""
+    need("starlette")
+    pairs = generate(3, 400)
+    small = StackConfig(num_layers=1)
+    decode = DecodeConfig(method=Beam(beam_size=3), batch_size=8, max_length_offset=3)
+    found = {}
+    for seed, (source, target) in enumerate([("en", "de"), ("de", "en")]):
+        texts = pairs if source == "en" else [(de, en) for en, de in pairs]
+        tokenizers = train_tokenizers(TokenizerConfig(vocab_size=400), texts)
+        config = ModelConfig(
+            source_vocab_size=400,
+            target_vocab_size=400,
+            d_model=16,
+            d_ff=16,
+            num_heads=2,
+            encoder=small,
+            decoder=small,
+            max_length={"en": 48, "de": 24}[source],
+        )
+        params = init(config, jax.random.key(seed))
+        # Flat distributions would make every translation run to its limit.
+        params = jax.tree.map(lambda x: 3 * x, params)
+        found[source, target] = Translator(config, params, tokenizers, decode)
+    return found
+
+
+@pytest.fixture(scope="session")
+def sentences():
+    """Forty English sentences."""
+    return [english for english, _ in generate(9, 40)]
+
+
+@pytest.fixture(scope="session")
+def engines(translators):
+    from transformer_jax.commands.serve.jax_engine import jax_engine
+
+    return [jax_engine(translator, *pair) for pair, translator in translators.items()]
+
+
+@contextlib.contextmanager
+def served(app):
+    """The address of a server that runs in a thread."""
+    from transformer_jax.commands.serve.app import listen, make_server
+
+    sock = listen("127.0.0.1", 0)
+    server = make_server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def url(engines, sentences):
+    """The address of a server of both directions, its programs compiled."""
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines, examples={"en": sentences[:3]})) as url:
+        while httpx.get(f"{url}/health").status_code != 200:
+            time.sleep(0.1)
+        yield url

@@ -1,0 +1,266 @@
+"""Input that is meant to hurt: answered with an error of the protocol, and the server goes on."""
+
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.commands.serve.conftest import served
+from tests.malformed.harness import JSON
+
+POSTS = ["/translate", "/detect", "/v2/translate", "/page/translate", "/page/explain"]
+GOOD = {"q": "der Hund", "source": "de", "target": "en"}
+
+
+@pytest.fixture(scope="module")
+def url(engines):
+    """A server of the smaller model; what it has to compile takes most of this file's time."""
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines[1:])) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def goes_on(url):
+    """After each test the server still translates."""
+    yield
+    answer = httpx.post(f"{url}/translate", json=GOOD, timeout=60)  # it may still be compiling
+    assert answer.status_code == 200
+
+
+def raw(url, content, *, end=False, seconds=10.0):
+    """What the server answers to these bytes, until it closes or is silent."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=seconds) as sock:
+        answer = b""
+        try:
+            sock.sendall(content)
+            if end:
+                sock.shutdown(socket.SHUT_WR)
+            while more := sock.recv(65536):
+                answer += more
+        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+            pass
+        return answer
+
+
+def is_refusal(answer, path, *statuses):
+    assert answer.status_code in statuses, answer.text
+    (key,) = answer.json()
+    assert key == ("message" if path.startswith("/v2/") else "error")
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'{"q": "\xff"}',
+        b'{"q": "\\ud800", "source": "de", "target": "en"}',
+        b"[" * 100_000,
+        b'{"q":' * 10_000,
+        b'{"q": ' + b"9" * 50_000 + b"}",
+        b"null",
+        b'["q"]',
+        b'{"q": "a", "q": 1}',
+        b"NaN",
+    ],
+)
+def test_malformed_json(url, path, body):
+    answer = httpx.post(f"{url}{path}", content=body, headers={"Content-Type": "application/json"})
+    is_refusal(answer, path, 400, 413)
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize(
+    "body", [b"q=%ff&source=de&target=en", b"\xff", b"&".join([b"q=a"] * 5000), b"=", b"%"]
+)
+def test_malformed_forms(url, path, body):
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    is_refusal(httpx.post(f"{url}{path}", content=body, headers=kind), path, 400, 413)
+
+
+@pytest.mark.parametrize("kind", ["text/xml", "multipart/form-data; boundary=a", "", "x" * 1000])
+def test_other_kinds_of_body(url, kind):
+    answer = httpx.post(f"{url}/translate", content=b"<q/>", headers={"Content-Type": kind})
+    is_refusal(answer, "/translate", 415)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    path=st.sampled_from(POSTS),
+    names=st.lists(
+        st.sampled_from(["q", "source", "target", "text", "target_lang", "tokens", "alternatives"]),
+        unique=True,
+    ),
+    data=st.data(),
+)
+def test_wrong_types(url, path, names, data):
+    form = {name: data.draw(JSON) for name in names}
+    body = json.dumps(form).encode()
+    answer = httpx.post(f"{url}{path}", content=body, headers={"Content-Type": "application/json"})
+    is_refusal(answer, path, 400)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.text(max_size=300))
+def test_any_text_is_translated(url, text):
+    answer = httpx.post(f"{url}/translate", json=GOOD | {"q": text})
+    assert answer.status_code == 200 and isinstance(answer.json()["translatedText"], str)
+
+
+@pytest.mark.parametrize("tokens", [[10**9], [-1], [0], [2], [10] * 24, [10] * 10_001, ["x"], 5])
+def test_tokens_that_are_none(url, tokens):
+    for path in ("/page/explain", "/page/choices"):
+        is_refusal(httpx.post(url + path, json=GOOD | {"tokens": tokens}), path, 400)
+
+
+def test_oversized_bodies(url):
+    big = b"x" * 10_000_000
+    headers = {"Content-Type": "application/json"}
+    is_refusal(httpx.post(f"{url}/translate", content=big, headers=headers), "/translate", 413)
+    chunks = (b"y" * 10_000 for _ in range(1000))  # a body whose length is not declared
+    try:
+        answer = httpx.post(f"{url}/translate", content=chunks, headers=headers)
+    except httpx.WriteError:  # the server answered and closed before all was sent
+        return
+    is_refusal(answer, "/translate", 413)
+
+
+def test_lies_about_the_length(url):
+    head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    for length in (b"-5", b"1e9", b"99999999999999999999999", b"5\r\nContent-Length: 6"):
+        answer = raw(url, head + b"Content-Length: " + length + b"\r\n\r\n{}", end=True)
+        assert answer.split(b" ")[1:2] in ([b"400"], [b"413"]), answer
+    short = raw(url, head + b"Content-Length: 50\r\n\r\n{", end=True, seconds=2)
+    assert not short.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(20_000)),
+        b"GET / HTTP/1.1\r\nX: " + b"y" * 1_000_000 + b"\r\n",
+        b"GET /" + b"y" * 1_000_000 + b" HTTP/1.1\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 50,
+        b"GET /\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost : b\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: lies\r\n",
+    ],
+)
+def test_heads_that_are_floods_or_nonsense(url, head):
+    answer = raw(url, head + b"\r\n", seconds=5)
+    assert answer == b"" or answer.split(b" ")[1] in (b"400", b"431", b"501", b"505"), answer[:200]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../pyproject.toml",
+        "/static/../app.py",
+        "/..%2f..%2fetc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/page.js/../page.py",
+        "/page.py",
+        "/static/page.js",
+        "/%00",
+        "/page.css%00.py",
+        "/\\..\\..\\etc\\passwd",
+        "/%ff%fe",
+        "/" + "a/" * 5000,
+    ],
+)
+def test_paths_lead_only_to_routes(url, path):
+    answer = raw(url, f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+    assert answer.split(b" ")[1] == b"404", answer[:200]
+    assert b'{"error":"Not Found"}' in answer
+
+
+def test_wrong_methods(url):
+    assert httpx.get(f"{url}/translate").status_code == 405
+    assert list(httpx.put(f"{url}/v2/translate").json()) == ["message"]
+    assert httpx.delete(f"{url}/").status_code == 405
+
+
+def test_slow_clients_are_dropped_and_delay_nobody(engines, monkeypatch):
+    from transformer_jax.commands.serve import app, http
+
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
+    with served(app.make_app(engines[1:])) as url:
+        parts = urlsplit(url)
+        address = parts.hostname, parts.port
+        starts = [
+            b"",
+            b"GET / HT",
+            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n"
+            b"Content-Type: application/json\r\n\r\n{",
+        ]
+        socks = [socket.create_connection(address, timeout=20) for _ in starts]
+        began = time.monotonic()
+        for sock, start in zip(socks, starts, strict=True):
+            sock.sendall(start)
+        assert httpx.get(f"{url}/languages").status_code == 200
+        answers = []
+        for sock in socks:
+            answer = b""
+            while more := sock.recv(65536):
+                answer += more
+            answers.append(answer)
+            sock.close()
+        assert answers[:2] == [b"", b""]
+        assert answers[2].startswith(b"HTTP/1.1 408 ")
+        assert time.monotonic() - began < 15
+
+
+def test_an_answered_client_does_not_keep_its_connection(engines, monkeypatch):
+    """A late part of a body that nobody reads ends uvicorn's own limit."""
+    from transformer_jax.commands.serve import app
+
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
+    with served(app.make_app(engines[1:])) as url:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as sock:
+            sock.sendall(b"GET /languages HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b"]"):
+                answer += sock.recv(65536)
+            sock.sendall(b"a")
+            while sock.recv(65536):  # raises after 60 s
+                pass
+
+
+@pytest.mark.parametrize("host", ["x/evil1?", "["])
+def test_the_host_is_not_read(url, host):
+    head = f"GET /languages?a=1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    assert raw(url, head.encode()).startswith(b"HTTP/1.1 200 ")
+    assert "evil1" not in httpx.get(f"{url}/metrics").text
+
+
+def test_a_head_that_trickles_in_is_dropped_too(engines, monkeypatch):
+    from transformer_jax.commands.serve import app
+
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.5)
+    with served(app.make_app(engines[1:])) as url:
+        parts = urlsplit(url)
+        with (
+            socket.create_connection((parts.hostname, parts.port), timeout=20) as sock,
+            pytest.raises((BrokenPipeError, ConnectionResetError)),
+        ):
+            for letter in b"GET / HTTP/1.1\r\nX: " + b"y" * 200:
+                sock.sendall(bytes([letter]))
+                time.sleep(0.05)

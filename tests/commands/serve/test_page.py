@@ -1,0 +1,406 @@
+"""The page in a headless Chromium, driven by keyboard and mouse."""
+
+import json
+import re
+from dataclasses import replace
+from urllib.parse import quote, quote_plus
+
+import jax
+import numpy as np
+import pytest
+
+from tests.commands.serve.conftest import served
+from tests.oracles import need
+
+webdriver = need("selenium.webdriver")
+
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+from transformer_jax.data.mapped_tokenizer import Vocabulary, mapped_tokenizer  # noqa: E402
+from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer  # noqa: E402
+from transformer_jax.mixers.linear import Linear, LinearCross  # noqa: E402
+from transformer_jax.models.api import init  # noqa: E402
+from transformer_jax.models.config import StackConfig  # noqa: E402
+from transformer_jax.translation.translator import Translator  # noqa: E402
+from transformer_jax.viewing.explanation import explain, next_pieces  # noqa: E402
+
+
+@pytest.fixture
+def page(browser, url):
+    """The page, freshly loaded; no error may be on its console at the end."""
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get(url)
+    wait(browser, lambda: all_of(browser, "#target option"))
+    yield browser
+    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def wait(browser, condition):
+    return WebDriverWait(browser, 60, 0.05).until(lambda _: condition())
+
+
+def all_of(browser, selector):
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def one(browser, selector):
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def translated(browser, text):
+    """Types a text, and waits until its words can be chosen."""
+    one(browser, "#text").send_keys(text)
+    # Until then, a part of it may have been translated.
+    wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
+    assert one(browser, "#status").text == "Translated"
+    return one(browser, "#words").get_property("textContent")
+
+
+def number(browser, element, name):
+    """A property of CSS that the script sets."""
+    script = "return getComputedStyle(arguments[0]).getPropertyValue(arguments[1])"
+    return float(browser.execute_script(script, element, name))
+
+
+def focused(browser):
+    return browser.switch_to.active_element
+
+
+def test_it_loads_only_from_the_server(page, url):
+    sent = [json.loads(each["message"])["message"] for each in page.get_log("performance")]
+    urls = [
+        m["params"]["request"]["url"] for m in sent if m["method"] == "Network.requestWillBeSent"
+    ]
+    assert urls and all(each.startswith(url) for each in urls)
+
+
+def test_it_translates_while_one_types(page, translators, sentences):
+    expected = translators["en", "de"].n_best([sentences[0]], 3)[0]
+    translated(page, sentences[0])
+    assert one(page, "#spoken").get_property("textContent") == expected[0].text
+    texts = [each.get_property("textContent") for each in all_of(page, "#list .text")]
+    assert texts == [each.text for each in expected]
+    scores = [each.text for each in all_of(page, "#list .number")]
+    assert scores == [f"{each.score:.2f}" for each in expected]
+
+
+def shown_examples(page):
+    return [each for each in all_of(page, "#examples a") if each.is_displayed()]
+
+
+def test_an_example_is_clicked(page, translators, sentences):
+    """They are offered while there is no text, in the language of the text."""
+    expected = [translators["en", "de"].translate([each])[0] for each in sentences[:2]]
+    assert [each.text for each in shown_examples(page)] == sentences[:3]
+    for sentence, translation in zip(sentences, expected, strict=False):
+        page.find_element(By.LINK_TEXT, sentence).click()
+        wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+        assert one(page, "#text").get_property("value") == sentence
+        assert one(page, "#spoken").get_property("textContent") == translation
+        assert focused(page).get_dom_attribute("id") == "text"
+        assert not shown_examples(page)
+        one(page, "#clear").click()
+    page.back()
+    one(page, "#swap").click()
+    assert not shown_examples(page)
+
+
+def test_the_address_holds_a_text(page, url, sentences):
+    page.get("about:blank")
+    page.get(f"{url}/#text={quote(sentences[3])}")
+    wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+    assert one(page, "#text").get_property("value") == sentences[3]
+    one(page, "#text").send_keys(" ")
+    assert page.current_url == f"{url}/", "another text is not that of the address"
+    page.get(f"{url}/#text={quote_plus(sentences[4])}")
+    wait(page, lambda: one(page, "#text").get_property("value") == sentences[4])
+
+
+def test_a_word_that_was_never_seen_is_marked(page, translators, sentences, monkeypatch):
+    translator = translators["en", "de"]
+    word = sentences[0].split()[1]
+    unseen = frozenset(translator.tokenizers.source.encode(word))
+    monkeypatch.setattr(translator, "unseen", unseen)
+    marked = [
+        each for each in sentences[0].split() if each in translator.unseen_words(sentences[0])
+    ]
+    assert word in marked
+    one(page, "#text").send_keys(sentences[0])
+    wait(page, lambda: all_of(page, "#words:not(.stale) .word"))
+    assert one(page, "#status").text.startswith("Translated. The model has never seen: ")
+    assert word in one(page, "#status").text
+    assert [each.get_property("textContent") for each in all_of(page, "#looks u")] == marked
+
+
+def test_the_request_for_an_older_text_is_cancelled(page, sentences):
+    """The first text's request is under way when the second one is typed."""
+    page.execute_script(
+        """
+        const send = window.fetch;
+        window.log = [];
+        window.fetch = async (path, options) => {
+          if (path !== "page/translate") return send(path, options);
+          const entry = { q: JSON.parse(options.body).q, aborted: false };
+          window.log.push(entry);
+          options.signal.addEventListener("abort", () => { entry.aborted = true; });
+          if (window.log.length === 1) {
+            await new Promise((_, no) => options.signal.addEventListener("abort",
+              () => no(options.signal.reason)));
+          }
+          return send(path, options);
+        };
+        """
+    )
+    one(page, "#text").send_keys("Anna")
+    wait(page, lambda: page.execute_script("return window.log.length") == 1)
+    one(page, "#text").send_keys(" sleeps.")
+    wait(page, lambda: one(page, "#status").text == "Translated")
+    log = page.execute_script("return window.log")
+    assert log == [{"q": "Anna", "aborted": True}, {"q": "Anna sleeps.", "aborted": False}]
+
+
+def test_a_word_shows_where_the_model_looks(page, translators, sentences):
+    """In the text itself; the marks cover exactly the pieces of its sentence."""
+    translated(page, f"{sentences[1]}\n{sentences[0]}")
+    word = wait(page, lambda: one(page, "[data-word='1.0']"))
+    webdriver.ActionChains(page).move_to_element(word).perform()
+    marks = wait(page, lambda: all_of(page, "#looks mark"))
+    assert "".join(m.get_property("textContent") for m in marks) == sentences[0].replace(" ", "")
+    translator = translators["en", "de"]
+    best = translator.n_best([sentences[0]], 1)[0][0]
+    source = translator.tokenizers.source.encode(sentences[0])
+    target = [t for t in best.tokens if t != 2]
+    pieces = word.find_elements(By.CSS_SELECTOR, ".piece")
+    looks_S = explain(translator, source, target).looks_TS[: len(pieces)].sum(axis=0)
+    shares = [number(page, m, "--share") for m in marks]
+    assert shares == pytest.approx((looks_S / looks_S.max()).tolist(), abs=2e-3)
+    webdriver.ActionChains(page).move_to_element(one(page, "h1")).perform()
+    wait(page, lambda: not all_of(page, "#looks mark"))
+
+
+def test_words_are_shaded_by_probability(page, translators, sentences):
+    translated(page, sentences[0])
+    translator = translators["en", "de"]
+    best = translator.n_best([sentences[0]], 1)[0][0]
+    source = translator.tokenizers.source.encode(sentences[0])
+    explained = explain(translator, source, [t for t in best.tokens if t != 2])
+    doubts = [number(page, p, "--doubt") for p in all_of(page, ".piece")]
+    assert doubts == pytest.approx((1 - np.exp(explained.log_probs_T[:-1])).tolist(), abs=2e-3)
+    colours = {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
+    assert len(colours) > 1
+    one(page, "#shade").click()
+    plain = {p.value_of_css_property("background-color") for p in all_of(page, ".piece")}
+    assert plain == {"rgba(0, 0, 0, 0)"}
+
+
+def test_another_word_is_chosen_with_the_keyboard(page, translators, sentences):
+    """Tab to the words, an arrow to the second, Enter for the menu, an arrow, Enter."""
+    before = translated(page, sentences[0])
+    one(page, "#text").send_keys(Keys.TAB)
+    for _ in range(10):
+        if focused(page).get_dom_attribute("data-word") == "0.0":
+            break
+        focused(page).send_keys(Keys.TAB)
+    focused(page).send_keys(Keys.ARROW_RIGHT)
+    assert focused(page).get_dom_attribute("data-word") == "0.1"
+    focused(page).send_keys(Keys.ENTER)
+    wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
+    focused(page).send_keys(Keys.ESCAPE)
+    assert focused(page).get_dom_attribute("data-word") == "0.1"
+    assert not one(page, "#menu").is_displayed()
+    focused(page).send_keys(Keys.ENTER)
+    wait(page, lambda: focused(page).get_dom_attribute("role") == "menuitem")
+    focused(page).send_keys(Keys.ARROW_DOWN)
+    rest = focused(page).find_element(By.CSS_SELECTOR, ".rest").get_property("textContent")
+    word = focused(page).find_element(By.CSS_SELECTOR, "strong").text
+    focused(page).send_keys(Keys.ENTER)
+    wait(page, lambda: "your words" in one(page, "#list").text)
+    spoken = one(page, "#spoken").get_property("textContent")
+    assert spoken.endswith(word + rest) and spoken != before
+    first = before.split(" ")[0]
+    assert spoken.startswith(first)
+    # It is what the model continues from one of the most probable pieces at the word's place.
+    translator = translators["en", "de"]
+    tokens = list(translator.n_best([sentences[0]], 1)[0][0].tokens)
+    pieces = translator.tokenizers.target.pieces(tokens)
+    place = [i for i, piece in enumerate(pieces) if i and piece.startswith("▁")][0]
+    source = translator.tokenizers.source.encode(sentences[0])
+    found = next_pieces(translator, source, tokens[:place], 8)
+    prefixes = [[*tokens[:place], piece] for piece, _ in found]
+    continued = translator.n_best([sentences[0]] * len(prefixes), 1, target_prefix=prefixes)
+    assert spoken in [best.text for (best,) in continued]
+
+
+def test_an_alternative_is_chosen(page, sentences):
+    translated(page, sentences[0])
+    second = all_of(page, "#list button")[1]
+    text = second.find_element(By.CSS_SELECTOR, ".text").get_property("textContent")
+    second.click()
+    wait(page, lambda: one(page, "#spoken").get_property("textContent") == text)
+    pressed = [b.get_dom_attribute("aria-pressed") for b in all_of(page, "#list button")]
+    assert pressed == ["false", "true", "false"]
+    assert focused(page).get_dom_attribute("aria-pressed") == "true"
+
+
+def test_swapping_translates_back(page, sentences):
+    translated(page, sentences[0])
+    german = one(page, "#spoken").get_property("textContent")
+    one(page, "#swap").click()
+    assert one(page, "#text").get_property("value") == german
+    assert one(page, "#source").get_property("value") == "de"
+    assert one(page, "#target").get_property("value") == "en"
+
+
+def test_too_long_a_text_is_said_to_be(page):
+    page.execute_script(
+        "const t = document.getElementById('text'); t.value = 'a'.repeat(5001);"
+        "t.dispatchEvent(new Event('input'));"
+    )
+    wait(page, lambda: "exceed the limit" in one(page, "#status").text)
+    assert "over" in one(page, "#count").get_dom_attribute("class")
+    page.get_log("browser")  # Chromium notes every answer of 400
+
+
+def test_a_text_is_never_taken_for_markup(page):
+    translated(page, "<img src=x onerror=document.title='broken'> the dog")
+    assert page.title.startswith("Translate")
+    assert not all_of(page, "#looks img, #words img, #list img")
+
+
+def test_everything_has_a_name_and_a_role(page, sentences):
+    """What a screen reader is told, by Chromium's own accessibility tree."""
+    translated(page, sentences[0])
+    nodes = page.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    seen = {}
+    for node in nodes:
+        if not node["ignored"]:
+            role, name = node["role"]["value"], node.get("name", {}).get("value", "")
+            seen.setdefault(role, []).append(name)
+    for role in ("button", "combobox", "textbox", "checkbox", "region"):
+        assert seen[role] and all(seen[role]), (role, seen[role])
+    assert "Text to translate" in seen["textbox"]
+    assert "Translation, word by word" in seen["group"]
+    assert {"Language of the text", "Language of the translation"} <= set(seen["combobox"])
+    assert len(seen["status"]) == 2
+    assert seen["main"] and seen["heading"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_schemes(page, sentences, scheme):
+    """Contrast of at least 4.5, the least that WCAG asks for, words shaded at their strongest."""
+    features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+    translated(page, sentences[0])
+    page.execute_script("document.querySelector('.piece').style.setProperty('--doubt', 1)")
+    for selector, behind in (
+        ("#text", ".panes > section"),
+        (".piece", ".piece"),
+        ("#status", "body"),
+        ("#count", ".panes > section"),
+        (".hint", "body"),
+        ("#list .number", "#list button"),
+    ):
+        ink, paper = (
+            colour(one(page, s).value_of_css_property(p))
+            for s, p in ((selector, "color"), (behind, "background-color"))
+        )
+        light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (selector, ink, paper)
+
+
+def colour(text):
+    numbers = [float(n) for n in re.findall(r"[\d.]+", text.split("(")[1])]
+    return numbers[:3] if text.startswith("color(srgb") else [n / 255 for n in numbers[:3]]
+
+
+def luminance(rgb):
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_key_is_asked_for(browser, engines, sentences):
+    from transformer_jax.commands.serve.app import make_app
+
+    with served(make_app(engines, keys=["secret"])) as url:
+        browser.get(url)
+        wait(browser, lambda: one(browser, "#key").is_displayed())
+        one(browser, "#text").send_keys(sentences[0])
+        wait(browser, lambda: "needs an API key" in one(browser, "#status").text)
+        one(browser, "#key").send_keys("secret")
+        wait(browser, lambda: one(browser, "#status").text == "Translated")
+
+
+@pytest.fixture(scope="module")
+def tagged(translators):
+    """A model with language tokens, and without any matrix of attention."""
+    tokenizer = translators["en", "de"].tokenizers.source
+    pieces = tokenizer.pieces(range(400))
+    names = (*pieces[:4], "eng_Latn", "deu_Latn", *pieces[4:])
+    source, target = (
+        read_tokenizer(
+            mapped_tokenizer(
+                tokenizer.model, Vocabulary(names, prefix=(first,), tags=(4, 5), hidden=(4, 5))
+            )
+        )
+        for first in (4, 5)
+    )
+    linear = StackConfig(num_layers=1, mixers=(Linear(),))
+    config = replace(
+        translators["en", "de"].model.config,
+        source_vocab_size=402,
+        target_vocab_size=402,
+        encoder=linear,
+        decoder=linear,
+        cross=LinearCross(),
+        max_length=24,
+    )
+    params = jax.tree.map(lambda x: 3 * x, init(config, jax.random.key(20)))
+    decode = translators["en", "de"].decode_config
+    return Translator(config, params, Tokenizers(source, target), decode)
+
+
+def test_without_a_matrix_and_with_language_tokens(browser, tagged):
+    """Marks are the effective attention, and only text is shown and offered."""
+    from transformer_jax.commands.serve.app import make_app
+    from transformer_jax.commands.serve.jax_engine import jax_engine
+
+    text = "The dog sleeps."
+    best = tagged.n_best([text], 1)[0][0]
+    with served(make_app([jax_engine(tagged, "en", "de")])) as url:
+        browser.get(url)
+        wait(browser, lambda: all_of(browser, "#target option"))
+        assert translated(browser, text) == best.text
+        word = one(browser, "[data-word='0.0']")
+        webdriver.ActionChains(browser).move_to_element(word).perform()
+        marks = wait(browser, lambda: all_of(browser, "#looks mark"))
+        shown = [m.get_property("textContent") for m in marks]
+        assert "".join(shown) == text.replace(" ", "")
+        source = tagged.tokenizers.source.encode(text)
+        target = [token for token in best.tokens if token != 2]
+        explained = explain(tagged, source, target)
+        assert explained.source[0] == explained.target[0] == "" and target[0] == 5
+        count = len(word.find_elements(By.CSS_SELECTOR, ".piece"))
+        looks_S = explained.looks_TS[1 : 1 + count].sum(axis=0)
+        shares = [number(browser, mark, "--share") for mark in marks]
+        assert shares == pytest.approx((looks_S / looks_S.max()).tolist(), abs=2e-3)
+        assert len(set(shares)) > 2
+        word.click()
+        wait(browser, lambda: all_of(browser, "#menu [role=menuitem]"))
+        assert "_Latn" not in one(browser, "body").text
+        for width in (400, 1100):  # nothing is wider than the window, long words neither
+            browser.execute_cdp_cmd(
+                "Emulation.setDeviceMetricsOverride",
+                {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+            )
+            page = "document.documentElement"
+            script = f"return {page}.scrollWidth - {page}.clientWidth"
+            wait(browser, lambda: all_of(browser, "#words:not(.stale) .word"))
+            one(browser, "[data-word='0.0']").click()
+            wait(browser, lambda: focused(browser).get_dom_attribute("role") == "menuitem")
+            assert browser.execute_script(script) <= 0
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    found = next_pieces(tagged, source, [5], 64)
+    assert len(found) > 8 and not {4, 5} & {token for token, _ in found}

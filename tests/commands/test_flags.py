@@ -1,0 +1,211 @@
+"""Flags that come from config classes: how they are listed, parsed and refused."""
+
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+import pytest
+
+import transformer_jax as tj
+from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.main import COMMANDS, main
+from transformer_jax.config import Config
+from transformer_jax.errors import UserError
+from transformer_jax.recipes import load_recipe
+from transformer_jax.settings.keys import field_docs, keys_of
+from transformer_jax.settings.types import Strings
+from transformer_jax.settings.variants import ManyOf, OneOf
+
+
+@dataclass(frozen=True)
+class Window:
+    size: int = 3
+
+
+FAMILY = {"window": Window}
+
+
+@dataclass(frozen=True)
+class Part:
+    number: int | None = None  #: how many; none = all of them
+    text: str = "a"
+    #: a text
+    #: of two lines
+    names: Strings = ()
+    choice: Literal["a", "b"] = "a"
+    rate: Literal["auto"] | float = 0.1
+    one: Annotated[Any, OneOf(FAMILY)] = Window(5)
+    many: Annotated[tuple[Any, ...], ManyOf(FAMILY)] = (Window(), Window(4))
+
+
+@dataclass(frozen=True)
+class Whole:
+    part: Part = field(default_factory=Part)
+    on: bool = True
+
+
+def parser(**kwargs):
+    made = Parser(prog="program")
+    made.add_argument("--workdir")
+    made.add_config(Whole, prefix="config.", **kwargs)
+    return made
+
+
+def test_comments_of_fields_are_their_documentation():
+    assert field_docs(Part) == {
+        "number": "how many; none = all of them",
+        "text": "a text of two lines",
+    }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "#: a comment above a field\n    first: int = 1",
+        "first: int = 1  #: on its line\n    #: a comment above a field\n    second: int = 2",
+        "first: int = 1\n\n    #: a comment above a field\n    second: int = 2",
+    ],
+)
+def test_a_comment_above_a_field_is_refused(fields, tmp_path, monkeypatch):
+    file = tmp_path / "part_with_comments.py"
+    file.write_text(f"import dataclasses\n\n@dataclasses.dataclass\nclass Part:\n    {fields}\n")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    spec.loader.exec_module(module)
+    with pytest.raises(ValueError, match="^Part: put the comment below its field, or on its line"):
+        field_docs(module.Part)
+
+
+def test_help_lists_every_key_with_its_comment_and_default():
+    text = " ".join(parser().format_help().split())
+    for line in (
+        "--config.part.number INT|none how many; none = all of them; default: none",
+        "--config.part.text TEXT a text of two lines; default: a",
+        "--config.part.names A,B default: none",
+        "--config.part.choice a|b default: a",
+        "--config.part.rate auto|FLOAT default: 0.1",
+        "--config.part.one KIND kinds: window; default: window(size=5)",
+        "--config.part.many KIND,KIND kinds: window; default: window,window(size=4)",
+        "--config.on true|false default: true",
+    ):
+        assert line in text
+
+
+def test_flags_are_collected_as_text():
+    args = parser().parse(["--config.on=false", "--config.part.one.size=7", "--workdir=w"])
+    assert args.flags == {"on": "false", "part.one.size": "7"}
+    assert args.workdir == "w"
+    assert parser().parse(["--config.part.one.size", "7"]).flags == {"part.one.size": "7"}
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "--config.prt.text=a",
+            "unknown argument --config.prt.text=a (did you mean --config.part",
+        ),
+        ("--size=7", "unknown argument --size=7 (did you mean --config.part.one.size?"),
+        ("--workdri=a", "unknown argument --workdri=a (did you mean --workdir?"),
+        ("--part.text=a", "unknown argument --part.text=a (did you mean --config.part.text?"),
+        ("word", "unknown argument word (did you mean --workdir?); see program --help"),
+        ("--config.on", "argument --config.on: expected one argument; see program --help"),
+    ],
+)
+def test_an_unknown_argument_names_the_nearest(word, message):
+    with pytest.raises(UserError) as error:
+        parser().parse([word])
+    assert message in str(error.value)
+
+
+def test_an_option_of_one_in_a_list_is_no_flag():
+    made = Parser(prog="program")
+    made.add_config(Config, prefix="config.")
+    with pytest.raises(UserError, match="unknown argument --window=3") as error:
+        made.parse(["--window=3"])
+    assert "mixers.window" not in str(error.value)
+
+
+def test_only_some_keys_without_defaults():
+    made = Parser(prog="program")
+    made.add_config(Whole, title="decoding", only=["on"])
+    assert "decoding:" in made.format_help()
+    assert "default" not in made.format_help() and "part" not in made.format_help()
+    assert made.parse(["--on=true"]).flags == {"on": "true"}
+    with pytest.raises(UserError, match="unknown argument --part.text=a"):
+        made.parse(["--part.text=a"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        main([command, "--help"])
+    assert error.value.code == 0
+    assert f"usage: transformer-jax {command} [flags]" in capsys.readouterr().out
+
+
+def test_train_lists_every_key_of_the_config(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help=all"])
+    listed = set(re.findall(r"--config\.([\w.]+)", capsys.readouterr().out))
+
+    def keys(config, prefix):
+        for each in fields(config):
+            value = getattr(config, each.name)
+            yield from keys(value, f"{each.name}.") if not prefix else [prefix + each.name]
+
+    parts = {key for key in keys(Config(), "") if not key.startswith(("model.en", "model.de"))}
+    assert parts <= listed
+
+
+def help_of(capsys, *words):
+    with pytest.raises(SystemExit):
+        main([*words])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_short_help_has_the_usual_flags_and_the_values_of_the_recipe(capsys):
+    plain = help_of(capsys, "train", "--help")
+    assert "--config.train.steps INT" in plain and "--config.train.clip_norm" not in plain
+    assert "--config=RECIPE --help=all lists every setting" in plain
+    recipe = help_of(capsys, "train", "--config=quickstart", "--help")
+    assert "default: 450" in recipe  # steps
+    assert "train_source A,B" in plain
+    assert "train_source A,B" not in recipe, "its source reads no files"
+    longer = help_of(capsys, "train", "--config=quickstart", "--help=all")
+    assert "--config.train.clip_norm" in longer and len(longer) > 3 * len(recipe)
+    schedule = load_recipe("quickstart").train.schedule
+    for option in keys_of(type(schedule)):
+        assert f"--config.train.schedule.{option} " in longer
+    assert "train_source A,B" not in longer, "an option of another kind"
+    assert "--method.beam_size" in help_of(capsys, "translate", "--help")
+
+
+def test_an_unknown_command_is_one_line(capsys):
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == (
+        "error: trian: no such command (did you mean train?); see transformer-jax --help\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"transformer-jax {tj.__version__}\n"
+
+
+def test_no_command_shows_the_commands(capsys):
+    with pytest.raises(SystemExit) as error:
+        main([])
+    assert error.value.code == 2
+    out, text = capsys.readouterr()
+    assert out == "" and "usage: transformer-jax <command> [flags]" in text
+    assert all(f"  {name} " in text for name in COMMANDS) and "To begin: " in text
+
+
+def test_recipes_are_listed_with_their_scores(capsys):
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    entry = r"^quickstart: .*\n    98.29 BLEU.*\n    /.*/configs/quickstart.py$"
+    assert re.search(entry, out, re.MULTILINE)

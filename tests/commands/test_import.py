@@ -1,0 +1,222 @@
+"""`transformer-jax import`, and the run folder it makes in the other commands."""
+
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from tests.formats.published import CASES, write_opus_mt
+from tests.malformed.harness import command, contents
+from tests.oracles import need
+from tests.pages import ROOT, commands
+from transformer_jax.commands.main import main
+from transformer_jax.data.sources.files import Files
+from transformer_jax.formats import run_folder
+from transformer_jax.formats.import_model import import_model
+from transformer_jax.models.api import num_params
+from transformer_jax.runs.folder import Run, open_run
+from transformer_jax.viewing.samples import report
+
+need("torch")
+need("transformers")
+
+#: For `train`; without a validation set nothing is translated.
+FEW_STEPS = [
+    "--no_progress",
+    "--config.data.cache_dir=cache",
+    "--config.data.validation_from_train=none",
+    "--config.train.early_stopping=none",
+    "--config.batch.tokens=256",
+    "--config.batch.num_buckets=1",
+    "--config.train.steps=8",
+    "--config.train.schedule=constant(learning_rate=0.01,warmup_steps=1)",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("marian") / "folder"
+    write_opus_mt(path)
+    return path
+
+
+def test_an_imported_model_translates_and_scores(folder, tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    assert main(["import", f"--from={folder}", f"--workdir={run}"]) == 0
+    assert capsys.readouterr().out == f"{run}\n"
+    opened = open_run(run)
+    data = opened.config.data
+    assert (data.source_language, data.target_language) == ("en", "de")
+    assert opened.config.decode.method.beam_size == 4
+    (want,) = opened.translator().translate(["the dog"])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n\n")))
+    assert main(["translate", f"--workdir={run}"]) == 0
+    assert capsys.readouterr().out == f"{want}\n\n"
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("the dog\n")
+    pair = [f"--{side}={tmp_path / side}" for side in ("source", "target")]
+    assert main(["score", f"--workdir={run}", *pair]) == 0
+    score = float(capsys.readouterr().out)
+    files = [f"--source={tmp_path / 'source'}", f"--reference={tmp_path / 'target'}"]
+    assert main(["eval", f"--workdir={run}", *files]) == 0
+    assert "BLEU" in capsys.readouterr().out
+    np.testing.assert_allclose(score, opened.translator().score(["the dog"], ["the dog"])[0], 1e-4)
+
+
+def test_an_imported_model_is_inspected_planned_and_reported(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    import_model(folder, run)
+    for side in ("en", "de"):
+        (tmp_path / f"v.{side}").write_text("the dog\nan old man\n")
+    english, german = ((str(tmp_path / f"v.{side}"),) for side in ("en", "de"))
+    files = Files(english, german, validation_source=english, validation_target=german)
+    picture = tmp_path / "heat.png"
+    words = ["the dog sees", "der Hund", f"--output={picture}"]
+    assert main(["inspect", f"--workdir={run}", *words]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    command = ["train", "--config=finetune", f"--config.train.init_from={run}", "--plan"]
+    assert main([*command, "--plan_no_search", "--plan_length=8"]) == 0
+    printed = capsys.readouterr().out
+    assert f"parameters              {num_params(open_run(run).config.model):,};" in printed
+    opened = open_run(run)
+    config = replace(opened.config, data=replace(opened.config.data, source=files))
+    texts = list(report(Run(opened.path, config)))
+    assert texts[0].startswith("  en: the dog\n  de: ") and texts[-1].startswith("drew ")
+    assert main(["eval", f"--workdir={run}"]) == 2
+    assert "no test set in the config of this run" in capsys.readouterr().err
+
+
+def test_the_session_of_the_readme(folder, tmp_path, monkeypatch):
+    """A folder is imported, fine-tuned and exported, and CTranslate2 translates with it."""
+    shutil.copytree(folder, tmp_path / "opus-mt-en-de")
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "de"):
+        Path(f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+    session = [
+        words
+        for words in commands("README.md")
+        if any(name in word for word in words for name in ("runs/opus", "runs/tuned"))
+    ]
+    assert [words[0] for words in session] == ["import", "train", "export"]
+    for words in session:
+        assert main([*words, *(FEW_STEPS if words[0] == "train" else [])]) == 0
+    before, after = (open_run(f"runs/{name}").translator() for name in ("opus", "tuned"))
+    pair = ["the dog sees a cat"], ["the dog sees a cat"]
+    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
+    model = need("ctranslate2").Translator("exported")
+    pieces = SentencePieceProcessor(model_file="exported/source.model")
+    (result,) = model.translate_batch([pieces.encode("the dog", out_type=str)])
+    assert result.hypotheses
+
+
+@pytest.mark.parametrize("name", ["marian, two vocabularies", "nllb"])
+def test_an_imported_model_is_trained_further(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    case = CASES[name]
+    case.build(tmp_path)
+    run = tmp_path / "run"
+    source, target = case.languages
+    import_model(tmp_path, run, source_language=source, target_language=target)
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("the dog sees a cat\nan old man\n" * 20)
+    command = [
+        "train",
+        f"--config={ROOT / 'configs' / 'finetune.py'}",
+        f"--workdir={tmp_path / 'tuned'}",
+        f"--config.train.init_from={run}",
+        f"--config.data.source.train_source={tmp_path / 'train.en'}",
+        f"--config.data.source.train_target={tmp_path / 'train.de'}",
+        *FEW_STEPS,
+    ]
+    assert main(command) == 0
+    before, after = (open_run(path).translator() for path in (run, tmp_path / "tuned"))
+    pair = ["the dog sees a cat"], ["the dog sees a cat"]
+    assert after.score(*pair)[0] > before.score(*pair)[0] + 1
+
+
+def test_a_run_is_not_overwritten(folder, tmp_path):
+    run = tmp_path / "run"
+    assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
+    before = contents(run)
+    status, line = command("import", f"--from={folder}", f"--workdir={run}")
+    assert status == 2 and "holds a run already; use another folder" in line
+    assert contents(run) == before
+
+
+def test_what_is_left_of_an_interrupted_import_may_be_deleted(folder, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(run_folder, "write_whole", killed)
+        import_model(folder, run)
+    status, line = command("import", f"--from={folder}", f"--workdir={run}")
+    assert status == 2 and f"{run}: holds checkpoints but no config.json" in line
+    assert "an import was interrupted; use another folder" in line
+    shutil.rmtree(run)
+    assert command("import", f"--from={folder}", f"--workdir={run}")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("model_type", "bloom", "model_type='bloom' cannot be expressed; only 'marian'"),
+        ("normalize_before", True, "normalize_before=True cannot be expressed; only False"),
+        ("activation_function", "mish", "activation_function='mish' cannot be expressed"),
+        ("encoder_ffn_dim", 64, "encoder_ffn_dim=64 and decoder_ffn_dim=32 must be equal"),
+        ("d_model", 32, "model.shared.weight has the shape [102, 16], but [102, 32] follows"),
+        ("d_model", "16", "d_model='16' is not of type int"),
+        ("decoder_layers", 1, "nothing in this architecture reads the tensors model.decoder"),
+        ("decoder_layers", 3, "model.decoder.layers.2.self_attn.q_proj.weight is missing"),
+        ("vocab_size", 5, "has ids up to"),
+        ("pad_token_id", None, "pad_token_id is missing"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused_by_name(folder, tmp_path, key, value, message):
+    changed = tmp_path / "folder"
+    shutil.copytree(folder, changed)
+    config = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps(config | {key: value}))
+    status, line = command("import", f"--from={changed}", f"--workdir={tmp_path / 'run'}")
+    assert status == 2 and message in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "config.json: cannot be read (No such file or directory)"),
+        ("config.json", b"{", "config.json: not valid JSON"),
+        ("config.json", b"[]", "config.json: not a JSON object"),
+        ("model.safetensors", None, "no weights here"),
+        ("model.safetensors", b"abc", "model.safetensors: not a safetensors file"),
+        ("source.spm", None, "source.spm is missing, the SentencePiece model"),
+        ("target.spm", b"abc", "target.spm is not a SentencePiece model"),
+        ("vocab.json", None, "vocab.json: missing, or not the ids of pieces"),
+        ("vocab.json", b'{"a": "b"}', "vocab.json: missing, or not the ids of pieces"),
+        ("vocab.json", b'{"a": 1}', "vocab.json: has no piece <unk>"),
+        ("generation_config.json", b'{"num_beams": 0}', "num_beams=0 must be above 0"),
+        ("generation_config.json", b'{"bad_words_ids": [[7, 8]]}', "bad_words_ids=[[7, 8]]: only"),
+    ],
+)
+def test_a_damaged_folder_is_refused(folder, tmp_path, name, content, message):
+    changed = tmp_path / "folder"
+    shutil.copytree(folder, changed)
+    (changed / name).unlink(missing_ok=True)
+    if content is not None:
+        (changed / name).write_bytes(content)
+    status, line = command("import", f"--from={changed}", f"--workdir={tmp_path / 'run'}")
+    assert status == 2 and message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_not_there(tmp_path, capsys):
+    assert main(["import", "--from=./opus/mt/en-de", f"--workdir={tmp_path / 'run'}"]) == 2
+    assert capsys.readouterr().err == "error: ./opus/mt/en-de: no such folder\n"

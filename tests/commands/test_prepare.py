@@ -1,0 +1,211 @@
+"""A text that is prepared first, by the commands a user types."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from tests.commands.test_corpora import RECIPE
+from tests.oracles import need
+from transformer_jax.commands.main import main
+from transformer_jax.data import preparation
+from transformer_jax.data.tokenizer_pair import load_tokenizers
+from transformer_jax.paths import as_path
+from transformer_jax.runs.folder import open_run
+
+SIDES = {"source": "en", "target": "de"}
+PARTS = "--part_pairs=50"
+
+
+@pytest.fixture(scope="module")
+def place(texts):
+    german = (texts / "train.de").read_text().splitlines()
+    (texts / "train.fr").write_text("".join(line[::-1] + "\n" for line in german))
+    (texts / "recipe.py").write_text(RECIPE.format(place=texts))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def prepared(place):
+    """By two processes, several corpora with tags, weights and sampled segmentations."""
+    folder = place / "prepared"
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
+    assert main([*command, "--shards=2"]) == 0
+    return folder
+
+
+def losses(run):
+    keys = ("loss", "nll", "validation.bleu", "grad_norm")
+    return [[record.get(key) for key in keys] for record in open_run(run).metrics()]
+
+
+def test_training_from_it_is_training_from_the_text(place, prepared, tmp_path):
+    command = ["train", f"--config={place / 'recipe.py'}", "--no_progress"]
+    assert main([*command, f"--workdir={tmp_path / 'text'}"]) == 0
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for path in [*place.glob("train.*"), *place.glob("test.*")]:
+        path.rename(hidden / path.name)
+    try:
+        here = f"--config.data.prepared={prepared}"
+        assert main([*command, f"--workdir={tmp_path / 'prepared'}", here]) == 0
+        assert main(["eval", f"--workdir={tmp_path / 'prepared'}"]) == 0
+    finally:
+        for path in hidden.iterdir():
+            path.rename(place / path.name)
+    assert losses(tmp_path / "text") == losses(tmp_path / "prepared")
+    one, other = (open_run(tmp_path / name).params("latest") for name in ("text", "prepared"))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def content(folder):
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def in_steps(place, folder):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={folder}", PARTS]
+    assert main([*command, "--tokenizer"]) == 0
+    for number in (2, 0, 1):
+        assert main([*command, f"--shard={number}/3"]) == 0
+    assert main([*command, "--merge"]) == 0
+
+
+def test_the_steps_one_by_one_write_the_same_bytes(place, prepared, tmp_path):
+    whole = content(prepared)
+    prepared.rename(tmp_path / "away")  # the same name: it is part of what entries are found by
+    try:
+        in_steps(place, prepared)
+        assert content(prepared) == whole
+    finally:
+        (tmp_path / "away").replace(tmp_path / "unused")
+
+
+@contextlib.contextmanager
+def direct():
+    yield "--runner=DirectRunner --direct_num_workers=2 --direct_running_mode=multi_processing"
+
+
+@contextlib.contextmanager
+def dask():
+    """A cluster of two processes."""
+    distributed = need("distributed")
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
+        runner = "apache_beam.runners.dask.dask_runner.DaskRunner"
+        yield f"--runner={runner} --dask_client_address={cluster.scheduler_address}"
+
+
+@pytest.mark.slow  # its versions do not go with those of the oracles
+@pytest.mark.parametrize("runner", [direct, dask])
+def test_by_apache_beam(runner, place, prepared, tmp_path):
+    need("apache_beam")
+    whole = content(prepared)
+    prepared.rename(tmp_path / "by_processes")
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={prepared}", PARTS]
+    with runner() as flags:
+        assert main([*command, "--shards=5", f"--beam={flags}"]) == 0
+    assert content(prepared) == whole
+
+
+def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(place, tmp_path):
+    """These tests run on a CPU; the training may not."""
+    table = "by_pairs = tj.ByPairs(('tokenizer.vocab_size',), {200: (400,), 400: (410,)}, 199)"
+    (tmp_path / "recipe.py").write_text(f"{RECIPE.format(place=place)}\n{table}\n")
+    command = [f"--config={tmp_path / 'recipe.py'}", "--config.data.corpora=none"]
+    command += [f"--config.data.source.train_source={place}/train.en"]
+    command += [f"--config.data.source.train_target={place}/train.de"]
+    sizes = []
+    for flags in ([], ["--config.tokenizer.vocab_size=405"]):
+        folder = tmp_path / str(len(sizes))
+        assert main(["prepare", *command, f"--output={folder}", "--tokenizer", *flags]) == 0
+        sizes.append(load_tokenizers(as_path(folder / "tokenizer")).source.vocab_size)
+    assert sizes == [410, 405]
+
+
+def killed(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_command_goes_on_after_a_process_was_killed(place, tmp_path, capsys, monkeypatch):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "make_shard", killed)
+        assert main([*command, "--shards=1"]) == 2
+    (*_, line) = capsys.readouterr().err.strip().splitlines()
+    assert "a shard was killed, perhaps for want of memory: there were 1; run the same" in line
+    assert main([*command, "--shards=1"]) == 0
+
+
+def waits(*args, **options):
+    print("begun", flush=True)
+    time.sleep(20)
+    print("still there", flush=True)
+    os._exit(0)
+
+
+def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
+    shutil.copytree(prepared / "tokenizer", tmp_path / "new/tokenizer")
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
+    script = (
+        "from tests.commands.test_prepare import main, preparation, waits\n"
+        f"preparation.make_shard = waits\nmain({[*command, '--shards=1']})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n"
+        process.kill()
+        assert process.stdout.read() == b""  # its end, when nobody can write any more
+
+
+def test_pairs_that_teach_little_are_counted(place, tmp_path, capsys):
+    for side, more in (("en", "a dog\n"), ("de", "\n")):
+        lines = (place / f"train.{side}").read_text().splitlines()[:60]
+        (tmp_path / f"a.{side}").write_text("\n".join([*lines, "word " * 300]) + "\n" + more)
+    files = (f"--config.data.source.train_{n}={tmp_path}/a.{side}" for n, side in SIDES.items())
+    flags = [
+        *files,
+        "--config.data.validation_from_train=none",
+        "--config.tokenizer.vocab_size=330",
+    ]
+    command = ["prepare", "--config=from_files", f"--output={tmp_path / 'new'}", *flags]
+    assert main([*command, "--tokenizer"]) == main([*command, "--shard=0/1"]) == 0
+    capsys.readouterr()
+    assert main([*command, "--merge"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "1:en-de: 1 pairs have an empty side, and 1 longer than batch.max_length=128 are skipped "
+        "by a training"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--part_pairs=99999999999999999999"], "--part_pairs: 99999999999999999999 is too large"),
+        (["--shard=3/3"], "--shard=3/3: give I/N with I from 0 to N - 1"),
+        (["--shard=a"], "--shard=a: give I/N"),
+        (["--shards=0"], "--shards=0: must be at least 1"),
+        (["--merge", "--shards=2"], "--shards has no effect on one step"),
+        (["--config.data.prepared=x"], "data.prepared is what `prepare` makes"),
+        (["--config.tokenizer.vocab_size=99"], "vocab_size=99 has no room for characters"),
+        (["--config.data.corpora=none"], "no training text"),
+        (
+            [
+                "--config.data.corpora=corpus(source=files(train_source={0}/train.en,"
+                "train_target={0}/train.de,train_alignment=a))"
+            ],
+            "has no word alignments yet",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(place, tmp_path, capsys, flags, message):
+    command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}"]
+    assert main([*command, *(flag.format(place) for flag in flags)]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "new").exists()

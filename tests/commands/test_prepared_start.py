@@ -1,0 +1,96 @@
+"""Runs that start on a prepared text: what the recipe, the text's size and another run choose."""
+
+import shutil
+
+import pytest
+
+from transformer_jax.commands.main import main
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.runs.folder import open_run
+
+SMALL = [
+    "--no_progress",
+    "--config.batch.tokens=512",
+    "--config.batch.num_buckets=1",
+    "--config.train.steps=1",
+    "--config.train.evaluate_sentences=2",
+    "--config.model.matmul_dtype=float32",
+]
+
+
+@pytest.fixture(scope="module")
+def place(texts, toy_run):
+    """With a trained run in `mine`."""
+    shutil.copytree(toy_run, texts / "mine")
+    return texts
+
+
+def text(place):
+    return [
+        f"--config.data.source.train_{side}={place}/train.{language}"
+        for side, language in (("source", "en"), ("target", "de"))
+    ]
+
+
+def test_the_commands_of_the_page(place):
+    """`from_files` names a vocabulary, and chooses another one by the size of the text."""
+    folder, large = place / "by_pairs", place / "large"
+    large.mkdir()
+    for language, lines in zip(("en", "de"), zip(*generate(6, 3000), strict=True), strict=True):
+        (large / f"train.{language}").write_text("".join(f"{line}\n" for line in lines))
+    command = ["prepare", "--config=from_files", f"--output={folder}", *text(large), "--shards=1"]
+    assert main(command) == 0
+    small = ["--config.model.d_model=16", "--config.model.d_ff=16", "--config.model.num_heads=2"]
+    small += [f"--config.model.{stack}.num_layers=1" for stack in ("encoder", "decoder")]
+    small += ["--config.decode.method=greedy"]
+    train = ["train", "--config=from_files", f"--config.data.prepared={folder}"]
+    assert main([*train, f"--workdir={place / 'news'}", *SMALL, *small]) == 0
+    assert open_run(place / "news").model.target_vocab_size < 8000
+
+
+@pytest.fixture(scope="module")
+def tuned_text(place):
+    """A text that was prepared with the tokenizer of `mine`."""
+    folder = place / "for_mine"
+    prepare = ["prepare", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
+    held_out = "--config.data.validation_from_train=20"
+    assert main([*prepare, f"--output={folder}", *text(place), held_out, "--shards=1"]) == 0
+    return folder
+
+
+def test_another_run_goes_on_with_it(place, tuned_text, capsys):
+    train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
+    train += [f"--config.data.prepared={tuned_text}", "--config.data.validation_from_train=20"]
+    assert main([*train, f"--workdir={place / 'tuned'}", *SMALL]) == 0
+    mine, tuned = (open_run(place / name) for name in ("mine", "tuned"))
+    assert not tuned.tokenizers().differ_in(mine.tokenizers())
+    assert tuned.config.data.parts[0].source != mine.config.data.parts[0].source
+
+    capsys.readouterr()
+    model = place / "mine" / "tokenizer" / "joint.model"
+    other = place / "other.model"
+    shutil.copyfile(model, other)
+    with other.open("ab") as file:
+        file.write(b"\0")
+    named = f"--config.tokenizer.source_model={other}"
+    assert main([*train, f"--workdir={place / 'refused'}", named, *SMALL]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert f"tokenizer.source_model={other}" in message and "with another model" in message
+
+
+def test_a_run_continues_where_its_text_was_moved(place, tuned_text):
+    """The text's tokenizer, which is the run's, has moved with it."""
+    folder, moved = place / "there", place / "elsewhere"
+    shutil.copytree(tuned_text, folder)
+    train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
+    train += ["--config.data.validation_from_train=20", f"--workdir={place / 'stays'}", *SMALL]
+    assert main([*train, f"--config.data.prepared={folder}"]) == 0
+    shutil.move(folder, moved)
+    assert main([*train, f"--config.data.prepared={moved}"]) == 0
+
+
+def test_a_student_has_no_prepared_text(place, tuned_text, capsys):
+    command = ["distil", f"--teacher={place / 'mine'}", "--config=student_small_text"]
+    prepared = f"--config.data.prepared={tuned_text}"
+    assert main([*command, f"--workdir={place / 'student'}", prepared]) == 2
+    assert "error: data.prepared: a student is trained on" in capsys.readouterr().err

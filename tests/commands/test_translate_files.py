@@ -1,0 +1,172 @@
+"""`translate --input --output`: a large text, in parts, that a second start continues."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from transformer_jax.commands import lines as lines_module
+from transformer_jax.commands import output_file, translate
+from transformer_jax.commands.main import main
+from transformer_jax.config import Config, DataConfig, TrainConfig
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError
+from transformer_jax.formats.exporter import TrainedModel
+from transformer_jax.formats.run_folder import write_run
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+
+LINES = 40
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of an untrained model, and a text with an empty and a long line."""
+    folder = tmp_path_factory.mktemp("place")
+    pairs = generate(3, 200)
+    tokenizers = train_tokenizers(TokenizerConfig(vocab_size=350), pairs)
+    model = ModelConfig(
+        d_model=16,
+        d_ff=32,
+        num_heads=2,
+        encoder=StackConfig(num_layers=1),
+        decoder=StackConfig(num_layers=1),
+        max_length=48,
+        source_vocab_size=350,
+        target_vocab_size=350,
+    )
+    decode = DecodeConfig(method=Greedy(), batch_size=4, max_length_factor=0.2, max_length_offset=4)
+    config = Config(
+        data=DataConfig(source_language="en", target_language="de"),
+        model=model,
+        train=TrainConfig(keep_checkpoints=1),
+        decode=decode,
+    )
+    params = api.init(model, jax.random.key(0))
+    write_run(folder / "run", TrainedModel(config, params, tokenizers))
+    texts = [source for source, _ in pairs[: LINES - 2]] + ["", "the dog " * 60]
+    (folder / "in.en").write_text("".join(text + "\n" for text in texts))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "_BATCHES_PER_CHUNK", 2)  # of 8 lines
+
+
+def command(place: Path, output: Path, *more: str) -> list[str]:
+    files = [f"--input={place / 'in.en'}", f"--output={output}"]
+    return ["translate", f"--workdir={place / 'run'}", *files, *more]
+
+
+def test_a_file_has_what_standard_output_has(place, tmp_path, monkeypatch, capfdbinary):
+    assert main(command(place, tmp_path / "out.de")) == 0
+    error = capfdbinary.readouterr().err.decode()
+    assert f"{LINES}/{LINES}" in error and "4 of 40 inputs were longer" in error
+    stdin = io.TextIOWrapper(io.BytesIO((place / "in.en").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["translate", f"--workdir={place / 'run'}"]) == 0
+    assert (tmp_path / "out.de").read_bytes() == capfdbinary.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["out.de"]
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--n_best=2", "--method=beam(beam_size=2)"], ["--method=sample(seed=3)"]]
+)
+def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, flags, capsys):
+    assert main(command(place, tmp_path / "whole", *flags)) == 0
+    write = lines_module.answer
+
+    def stops(output, items, chunk_size, reply, total):
+        def fails(chunk, done):
+            if done == 16:
+                raise KeyboardInterrupt
+            return reply(chunk, done)
+
+        write(output, items, chunk_size, fails, total)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(translate, "answer", stops)
+        with pytest.raises(KeyboardInterrupt):
+            translate.run(parsed(command(place, tmp_path / "out", *flags)))
+    assert not (tmp_path / "out").exists()
+    partial = tmp_path / "out.partial"
+    assert json.loads((partial / "progress.json").read_text())["done"] == 16
+    with open(partial / "lines", "ab") as file:  # as after a kill
+        file.write(b"half a li")
+    seen = []
+
+    def counts(output, items, chunk_size, reply, total):
+        seen.append(output.done)
+        write(output, items, chunk_size, reply, total)
+
+    monkeypatch.setattr(translate, "answer", counts)
+    assert main(command(place, tmp_path / "out", *flags)) == 0
+    assert seen == [16]
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not partial.exists()
+
+
+def parsed(words):
+    from transformer_jax.commands.main import parse
+
+    return parse(words)
+
+
+def test_another_command_does_not_continue_it(place, tmp_path, monkeypatch, capsys):
+    def fails(output, items, chunk_size, reply, total):
+        output.write(["x"], 8, {})
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(translate, "answer", fails)
+        with pytest.raises(KeyboardInterrupt):
+            translate.run(parsed(command(place, tmp_path / "out")))
+    before = (tmp_path / "out.partial" / "lines").read_bytes()
+    assert main(command(place, tmp_path / "out", "--repetition_penalty=2")) == 2
+    assert "out.partial: begun with another model, other options" in capsys.readouterr().err
+    assert (tmp_path / "out.partial" / "lines").read_bytes() == before
+    (tmp_path / "out.partial" / "progress.json").write_text("{")
+    assert main(command(place, tmp_path / "out")) == 2
+    assert "progress.json: damaged; remove" in capsys.readouterr().err
+
+
+def test_a_power_loss_leaves_no_zeros_among_the_lines(tmp_path, monkeypatch):
+    """Lines are on the disk before they are noted, and a file that is too short is refused."""
+    done, sync, name = [], os.fsync, str(tmp_path / "out")
+    monkeypatch.setattr(os, "fsync", lambda file: done.append("lines") or sync(file))
+    monkeypatch.setattr(
+        output_file, "write_whole", lambda path, _: done.append(path.name) or path.write_bytes(_)
+    )
+    with pytest.raises(KeyboardInterrupt), output_file.output_file(name, "c") as file:
+        file.write(["first line"], 1, {})
+        raise KeyboardInterrupt
+    assert done == ["lines", "progress.json"]
+    os.truncate(f"{name}.partial/lines", 5)
+    words = r"lines: cut short; remove .*out\.partial to begin again"
+    with pytest.raises(UserError, match=words), output_file.output_file(name, "c"):
+        pass
+    assert os.path.getsize(f"{name}.partial/lines") == 5
+
+
+def test_mistakes_are_named(place, tmp_path, capsys):
+    (tmp_path / "out").write_text("mine")
+    assert main(command(place, tmp_path / "out")) == 2
+    assert "the file exists; move it away" in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == "mine"
+    for words, message in (
+        ([f"--input={place / 'in.en'}"], "--input and --output belong together"),
+        ([f"--output={tmp_path / 'x'}"], "--input and --output belong together"),
+        ([f"--input={tmp_path / 'none'}", f"--output={tmp_path / 'x'}"], "none: cannot be read"),
+    ):
+        assert main(["translate", f"--workdir={place / 'run'}", *words]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "x").exists() and not (tmp_path / "x.partial").exists()

@@ -1,0 +1,72 @@
+"""The wheel has all that a user needs: recipes by name, in a folder without the repository."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The unpacked wheel: a folder for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+    subprocess.run([*pip, "--no-index", f"--wheel-dir={folder}", str(ROOT)], check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def command(site: Path, folder: Path, *arguments: str, status: int = 0) -> str:
+    """The output of `transformer-jax` from the wheel, run in a folder."""
+    program = "import sys; from transformer_jax.commands.main import main; sys.exit(main())"
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == status, result.stderr
+    return result.stdout + result.stderr
+
+
+def test_the_recipes_are_in_the_wheel(site, tmp_path):
+    out = command(site, tmp_path, "recipes")
+    for path in ROOT.glob("configs/*.py"):
+        assert str(site / "transformer_jax" / "configs" / path.name) in out
+    assert not list(site.glob("configs"))
+
+
+def test_the_pages_are_in_the_wheel(site):
+    from transformer_jax.commands.serve.page import FILES
+
+    for name, _ in FILES.values():
+        assert (site / "transformer_jax" / "commands" / "serve" / "static" / name).is_file()
+    for name in ("index.html", "page.js", "worker.js"):
+        assert (site / "transformer_jax" / "formats" / "marian" / "page" / name).is_file()
+
+
+def test_the_words_of_the_embedded_corpus_are_in_the_wheel(site):
+    assert (site / "transformer_jax/data/sources/grammar/lexicon.json").is_file()
+
+
+def test_a_recipe_loads_by_name_in_an_empty_folder(site, tmp_path):
+    out = command(site, tmp_path, "train", "--config=quickstart", status=2)
+    assert out.startswith("error: --workdir is missing")
+
+
+@pytest.mark.slow
+def test_a_recipe_trains_by_name_in_an_empty_folder(site, tmp_path):
+    small = [f"--config.model.{key}" for key in ("d_model=16", "d_ff=32", "num_heads=2")]
+    steps = [f"--config.train.{key}=1" for key in ("steps", "evaluate_every", "evaluate_sentences")]
+    flags = ["--config=quickstart", "--workdir=runs/q", "--no_progress", *small, *steps]
+    command(site, tmp_path, "train", *flags, f"--config.data.cache_dir={tmp_path}/ids")
+    assert (tmp_path / "runs" / "q" / "config.json").is_file()
+    assert (tmp_path / "runs" / "q" / "checkpoints" / "1").is_dir()

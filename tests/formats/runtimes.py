@@ -1,0 +1,164 @@
+"""Exported models, loaded by the software that they are written for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.formats.exporter_suite import MAX_LENGTH, Ids, Load, Ours
+from tests.formats.published import SOURCES
+from tests.reference.naive_bergamot import NaiveBergamot
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.formats import safetensors
+from transformer_jax.formats.exporter import TrainedModel
+from transformer_jax.models.transformer import UNUSED
+from transformer_jax.paths import as_path
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
+
+
+class InCTranslate2:
+    """`ctranslate2.Translator`, which takes pieces."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        import ctranslate2
+
+        self._translator = ctranslate2.Translator(str(folder), compute_type="default")
+        self._sides = model.tokenizers.source, model.tokenizers.target
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
+        source, target = (
+            [side.pieces(ids) for ids in sentences]
+            for side, sentences in zip(self._sides, (sources, targets), strict=True)
+        )
+        scored = self._translator.score_batch(source, target)
+        return [np.array(result.log_probs) for result in scored]
+
+    def greedy(self, sources: Sequence[Ids]) -> list[Ids]:
+        source, target = self._sides
+        results = self._translator.translate_batch(
+            [source.pieces(ids) for ids in sources],
+            beam_size=1,
+            max_decoding_length=MAX_LENGTH - 1,
+            min_decoding_length=0,
+            # Our searches never choose these.
+            suppress_sequences=[target.pieces([PAD_ID]), target.pieces([BOS_ID])],
+        )
+        ids = {piece: i for i, piece in enumerate(target.pieces(range(target.vocab_size)))}
+        return [[ids[piece] for piece in result.hypotheses[0]] for result in results]
+
+
+class InTransformers:
+    """The model and the tokenizer that Transformers loads."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        import transformers
+
+        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        sides = model.tokenizers.source, model.tokenizers.target
+        #: their id of each of ours, of both sides; -1 for a row that they do not have
+        self.orders = [
+            self._order(side.pieces(range(side.vocab_size)), is_target)
+            for is_target, side in enumerate(sides)
+        ]
+        unused = self.orders[1][list(model.config.model.unused_ids)]
+        self._unused = sorted(unused[unused >= 0].tolist())
+
+    def _order(self, pieces: Sequence[str], is_target: int) -> np.ndarray:
+        ids = self.tokenizer.get_vocab()
+        if is_target and getattr(self.tokenizer, "separate_vocabs", False):
+            ids = self.tokenizer.target_encoder
+        ids = ids | getattr(self.tokenizer, "lang_token_to_id", {})
+        unused = {piece: int(piece[8:-1]) for piece in pieces if piece.startswith("<unused:")}
+        return np.array([unused.get(piece, ids.get(piece, -1)) for piece in pieces])
+
+    def _padded(self, sentences: Sequence[Ids], side: int) -> Any:
+        """Transformers' ids [B, L] and their mask."""
+        import torch
+
+        rows = [torch.tensor(self.orders[side][[*ids, EOS_ID]]) for ids in sentences]
+        ids = torch.nn.utils.rnn.pad_sequence(
+            rows, batch_first=True, padding_value=self.model.config.pad_token_id
+        )
+        lengths = torch.tensor([[len(row)] for row in rows])
+        return ids, (torch.arange(ids.shape[1]) < lengths).long()
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
+        import torch
+
+        ids, mask = self._padded(sources, 0)
+        wanted, _ = self._padded(targets, 1)
+        start = torch.full((len(ids), 1), self.model.config.decoder_start_token_id)
+        with torch.no_grad():
+            logits = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                decoder_input_ids=torch.cat([start, wanted[:, :-1]], 1),
+            ).logits
+        logits[:, :, self._unused] += UNUSED
+        chosen = torch.log_softmax(logits, -1).gather(2, wanted[..., None])[..., 0].numpy()
+        return [row[: len(target) + 1] for row, target in zip(chosen, targets, strict=True)]
+
+    def greedy(self, sources: Sequence[Ids]) -> list[Ids]:
+        ids, mask = self._padded(sources, 0)
+        # The suite's sentences have no language token.
+        self.model.generation_config.forced_bos_token_id = None
+        found = self.model.generate(
+            input_ids=ids, attention_mask=mask, num_beams=1, max_new_tokens=MAX_LENGTH - 1
+        )
+        ours = {theirs: i for i, theirs in enumerate(self.orders[1].tolist())}
+        rows = [[ours[i] for i in row[1:].tolist()] for row in found]
+        return [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in rows]
+
+
+class NaiveInNumPy:
+    """What Bergamot's engine computes of the folder, for tokenizers of our own ids."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        self._model = NaiveBergamot(folder / "model.bin")
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
+        found = []
+        for source, target in zip(sources, targets, strict=True):
+            logits = self._model.logits(self._model.memory([*source, EOS_ID]), target)
+            logits = logits - logits.max(1, keepdims=True)
+            log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+            found.append(log_probs[range(len(logits)), [*target, EOS_ID]])
+        return found
+
+    def greedy(self, sources: Sequence[Ids]) -> list[Ids]:
+        return [self._model.greedy([*ids, EOS_ID], EOS_ID, MAX_LENGTH) for ids in sources]
+
+
+def in_this_package(folder: Path, model: TrainedModel) -> Ours:
+    return Ours(safetensors.read(as_path(folder)))
+
+
+#: Format -> the package that it needs, if it is optional, and what loads it.
+RUNTIMES: dict[str, tuple[str | None, Load]] = {
+    "bergamot": (None, NaiveInNumPy),
+    "ctranslate2": ("ctranslate2", InCTranslate2),
+    "huggingface": ("transformers", InTransformers),
+    "safetensors": (None, in_this_package),
+}
+
+
+#: Both libraries stop here.
+LIMIT = 40
+
+
+def check_texts(run: Any, tag: str, theirs: Any) -> None:
+    """The folder alone translates texts as our translator does."""
+    decoded = run.translator("latest").n_best(
+        [tag + text for text in SOURCES],
+        1,
+        method=Greedy(),
+        max_length_factor=0,
+        max_length_offset=LIMIT,
+    )
+    for text, (ours,) in zip(SOURCES, decoded, strict=True):
+        inputs = theirs.tokenizer(tag + text, return_tensors="pt")
+        found = theirs.model.generate(**inputs, num_beams=1, max_new_tokens=LIMIT)[0, 1:]
+        tokens = theirs.orders[1][list(ours.tokens)].tolist()
+        assert found.tolist()[: LIMIT - 1] == tokens[: LIMIT - 1]

@@ -1,0 +1,100 @@
+"""Every registered format: a model is exported with equal outputs, or refused by name.
+
+Each registered mixer, position, norm, feed-forward network and reader of the memory is tried, so
+a new one cannot be exported wrongly without a test to notice.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.contract.small_options import small_cross, small_mixer
+from tests.formats import exporter_suite as suite
+from tests.formats.runtimes import RUNTIMES
+from tests.oracles import need
+from transformer_jax.config import Config
+from transformer_jax.errors import UserError
+from transformer_jax.formats.exporters import EXPORTERS
+from transformer_jax.layers.norms import LayerNorm, RMSNorm
+from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
+from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
+from transformer_jax.models.config import check_model_config
+from transformer_jax.models.lora import ADAPTERS
+from transformer_jax.models.quantization import QUANTIZATIONS
+from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.sinusoidal import Sinusoidal
+
+
+def variants():
+    """(what is tried, which a refusal must name; options of `suite.small`)."""
+    for name, kind in MIXERS.items():
+        for side in ("encoder", "decoder"):
+            if side not in kind.refuses:
+                mixer = small_mixer(name, causal=side == "decoder")
+                yield f"{side}.mixers={name}", {side: {"mixers": (mixer,)}}
+    for name in CROSS_MIXERS:
+        yield f"cross={name}", {"cross": small_cross(name)}
+    for name, kind in POSITIONS.items():
+        yield f"position={name}", {side: {"position": kind()} for side in ("encoder", "decoder")}
+    for name, kind in NORMS.items():
+        yield f"norm={name}", {"norm": kind()}
+    for name, kind in FEED_FORWARDS.items():
+        yield f"feed_forward={name}", {"feed_forward": kind()}
+    for name, kind in ADAPTERS.items():
+        yield f"adapter={name}", {"adapter": kind()}
+    for name, kind in QUANTIZATIONS.items():
+        yield f"quantize={name}", {"quantize": kind()}
+
+
+VARIANTS = dict(variants())
+
+#: What a model needs, beside the variant, for a format that takes few models.
+T2T = {"position": Sinusoidal(form="tensor2tensor")}
+NEEDS = {
+    "bergamot": {"norm_placement": "post", "start_id": None, "unused_ids": (0, 1)}
+    | {"encoder": T2T, "decoder": T2T},
+    "huggingface": {"norm_placement": "post", "norm": LayerNorm(epsilon=1e-5)},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return suite.tokenizers()
+
+
+def test_every_format_has_a_runtime():
+    assert set(RUNTIMES) == set(EXPORTERS) - {"web"}  # a page around what `bergamot` writes
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("format", RUNTIMES)
+def test_exported_or_refused(format, variant, tokenizers, tmp_path):
+    package, load = RUNTIMES[format]
+    if package:
+        need(package)
+    needs, tried = NEEDS.get(format, {}), VARIANTS[variant]
+    options = needs | tried
+    for side in {"encoder", "decoder"} & needs.keys() & tried.keys():
+        options[side] = needs[side] | tried[side]
+    config = suite.with_vocabularies(one_layer(suite.small(**options)), tokenizers)
+    check_model_config(config)
+    exporter = EXPORTERS[format]()
+    try:
+        exporter.check(Config(model=config))  # `export` asks first, too
+    except UserError as refusal:
+        assert variant in str(refusal) and "\n" not in str(refusal)
+    else:
+        model = suite.random_model(config, tokenizers)
+        suite.check_log_probs(model, suite.exported(exporter, model, tmp_path / "out", load))
+
+
+def test_a_refused_model_leaves_no_folder(tokenizers, tmp_path):
+    model = suite.random_model(one_layer(suite.small(norm=RMSNorm())), tokenizers)
+    with pytest.raises(UserError, match="norm=rms"):
+        suite.exported(EXPORTERS["bergamot"](), model, tmp_path / "out", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def one_layer(config):
+    stacks = {s: replace(getattr(config, s), num_layers=1) for s in ("encoder", "decoder")}
+    return replace(config, **stacks)

@@ -1,0 +1,197 @@
+"""Transformers loads what we export, and computes the same."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.formats import exporter_suite as suite
+from tests.formats.published import CASES
+from tests.formats.runtimes import InTransformers
+from tests.oracles import need
+from transformer_jax.config import Config
+from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.mapped_tokenizer import Tags, with_tags
+from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.data.tokenizer_training import train_tokenizer
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.errors import UserError
+from transformer_jax.formats.export import export, write
+from transformer_jax.formats.family import search
+from transformer_jax.formats.import_model import import_model
+from transformer_jax.formats.transformers.writer import HuggingFace
+from transformer_jax.layers.feed_forward import Glu, Mlp
+from transformer_jax.layers.norms import LayerNorm, RMSNorm
+from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.models.lora import Lora
+from transformer_jax.paths import as_path
+from transformer_jax.positions.rope import Rope
+from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.positions.t5 import T5
+from transformer_jax.vocabulary import EOS_ID
+from transformer_jax.weights.settings import Settings
+
+need("torch")
+need("transformers")
+
+
+def both(**options):
+    return {"encoder": options, "decoder": options}
+
+
+MARIAN = {"norm": LayerNorm(epsilon=1e-5), "norm_placement": "post"}
+FAIRSEQ = {"norm": LayerNorm(epsilon=1e-5)} | both(
+    position=Sinusoidal(form="tensor2tensor", first=2)
+)
+UNBIASED = {"cross": FullCross(use_bias=False), "norm": RMSNorm()} | both(
+    mixers=(Full(use_bias=False),), position=T5(num_buckets=8, max_distance=9)
+)
+
+#: Name -> (the family, options of the model).
+MODELS = {
+    "marian": ("marian", MARIAN),
+    "marian_unlike": (
+        "marian",
+        MARIAN
+        | both(position=Sinusoidal(form="halves"), mixers=(Full(score_scale=0.7), Full()))
+        | {
+            "norm": LayerNorm(epsilon=1e-5, use_bias=False),
+            "cross": FullCross(use_bias=False),
+            "feed_forward": Mlp(activation="gelu_tanh", use_bias=False),
+            "embedding_scale": 1.0,
+            "output_bias": True,
+            "unused_ids": (0, 5, 7),
+            "start_id": 0,
+            "adapter": Lora(rank=2),
+        },
+    ),
+    "marian_tables": ("marian", MARIAN | {"tie_embeddings": "decoder"}),
+    "m2m_100": ("m2m_100", FAIRSEQ),
+    "t5": ("t5", UNBIASED | {"feed_forward": Mlp(use_bias=False), "head_dim": 6}),
+    "t5_1_1": (
+        "t5",
+        UNBIASED
+        | {
+            "feed_forward": Glu(activation="gelu_tanh"),
+            "tie_embeddings": "inputs",
+            "logit_scale": 0.5,
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return suite.tokenizers()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_outputs(name, tokenizers, tmp_path):
+    family, options = MODELS[name]
+    model = suite.random_model(suite.small(**options), tokenizers)
+    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
+    assert theirs.model.config.model_type == family
+    print(name, suite.check_log_probs(model, theirs))
+    suite.check_greedy(model, theirs)
+    check_tokenizers(model, theirs)
+
+
+@pytest.mark.parametrize("name", ["marian", "t5"])
+def test_a_vocabulary_with_a_separator(name, tokenizers, tmp_path):
+    """Of a model that was trained on blocks."""
+    tokenizer = with_tags(tokenizers.source, Tags(separator=True))
+    options = MODELS[name][1]
+    model = suite.random_model(suite.small(**options), Tokenizers(tokenizer, tokenizer))
+    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
+    check_tokenizers(model, theirs)
+
+
+def check_tokenizers(model, theirs):
+    """The same ids, text by text, and the same text again."""
+    sides = model.tokenizers.source, model.tokenizers.target
+    texts = zip(*generate(5, 20), strict=True)
+    names = ("text", "text_target")
+    for name, ours, order, lines in zip(names, sides, theirs.orders, texts, strict=True):
+        for line in lines:
+            ids = theirs.tokenizer(**{name: line}).input_ids
+            assert ids == order[[*ours.encode(line), EOS_ID]].tolist()
+            if name == "text_target":
+                text = theirs.tokenizer.decode(ids, skip_special_tokens=True)
+                assert text == ours.decode(ours.encode(line))
+
+
+@pytest.mark.parametrize("patience", [None, 1.0])
+def test_the_stop_of_beam_search_survives_export_and_import(patience, tokenizers, tmp_path):
+    method = Beam(beam_size=3, length_penalty=0.5, length_penalty_form="power", patience=patience)
+    model = suite.random_model(suite.small(**MARIAN), tokenizers)
+    model = model._replace(config=replace(model.config, decode=DecodeConfig(method=method)))
+    write(HuggingFace(), model, as_path(tmp_path / "out"))
+    path = tmp_path / "out" / "generation_config.json"
+    settings = json.loads(path.read_text())
+    assert settings.get("early_stopping", False) is (patience == 1.0)
+    assert search(Settings(str(path), settings)) == method
+
+
+@pytest.mark.parametrize("early_stopping", [False, "never", None])
+def test_only_an_early_stop_is_patience(early_stopping):
+    settings = Settings("x", {"num_beams": 2, "early_stopping": early_stopping})
+    assert search(settings) == Beam(beam_size=2, length_penalty=1.0, length_penalty_form="power")
+
+
+def test_two_vocabularies_of_unequal_sizes(tokenizers, tmp_path):
+    options = TokenizerConfig(vocab_size=330, kind="bpe")
+    other = train_tokenizer(options, [pair[1] for pair in generate(1, 200)], "target")
+    model = suite.random_model(
+        suite.small(**MARIAN, tie_embeddings="decoder"), Tokenizers(tokenizers.source, other)
+    )
+    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
+    suite.check_log_probs(model, theirs)
+    suite.check_greedy(model, theirs)
+    check_tokenizers(model, theirs)
+
+
+def test_marian_has_its_own_ids(tokenizers, tmp_path):
+    model = suite.random_model(suite.small(**MARIAN), tokenizers)
+    theirs = suite.exported(HuggingFace(), model, tmp_path / "out", InTransformers)
+    config = theirs.model.config
+    assert (config.eos_token_id, theirs.tokenizer.unk_token_id) == (0, 1)
+    assert config.pad_token_id == config.vocab_size - 1 == tokenizers.source.vocab_size - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (MARIAN | {"norm": LayerNorm()}, ["model.norm=layer:", "model.norm=layer(epsilon=1e-05)"]),
+        (MARIAN | both(position=Rope()), ["model.encoder.position=rope", "form='halves'"]),
+        (MARIAN | {"decoder": {"position": Sinusoidal(first=1)}}, ["model.decoder.position="]),
+        (MARIAN | {"tie_embeddings": "none"}, ["model.tie_embeddings=none"]),
+        (MARIAN | {"embedding_scale": 3.0}, ["model.embedding_scale=3.0"]),
+        (MARIAN | {"feed_forward": Mlp(activation="sigmoid")}, ["model.feed_forward=mlp"]),
+        (MARIAN | {"encoder": {"mixers": (Full(), Full(num_kv_heads=2))}}, ["num_kv_heads=2"]),
+        (MARIAN | {"head_dim": 6}, ["model.head_dim=6"]),
+        (MARIAN | {"start_id": None}, ["model.start_id=None"]),
+        (FAIRSEQ | {"output_bias": True}, ["model.output_bias=True", "m2m_100"]),
+        (UNBIASED | {"feed_forward": Mlp()}, ["model.feed_forward=mlp:", "family is t5"]),
+    ],
+)
+def test_what_it_cannot_express_is_refused_by_name(options, words):
+    with pytest.raises(UserError) as refusal:
+        HuggingFace().check(Config(model=suite.small(**options)))
+    message = str(refusal.value)
+    assert message.startswith("model.") and "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_a_family_that_is_asked_for_and_does_not_fit(tokenizers):
+    with pytest.raises(UserError, match=r"model.norm_placement=post.*is m2m_100"):
+        HuggingFace(family="m2m_100").check(Config(model=suite.small(**MARIAN)))
+
+
+def test_mbart_is_refused(tmp_path):
+    CASES["mbart-50"].build(tmp_path)
+    run = import_model(tmp_path, tmp_path / "run", source_language="en_XX", target_language="de_DE")
+    with pytest.raises(UserError, match="model.encoder.position=learned"):
+        export(run, "huggingface", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,103 @@
+"""The files of a web page; `test_bergamot_engine.py` opens one in a browser."""
+
+import json
+import shutil
+import stat
+import tarfile
+
+import pytest
+
+from tests.formats import exporter_suite as suite
+from tests.formats.test_bergamot import STUDENT
+from transformer_jax.errors import UserError
+from transformer_jax.formats.export import write
+from transformer_jax.formats.marian.bergamot import Bergamot
+from transformer_jax.formats.marian.web import Web
+from transformer_jax.paths import as_path
+
+FILES = ("bergamot-translator-worker.js", "bergamot-translator-worker.wasm")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return suite.random_model(suite.small(**STUDENT), suite.tokenizers())
+
+
+@pytest.fixture
+def engine(tmp_path):
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    for name in FILES:
+        (folder / name).write_text(f"not {name}")
+    return folder
+
+
+@pytest.fixture
+def npm(tmp_path, monkeypatch):
+    """`npm(script)` puts a program of that name first on the path."""
+
+    def make(script):
+        place = tmp_path / "bin"
+        place.mkdir()
+        program = place / "npm"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+
+    return make
+
+
+def test_the_folder(model, engine, tmp_path):
+    exporter = Web(engine=str(engine))
+    exporter.check(model.config)
+    write(exporter, model, as_path(tmp_path / "page"))
+    write(Bergamot(), model, as_path(tmp_path / "model"))
+    page = tmp_path / "page"
+    for path in (tmp_path / "model").iterdir():
+        assert (page / "model" / path.name).read_bytes() == path.read_bytes()
+    for name in FILES:
+        assert (page / "engine" / name).read_text() == f"not {name}"
+    assert "Mozilla Public License 2.0" in (page / "engine" / "LICENSE.txt").read_text()
+    settings = json.loads((page / "settings.json").read_text())
+    assert settings["model"] == "model.bin" and settings["vocabs"] == ["vocab.spm"]
+    assert "gemm-precision: float32" in settings["config"]
+    assert "models:" not in settings["config"]
+    assert {"index.html", "page.css", "page.js", "worker.js", "icon.svg"} <= {
+        path.name for path in page.iterdir()
+    }
+
+
+def test_it_takes_what_bergamot_takes(engine):
+    config = suite.random_model(suite.small(), suite.tokenizers()).config
+    with pytest.raises(UserError, match="model.norm_placement=pre"):
+        Web(engine=str(engine)).check(config)
+
+
+def test_a_folder_without_the_engine(model, engine):
+    (engine / FILES[1]).unlink()
+    with pytest.raises(UserError, match=rf"engine={engine}: has no {FILES[1]}"):
+        Web(engine=str(engine)).check(model.config)
+
+
+def test_without_npm(model, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"npm, which is not installed.*engine=FOLDER"):
+        Web().check(model.config)
+
+
+def test_npm_that_fails(model, npm, tmp_path):
+    npm("echo 'npm error network is down' >&2; exit 1")
+    Web().check(model.config)
+    with pytest.raises(UserError, match=r"npm could not get .*network is down.*engine=FOLDER"):
+        write(Web(), model, as_path(tmp_path / "page"))
+    assert not (tmp_path / "page").exists()
+
+
+def test_another_content_of_the_package(model, npm, engine, tmp_path):
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
+        archive.add(engine, "package/worker")
+    shutil.rmtree(engine)
+    npm(f'for last; do :; done; cp {tmp_path}/a.tgz "$last"')
+    with pytest.raises(UserError, match=rf"{FILES[0]} in @browsermt.* is not the expected one"):
+        write(Web(), model, as_path(tmp_path / "page"))
+    assert not (tmp_path / "page").exists()

@@ -1,0 +1,289 @@
+"""Readers of weights: what other libraries write is read, and damaged or hostile files are not."""
+
+import json
+import pickle
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from flax.serialization import msgpack_serialize
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from tests.malformed.harness import few
+from tests.oracles import need
+from transformer_jax.errors import UserError
+from transformer_jax.weights.torch_files import read_torch
+from transformer_jax.weights.weight_files import read_weights
+from transformer_jax.weights.weights import Stored, Weights
+
+A = np.arange(6, dtype=np.float32).reshape(2, 3)
+B = np.linspace(-1, 1, 4).astype(np.float32)
+
+
+def taken(folder):
+    weights = read_weights(folder)
+    values = weights.take("a.weight", (2, 3)), weights.take("b.bias")
+    weights.check_all_taken()
+    assert all(x.dtype == np.float32 for x in values)
+    return values
+
+
+def same(folder):
+    for got, want in zip(taken(folder), (A, B), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_safetensors(tmp_path):
+    save_file({"a.weight": A, "b.bias": B}, tmp_path / "model.safetensors")
+    same(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_becomes_float32(tmp_path, dtype):
+    save_file({"a.weight": A.astype(dtype), "b.bias": B}, tmp_path / "model.safetensors")
+    same(tmp_path)
+
+
+def test_flax_names_and_axes_become_those_of_pytorch(tmp_path):
+    tree = {"a": {"kernel": A.T}, "b": {"bias": B}, "n": {"scale": B}, "e": {"embedding": A}}
+    (tmp_path / "flax_model.msgpack").write_bytes(msgpack_serialize(tree))
+    weights = read_weights(tmp_path)
+    np.testing.assert_array_equal(weights.take("a.weight"), A)
+    np.testing.assert_array_equal(weights.take("n.weight"), B)
+    np.testing.assert_array_equal(weights.take("e.weight"), A)
+    np.testing.assert_array_equal(weights.take("b.bias"), B)
+
+
+def test_several_files_with_an_index(tmp_path):
+    save_file({"a.weight": A}, tmp_path / "one.safetensors")
+    save_file({"b.bias": B}, tmp_path / "two.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    names = {"a.weight": "one.safetensors", "b.bias": "two.safetensors"}
+    index.write_text(json.dumps({"weight_map": names}))
+    same(tmp_path)
+    for wrong, message in (
+        ({"a.weight": "one.safetensors"} | {"b.bias": "../two.safetensors"}, "not a file in this"),
+        ({"a.weight": "one.safetensors", "b.bias": "one.safetensors"}, "does not hold b.bias"),
+        ({"b.bias": "two.safetensors", "c": "one.safetensors"}, "does not list a.weight"),
+        ([], "no weight_map"),
+    ):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(UserError, match=message):
+            read_weights(tmp_path)
+
+
+def test_a_folder_without_weights_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no weights here; expected one of model.safetensors"):
+        read_weights(tmp_path)
+
+
+def test_weights_are_taken_by_name_and_none_is_left():
+    tensors = {"a": Stored((2, 3), lambda: A), "b": Stored((4,), lambda: B)}
+    weights = Weights("x.bin", tensors)
+    with pytest.raises(UserError, match="x.bin: the tensor c is missing"):
+        weights.take("c")
+    with pytest.raises(UserError, match=r"a has the shape \[2, 3\], but \[3, 2\] follows"):
+        weights.take("a", (3, 2))
+    weights.take("a", (2, 3))
+    with pytest.raises(UserError, match="nothing in this architecture reads the tensors b"):
+        weights.check_all_taken()
+    weights.check_all_taken(ignored=["b"])
+
+
+class TestTorch:
+    """Files of `torch.save`."""
+
+    def saved(self, path, value, **options):
+        torch = need("torch")
+        torch.save(value, path / "pytorch_model.bin", **options)
+        return path
+
+    def test_what_torch_saves(self, tmp_path):
+        torch = need("torch")
+        tensors = OrderedDict({"a.weight": torch.tensor(A), "b.bias": torch.tensor(B)})
+        same(self.saved(tmp_path, tensors))
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+    def test_other_dtypes(self, tmp_path, dtype):
+        torch = need("torch")
+        wanted = torch.tensor(A).to(getattr(torch, dtype))
+        weights = read_weights(self.saved(tmp_path, {"a": wanted}))
+        np.testing.assert_array_equal(weights.take("a"), wanted.double().numpy())
+
+    def test_views_and_shared_storages(self, tmp_path):
+        torch = need("torch")
+        whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+        views = {"t": whole.T, "part": whole[1:3, 2:5], "all": whole, "none": whole[:0]}
+        weights = read_weights(self.saved(tmp_path, views))
+        for name, want in views.items():
+            np.testing.assert_array_equal(weights.take(name), want.numpy())
+
+    def test_files_before_1_6_are_refused(self, tmp_path):
+        torch = need("torch")
+        path = self.saved(tmp_path, {"a": torch.tensor(A)}, _use_new_zipfile_serialization=False)
+        with pytest.raises(UserError, match="written by PyTorch before 1.6"):
+            read_weights(path)
+
+    def test_more_than_tensors_is_refused(self, tmp_path):
+        torch = need("torch")
+        for value in ([torch.tensor(A)], {"a": 3}, {"a": {"b": torch.tensor(A)}}, {3: B}):
+            with pytest.raises(UserError, match="nothing was executed|damaged"):
+                read_weights(self.saved(tmp_path, value))
+
+
+def torch_file(path, content, records=()):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", content)
+        for name, record in dict(records).items():
+            archive.writestr(f"archive/{name}", record)
+    return path
+
+
+ran = []
+
+
+class Evil:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Evil(ran.append, 1),
+        {"a": Evil(exec, "import os")},
+        Evil(Path, "x"),
+        {"a": np.float32},
+        Evil(getattr, "a", "upper"),
+    ],
+    ids=["method", "exec", "path", "type", "getattr"],
+)
+def test_a_pickle_that_names_anything_else_is_refused(tmp_path, value):
+    path = torch_file(tmp_path / "pytorch_model.bin", pickle.dumps(value, 2))
+    with pytest.raises(UserError, match="names .*nothing was executed"):
+        read_torch(path)
+    assert not ran
+
+
+#: Opcodes that call what torch's files need in ways torch does not.
+STORAGE = (
+    b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x06tQ"
+)
+
+
+def crafted(offset, shape, strides):
+    """A file of one tensor `a` of any shape over six numbers."""
+
+    def number(n):
+        return b"J" + int(n).to_bytes(4, "little", signed=True)
+
+    def tuple_of(numbers):
+        return b"(" + b"".join(map(number, numbers)) + b"t"
+
+    return (
+        b"\x80\x02}X\x01\x00\x00\x00actorch._utils\n_rebuild_tensor_v2\n("
+        + STORAGE
+        + number(offset)
+        + tuple_of(shape)
+        + tuple_of(strides)
+        + b"\x89ccollections\nOrderedDict\n)RtRs."
+    )
+
+
+def test_a_crafted_file_is_read_if_it_is_sound(tmp_path):
+    path = torch_file(tmp_path / "x.bin", crafted(0, (2, 3), (3, 1)), {"data/0": A.tobytes()})
+    np.testing.assert_array_equal(read_torch(path)["a"].read(), A)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ((1, (2, 3), (3, 1)), "larger than its storage"),
+        ((0, (2, 3), (4, 1)), "larger than its storage"),
+        ((0, (1000000, 1000), (0, 0)), "larger than its storage"),
+        ((-1, (2, 3), (3, 1)), "not of whole numbers"),
+        ((0, (2, 3), (-3, 1)), "not of whole numbers"),
+        ((0, (6,), (1, 1)), "without a storage"),
+        ((0, (1,) * 9, (1,) * 9), "without a storage"),
+    ],
+)
+def test_a_tensor_outside_its_storage_is_refused(tmp_path, place, message):
+    path = torch_file(tmp_path / "x.bin", crafted(*place), {"data/0": A.tobytes()})
+    with pytest.raises(UserError, match=message):
+        read_torch(path)
+
+
+def test_a_tuple_that_only_looks_like_a_tensor_is_refused(tmp_path):
+    # A storage, an offset, a shape and strides, as a plain tuple that no check has seen.
+    content = b"\x80\x02}X\x01\x00\x00\x00a(" + STORAGE + b"K\x00(J\xff\xff\x00\x00t(K\x01tts."
+    path = torch_file(tmp_path / "x.bin", content, {"data/0": A.tobytes()})
+    with pytest.raises(UserError, match="'a' is not a tensor"):
+        read_torch(path)
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ({}, "numbers of a are missing or cut off"),
+        ({"data/0": A.tobytes()[:-1]}, "numbers of a are missing or cut off"),
+        ({"data/0": A.tobytes(), "byteorder": b"big"}, "big-endian"),
+    ],
+)
+def test_missing_and_cut_numbers_are_refused(tmp_path, records, message):
+    path = torch_file(tmp_path / "x.bin", crafted(0, (2, 3), (3, 1)), records)
+    with pytest.raises(UserError, match=message):
+        read_torch(path)
+
+
+def test_a_file_cannot_change_how_the_next_is_read(tmp_path):
+    # BUILD with a slot state sets attributes of what was found.
+    for found in (b"ctorch._utils\n_rebuild_tensor_v2\n", b"ctorch\nFloatStorage\n"):
+        content = b"\x80\x02" + found + b"N}X\x01\x00\x00\x00xK\x01s\x86b."
+        with pytest.raises(UserError):
+            read_torch(torch_file(tmp_path / "x.bin", content))
+    test_a_crafted_file_is_read_if_it_is_sound(tmp_path)
+
+
+@few
+@given(data=st.data())
+def test_cut_and_changed_files_end_in_one_line(tmp_path, data):
+    tensors = {"a.weight": A, "b.bias": B}
+    whole = {}
+    save_file(tensors, tmp_path / "x")
+    whole["model.safetensors"] = (tmp_path / "x").read_bytes()
+    torch_file(tmp_path / "x", crafted(0, (2, 3), (3, 1)), {"data/0": A.tobytes()})
+    whole["pytorch_model.bin"] = (tmp_path / "x").read_bytes()
+    whole["flax_model.msgpack"] = msgpack_serialize({"a": {"kernel": A}})
+    name = data.draw(st.sampled_from(sorted(whole)))
+    content = bytearray(whole[name])
+    if data.draw(st.booleans()):
+        content = content[: data.draw(st.integers(0, len(content) - 1))]
+    else:
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] ^= data.draw(st.integers(1, 255))
+    folder = tmp_path / "one"
+    folder.mkdir(exist_ok=True)
+    for other in folder.iterdir():
+        other.unlink()
+    (folder / name).write_bytes(bytes(content))
+    try:
+        weights = read_weights(folder)
+        for tensor in ("a.weight", "b.bias"):
+            weights.take(tensor)
+    except UserError as error:
+        assert str(folder) in str(error)
+
+
+def test_compressed_zips_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", crafted(0, (2, 3), (3, 1)))
+    with pytest.raises(UserError, match="compressed parts"):
+        read_torch(tmp_path / "x.bin")

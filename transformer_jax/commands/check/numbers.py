@@ -1,0 +1,249 @@
+"""Whether this device computes what it should: models, kernels and mixers, in small sizes.
+
+Differences are relative: the largest one, divided by the largest number of what is compared with.
+Products of float32 are computed in full (`jax.default_matmul_precision("highest")`): by default a
+TPU rounds their operands to bfloat16, and a GPU to TF32.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from transformer_jax.commands.check.jobs import Job, exact
+from transformer_jax.commands.check.row import Row
+from transformer_jax.config import TrainConfig
+from transformer_jax.decoding.base import Method
+from transformer_jax.decoding.beam import Beam
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.registry import MIXERS
+from transformer_jax.models import api
+from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.ops.attention import attention_mask, dot_product_attention
+from transformer_jax.ops.flash_attention import blockwise_attention, chosen_kernel, flash_attention
+from transformer_jax.parallel.mesh import MeshConfig, make_mesh
+from transformer_jax.positions.none import NoPosition
+from transformer_jax.training.trainer import Trainer
+from transformer_jax.translation.model import SingleModel
+from transformer_jax.translation.model_calls import Sources, decode_batch
+
+#: Limits of relative differences, for float32 and for bfloat16, whose step is 2^-8.
+FLOAT32, BFLOAT16 = 1e-3, 4e-2
+
+_ROWS, _LENGTH, _HEADS, _WIDTH = 2, 200, 4, 64
+ATTENTION_SHAPE = (_ROWS, _LENGTH, _HEADS, _WIDTH)
+
+
+def jobs(here: jax.Device, cpu: jax.Device) -> Iterator[Job]:
+    """Attention kernels, a training step and searches, and mixers; most telling ones first.
+
+    Args:
+        here: the device that is tried.
+        cpu: what it is compared with, and where parameters are made.
+    """
+    yield _attention_job("bfloat16", BFLOAT16, here)
+    yield _attention_job("float32", FLOAT32, here)
+    yield _model_job(here, cpu)
+    for name, kind in MIXERS.items():
+        if here != cpu or "decoder" not in kind.refuses:
+            yield _mixer_job(name, here, cpu)
+
+
+def difference(got: Any, want: Any) -> float:
+    """The largest difference of two trees of arrays, relative to the largest number of `want`."""
+    pairs = zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
+    both = [(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs]
+    largest = max(np.abs(b).max() for _, b in both)
+    return float(max(np.abs(a - b).max() for a, b in both) / max(largest, 1e-30))
+
+
+def _attention_job(dtype: str, limit: float, here: jax.Device) -> Job:
+    """Each kernel of attention that this device uses, forwards and backwards."""
+    random = np.random.default_rng(0).standard_normal((4, *ATTENTION_SHAPE), np.float32)
+    q, k, v = (x.astype(jnp.dtype(dtype)) for x in random[:3])
+    mask = np.arange(_LENGTH) < np.array([[_LENGTH], [_LENGTH // 2]])
+    arrays = q, k, v, mask, random[3]
+    kernels: dict[str, Callable[..., jax.Array]] = {"blockwise": blockwise_attention}
+    kernels[chosen_kernel(jax.ShapeDtypeStruct(q.shape, q.dtype))] = flash_attention
+    program = jax.jit(attention_program(kernels))
+    whats = [
+        f"{name}, {dtype}{causal}: {result}"
+        for causal in ("", ", causal")
+        for name in kernels
+        for result in ("outputs", "gradients")
+    ]
+
+    def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
+        errors = [difference(*pair) for both in programs["all"](*arrays) for pair in both]
+        for what, error in zip(whats, errors, strict=True):
+            yield Row("attention kernels against plain attention", what, error, limit=limit)
+
+    return Job("attention", whats, {"all": exact(here, partial(program.lower, *arrays))}, rows)
+
+
+def attention_program(kernels: Mapping[str, Callable[..., jax.Array]]) -> Callable[..., Any]:
+    """(q, k, v, mask [B, L], weights) -> outputs and gradients, each beside plain attention's.
+
+    For each kernel, once over all tokens and once causal, ((outputs of real queries, of plain
+    attention), (gradients by q, k and v, of plain attention)). The gradients are of the weighted
+    sum of these outputs. All arrays but the mask are of `ATTENTION_SHAPE`. Plain attention is
+    computed in float32. bfloat16 is multiplied as it is: a TPU's kernels refuse the full precision.
+    """
+
+    def run(attend: Any, causal: bool, q: Any, k: Any, v: Any, mask: Any, weights: Any) -> Any:
+        def total(q: Any, k: Any, v: Any) -> tuple[jax.Array, jax.Array]:
+            y = attend(q, k, v, mask, causal=causal).astype(jnp.float32) * mask[..., None, None]
+            return (y * weights).sum(), y
+
+        with jax.default_matmul_precision("highest" if q.dtype == jnp.float32 else "default"):
+            (_, y), gradients = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(q, k, v)
+        return y, gradients
+
+    def program(q: Any, k: Any, v: Any, *others: Any) -> list[Any]:
+        found, full = [], [x.astype(jnp.float32) for x in (q, k, v)]
+        for causal in (False, True):
+            want = run(_plain_attention, causal, *full, *others)
+            for attend in kernels.values():
+                found.append(list(zip(run(attend, causal, q, k, v, *others), want, strict=True)))
+        return found
+
+    return program
+
+
+def _plain_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, *, causal: bool
+) -> jax.Array:
+    return dot_product_attention(q, k, v, attention_mask(mask, causal=causal))
+
+
+def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
+    """Three training steps and two searches of a small model, against the CPU's."""
+    stack, names = StackConfig(num_layers=2), ("greedy search", "beam search")
+    sizes = {"d_model": _HEADS * _WIDTH, "d_ff": 512, "num_heads": _HEADS}
+    vocabulary = {"source_vocab_size": 512, "target_vocab_size": 512}
+    model = ModelConfig(encoder=stack, decoder=stack, **vocabulary, **sizes)  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    ids = random.integers(4, 512, (8, 48), np.int32)
+    mask = np.arange(48) < random.integers(8, 49, (8, 1))
+    ids = np.where(mask, ids, 0)
+    batch = {"source": ids, "source_mask": mask, "target": ids, "target_mask": mask}
+    ones, limits = np.ones(8, np.int32), np.full(8, 32, np.int32)
+    sources = Sources(ids, mask, limits, np.arange(8, dtype=np.int32), num_best_B=ones)
+
+    @cache
+    def trainer(device: jax.Device) -> Trainer:
+        return Trainer(model, TrainConfig(steps=3), make_mesh(MeshConfig(), [device]))
+
+    def begin() -> Any:
+        # Fresh parameters for searches: after three steps all logits of a random model are nearly
+        # equal.
+        return trainer(cpu).init(), api.init(model, jax.random.key(1))
+
+    def step(device: jax.Device) -> Any:
+        return trainer(device).lower(trainer(device).abstract, batch)
+
+    def search(params: Any, sources: Sources) -> list[jax.Array]:
+        methods: list[Method] = [Greedy(), Beam()]
+        run = partial(decode_batch, params, sources, model=SingleModel(model), max_length=32)
+        return [run(method=method.static).tokens[:, 0] for method in methods]
+
+    def lower_search() -> Any:
+        return jax.jit(search).lower(api.abstract_params(model), sources)
+
+    def results(
+        programs: Mapping[str, Any], device: jax.Device
+    ) -> tuple[list[np.ndarray], Any, Any]:
+        (state, params), losses = jax.device_get(programs["begin"]()), []
+        for _ in range(3):
+            state, metrics = programs[f"step, {device}"](state, batch, trainer(cpu).horizon)
+            losses.append(np.asarray(metrics["loss_sum"]))
+        return losses, state.params, programs[f"search, {device}"](params, sources)
+
+    def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
+        part, (mine, theirs) = "model against the CPU", (results(programs, d) for d in (here, cpu))
+        yield Row(part, "loss of three steps", difference(mine[0], theirs[0]), limit=FLOAT32)
+        yield Row(part, "parameters after them", difference(mine[1], theirs[1]), limit=FLOAT32)
+        for name, one, other in zip(names, mine[2], theirs[2], strict=True):
+            differ = float((np.asarray(one) != np.asarray(other)).sum())
+            yield Row(part, name, differ, "other pieces", limit=0.0)
+
+    programs = {"begin": exact(cpu, lambda: jax.jit(begin).lower())}
+    for device in dict.fromkeys((here, cpu)):
+        programs[f"step, {device}"] = exact(device, partial(step, device))
+        programs[f"search, {device}"] = exact(device, lower_search)
+    return Job("model", ["loss of three steps", "parameters after them", *names], programs, rows)
+
+
+def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
+    """A decoder mixer's steps against its parallel form.
+
+    On another device that and an encoder mixer against the CPU's.
+    """
+    kind, mixers = MIXERS[name], dict[str, Mixer]()
+    for role in ("decoder",) if here == cpu else ("decoder", "encoder"):
+        if role not in kind.refuses:
+            context = MixerContext(
+                d_model=_HEADS * _WIDTH,
+                num_heads=_HEADS,
+                head_dim=_WIDTH,
+                max_length=_LENGTH,
+                causal=role == "decoder",
+            )
+            mixers[role] = kind().build(context, NoPosition().build(context))
+    sizes = (_ROWS, _LENGTH, _HEADS * _WIDTH)
+    x = np.random.default_rng(0).standard_normal(sizes, np.float32)
+    arrays = x, np.ones((_ROWS, _LENGTH), bool)
+
+    def wanted(seed: Any, *arrays: Any) -> Any:
+        """Parameters, and on another device than here what they give."""
+        params = {
+            role: nn.unbox(mixer.init(jax.random.key(seed), *arrays))
+            for role, mixer in mixers.items()
+        }
+        return params, {} if here == cpu else outputs(params, *arrays)
+
+    def outputs(params: Any, *arrays: Any) -> dict[str, Any]:
+        return {role: mixer.apply(params[role], *arrays) for role, mixer in mixers.items()}
+
+    def found(params: Any, *arrays: Any) -> Any:
+        decoder = mixers.get("decoder")
+        steps = None if decoder is None else _unrolled(decoder, params["decoder"], arrays[0])
+        return outputs(params, *arrays), steps
+
+    lower_wanted = cache(exact(cpu, lambda: jax.jit(wanted).lower(np.uint32(1), *arrays)))
+
+    def lower_found() -> Any:
+        params = lower_wanted().lowered.out_info[0]
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
+        return jax.jit(found).lower(shapes, *arrays)
+
+    def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
+        params, want = jax.device_get(programs["wanted"](np.uint32(1), *arrays))
+        got, steps = programs["found"](params, *arrays)
+        if steps is not None:
+            error = difference(steps, got["decoder"])
+            yield Row("steps of mixers against their parallel form", name, error, limit=FLOAT32)
+        for role in want:
+            error = difference(got[role], want[role])
+            yield Row("mixers against the CPU", f"{name}, {role}", error, limit=FLOAT32)
+
+    found_here = exact(here, lower_found)
+    return Job("mixers", [name], {"wanted": lower_wanted, "found": found_here}, rows)
+
+
+def _unrolled(mixer: Mixer, variables: Any, x_BLD: jax.Array) -> jax.Array:
+    """The outputs of one step after the other, [B, L, D]."""
+
+    def step(state: Any, numbered: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        position, x_BD = numbered
+        y_BD, state = mixer.apply(variables, x_BD, state, position, method="step")
+        return state, y_BD
+
+    state = mixer.apply(variables, _ROWS, _LENGTH, method="init_state")
+    _, y_LBD = jax.lax.scan(step, state, (jnp.arange(_LENGTH), jnp.swapaxes(x_BLD, 0, 1)))
+    return jnp.swapaxes(y_LBD, 0, 1)

@@ -1,0 +1,318 @@
+r"""Trains a student, a small fast model, on what a trained model or an ensemble translates.
+
+    transformer-jax distil --teacher=runs/quickstart --config=student_small_text \
+        --workdir=runs/student
+    transformer-jax distil --teacher=runs/one --teacher=runs/two --config=student_tiny \
+        --workdir=runs/student --monolingual=news.en --min_score=-1
+
+The teacher translates the sources of its training text, or of the text that the recipe names; the
+student is trained on the result in --workdir, which is a run folder as any other; a table compares
+the two. Flags without `config.`, such as --method or --checkpoint, are the teacher's. The student
+has the teacher's tokenizers unless its config says otherwise.
+
+The folder `distillation` in --workdir has what was made on the way: `text`, `translations`,
+`chosen`, the rows of the table and `table.md`. The same command continues what was stopped. For
+several processes, run the same command in each, with the flags of `train`: each translates its
+part of the lines.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.main import STOPPED
+from transformer_jax.commands.recipe_flags import USUAL, recipe_of
+from transformer_jax.commands.run_flags import (
+    add_process_arguments,
+    add_run_arguments,
+    chosen_run,
+    start_processes,
+)
+from transformer_jax.config import Config, override, to_dict
+from transformer_jax.data.config import DataConfig
+from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path, in_bucket, write_whole
+from transformer_jax.recipes import ByPairs
+from transformer_jax.settings.keys import keys_of
+
+if TYPE_CHECKING:
+    from transformer_jax.commands.signals import StopOnSignals
+    from transformer_jax.runs.folder import Run
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Lines of a part, which one process translates. It does not depend on the number of processes, so
+#: that another number of them may continue.
+_PART = 4096
+#: Lines are translated in chunks of this many batches, so that they can be sorted by length.
+_BATCHES_PER_CHUNK = 32
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax distil`."""
+    add_run_arguments(parser, flag="--teacher")
+    add = parser.add_argument
+    add("--config", required=True, metavar="RECIPE", help="of the student, by name or as a file")
+    add("--workdir", required=True, metavar="DIR", type=as_path, help="the student's run folder")
+    more: Any = {"action": "append", "default": [], "metavar": "FILE"}
+    add("--monolingual", help="more sentences to translate, one a line", **more)
+    least = "leave translations out whose log-probability per piece is lower"
+    add("--min_score", type=float, metavar="X", help=least)
+    nearest = "take of N translations the one nearest to the reference by chrF"
+    add("--nearest_of", type=int, default=1, metavar="N", help=nearest)
+    add("--references", action="store_true", help="train on the text's own translations too")
+    add("--no_progress", action="store_true", help="no progress bars")
+    add_process_arguments(parser)
+    parser.add_config(Config, prefix="config.", usual=USUAL)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fills what is missing of text, translations, choice, student and table; prints the table."""
+    of_teacher = {key: args.flags[key] for key in args.flags if _is_of_decoding(key)}
+    args.flags = {key: args.flags[key] for key in args.flags if key not in of_teacher}
+    recipe = recipe_of(args)
+    if in_bucket(args.workdir):
+        raise UserError(f"--workdir={args.workdir}: `distil` needs a folder on a disk")
+    if args.nearest_of < 1:
+        raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
+    start_processes(args)
+    from transformer_jax.commands.distil.student import languages_for, taught_by
+    from transformer_jax.commands.distil.text import one_direction
+    from transformer_jax.commands.signals import StopOnSignals, Stopped
+    from transformer_jax.parallel.processes import from_first, gather, is_first
+    from transformer_jax.runs.ensemble import members
+    from transformer_jax.runs.lock import only_run
+
+    flags = vars(args) | {"workdir": args.teacher, "flags": of_teacher}
+    teacher, overrides = chosen_run(argparse.Namespace(**flags))
+    config = taught_by(teacher, recipe.config)
+    data = one_direction(config.data)
+    overrides = languages_for(members(teacher), data.languages) | overrides
+    work = _Distillation(args, teacher, overrides, config, recipe.by_pairs, data)
+    work.decode.method.with_hypotheses(args.nearest_of)
+    with contextlib.ExitStack() as lock:
+        from_first(lambda: lock.enter_context(only_run(work.folder)))
+        work.fill_text()
+        from_first(work.check_student)
+        try:
+            stop = StopOnSignals()
+            work.translate(stop)
+            work.choose()
+            work.train(stop)
+        except Stopped:
+            _LOGGER.info("stopped and saved; the same command continues")
+            return STOPPED
+        table = from_first(work.compare)
+        if is_first():
+            print(table, end="")
+        gather([])  # all processes end together
+    return 0
+
+
+def _is_of_decoding(key: str) -> bool:
+    """Whether a flag's key is one of `DecodeConfig`, which are the teacher's."""
+    return key.split(".")[0] in keys_of(DecodeConfig)
+
+
+@dataclass(frozen=True)
+class _Distillation:
+    """The stages of one command; each is done once, and all processes make the same calls."""
+
+    args: argparse.Namespace
+    teacher: "Run"  #: or an ensemble
+    overrides: dict[str, Any]  #: fields of the teacher's `DecodeConfig`
+    config: Config  #: of the student, but for its text
+    by_pairs: ByPairs | None
+    data: DataConfig  #: the text that the teacher translates
+
+    @property
+    def folder(self) -> epath.Path:
+        """Where the stages are."""
+        return epath.Path(self.args.workdir / "distillation")
+
+    @property
+    def decode(self) -> DecodeConfig:
+        """How the teacher translates."""
+        return override(self.teacher.config.decode, self.overrides, prefix="--")
+
+    def fill_text(self) -> None:
+        """Writes the text as files of lines."""
+        from transformer_jax.commands.distil.stages import stage
+        from transformer_jax.commands.distil.text import write_text
+        from transformer_jax.parallel.processes import from_first
+
+        def fill(place: epath.Path) -> None:
+            from_first(lambda: write_text(self.data, place))
+
+        stage(self.folder / "text", self._inputs_of_text(), fill)
+
+    def check_student(self) -> None:
+        """Raises UserError for what is wrong with the student, before hours of translating."""
+        from transformer_jax.models.config import check_model_config
+        from transformer_jax.runs.pretrained import check_named
+        from transformer_jax.runs.start import check_training, resolve_start
+
+        chosen = self.folder / "chosen"
+        given = self._trained_on(chosen if chosen.exists() else self.folder / "text")
+        config = resolve_start(given, self.args.workdir, self.by_pairs).config
+        check_model_config(config.model)
+        check_training(config)
+        check_named(config, None, is_new=False)
+        if config.train.teacher.pieces and config.tokenizer.source_model is None:
+            raise UserError(
+                "train.teacher needs the teacher's tokenizers, and this student learns others: set "
+                "--config.tokenizer.vocab_size=none and no other key of the tokenizer"
+            )
+
+    def translate(self, stop: "StopOnSignals") -> None:
+        """Translates the sources; each process has its parts of the lines."""
+        from transformer_jax.commands.distil.stages import stage
+        from transformer_jax.commands.signals import Stopped
+
+        def fill(place: epath.Path) -> None:
+            with contextlib.suppress(Stopped):
+                self._translate_parts(place, stop)
+            if stop.meet():
+                raise Stopped
+
+        stage(self.folder / "translations", self._inputs_of_translations(), fill)
+
+    def choose(self) -> None:
+        """Chooses what the student is trained on."""
+        from transformer_jax.commands.distil.stages import stage
+        from transformer_jax.parallel.processes import from_first
+
+        inputs = self._inputs_of_translations() | {"min_score": self.args.min_score}
+        fill = self._fill_chosen
+        stage(self.folder / "chosen", inputs, lambda place: from_first(lambda: fill(place)))
+
+    def train(self, stop: "StopOnSignals") -> None:
+        """Trains the student."""
+        from transformer_jax.commands.signals import Stopped
+        from transformer_jax.training.train import train
+
+        train(
+            self._trained_on(self.folder / "chosen"),
+            self.args.workdir,
+            by_pairs=self.by_pairs,
+            should_stop=stop,
+            progress=not self.args.no_progress,
+        )
+        if stop.stopped:
+            raise Stopped
+
+    def compare(self) -> str:
+        """The table, which is also written; in the first process."""
+        from transformer_jax.commands.distil.table import Contestant, measured, table
+        from transformer_jax.commands.distil.text import scored_sets
+        from transformer_jax.runs.folder import open_run
+
+        teacher = Contestant("teacher", self.teacher, self.args.checkpoint, self.overrides)
+        student = Contestant("student", open_run(self.args.workdir), "best", {})
+        sets, language = scored_sets(self.folder / "text"), self.data.languages[1]
+        methods = Greedy(), self.decode.method
+        rows = [
+            measured(each, sets, language, self.folder / "rows")
+            for each in (*teacher.also_with(*methods), *student.also_with(*methods))
+        ]
+        text = table(rows)
+        write_whole(self.folder / "table.md", text.encode())
+        return text
+
+    def _inputs_of_text(self) -> dict[str, Any]:
+        from transformer_jax.commands.distil.text import hashes
+
+        return dict(hashes(self.data))
+
+    def _inputs_of_translations(self) -> dict[str, Any]:
+        from transformer_jax.data.sources.files import file_digest
+        from transformer_jax.runs.ensemble import members
+
+        content = [each.fingerprint(self.args.checkpoint) for each in members(self.teacher)]
+        return self._inputs_of_text() | {
+            "teacher": content,
+            "ensemble_mean": self.args.ensemble_mean,
+            "decoding": to_dict(self.decode),
+            "nearest_of": self.args.nearest_of,
+            "monolingual text": [file_digest(name) for name in self.args.monolingual],
+        }
+
+    def _sources(self) -> Iterator[tuple[str, str | None]]:
+        """What is translated, with its reference or None."""
+        from transformer_jax.commands.distil.text import pairs_and_more
+        from transformer_jax.data.sources.files import read_lines
+
+        more = (line for name in self.args.monolingual for line in read_lines(name))
+        return pairs_and_more(self.folder / "text", more)
+
+    def _translate_parts(self, place: epath.Path, stop: "StopOnSignals") -> None:
+        """Writes this process's parts, as far as they are missing: a line for each line.
+
+        A line that the teacher would cut is not translated, as its end would be missing.
+
+        Raises:
+            Stopped: a process received a signal.
+        """
+        import jax
+
+        from transformer_jax.commands.distil.choice import to_line
+        from transformer_jax.commands.lines import Counts, answer
+        from transformer_jax.commands.output_file import output_file
+        from transformer_jax.commands.signals import Stopped
+
+        translator = self.teacher.translator(self.args.checkpoint, **self.overrides)
+        encode, longest = translator.source_encoder(), translator.max_source_length
+        chunk_size = _BATCHES_PER_CHUNK * self.decode.batch_size
+        lines = (source for source, _ in self._sources())
+        for number in count():
+            part, first = list(islice(lines, _PART)), number * _PART
+            if not part:
+                return
+            path = place / f"{number:06}.jsonl"
+            if number % jax.process_count() != jax.process_index() or path.exists():
+                continue
+            _LOGGER.info(f"translating lines {first + 1:,} to {first + len(part):,}")
+
+            def reply(chunk: list[str], done: int, first: int = first) -> tuple[list[str], Counts]:
+                if stop.while_apart():
+                    raise Stopped
+                short = [line if len(encode(line)) < longest else "" for line in chunk]
+                options: Any = {"num_best": self.args.nearest_of, "first_id": first + done}
+                return [*map(to_line, translator.decode(short, **options).translations)], {}
+
+            with output_file(os.fspath(path), "a part") as output:
+                total = None if self.args.no_progress else len(part)
+                answer(output, iter(part[output.done :]), chunk_size, reply, total)
+
+    def _fill_chosen(self, place: epath.Path) -> None:
+        from transformer_jax.commands.distil.choice import Tally, choose, from_line
+        from transformer_jax.commands.distil.text import write_pairs
+        from transformer_jax.data.sources.files import read_lines
+
+        parts = sorted((self.folder / "translations").glob("*.jsonl"))
+        found = (from_line(line) for part in parts for line in read_lines(os.fspath(part)))
+        rows = ((*pair, each) for pair, each in zip(self._sources(), found, strict=True))
+        tally = Tally()
+        write_pairs(choose(rows, self.args.min_score, tally), place, "train")
+        _LOGGER.info(str(tally))
+        if not tally.chosen:
+            raise UserError(f"--min_score={self.args.min_score}: nothing to train on: {tally}")
+
+    def _trained_on(self, pairs: epath.Path) -> Config:
+        """The student's config, with the pairs of a folder, and the references if asked for."""
+        from transformer_jax.commands.distil.text import students_text
+
+        text = self.folder / "text"
+        folders = dict.fromkeys((pairs, text) if self.args.references else (pairs,))
+        return dataclasses.replace(self.config, data=students_text(self.data, text, *folders))

@@ -1,0 +1,41 @@
+"""Writes a trained model for another runtime.
+
+    transformer-jax export --workdir=DIR --format=ctranslate2 --output=OUT
+    transformer-jax export --workdir=DIR --format='ctranslate2(quantization=int8)' --output=OUT
+    transformer-jax export --workdir=DIR --format=web --output=OUT
+    transformer-jax export --workdir=DIR --format=huggingface --output=OUT --push=OWNER/NAME
+
+The quantization of ctranslate2 is float32, float16, int16, int8, int8_float32 or int8_float16.
+docs/interop.md describes the formats, and what each cannot express.
+"""
+
+import argparse
+
+from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.run_flags import add_run_arguments
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax export`."""
+    from transformer_jax.formats.exporters import EXPORTERS
+
+    add_run_arguments(parser, decode=False)
+    kinds = f"{', '.join(EXPORTERS)}; with options in parentheses"
+    parser.add_argument("--format", required=True, metavar="KIND", help=kinds)
+    parser.add_argument("--output", required=True, metavar="DIR", help="a new folder")
+    push = "then upload it to Hugging Face's hub as OWNER/NAME, which is made private if it is new"
+    parser.add_argument("--push", metavar="NAME", help=push)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exports and prints the folder, and the address of what was uploaded."""
+    from transformer_jax.formats import hub
+    from transformer_jax.formats.export import export
+    from transformer_jax.runs.folder import open_run
+
+    if args.push:
+        hub.check_push(args.push)
+    print(export(open_run(args.workdir), args.format, args.output, checkpoint=args.checkpoint))
+    if args.push:
+        print(hub.push(args.output, args.push))
+    return 0

@@ -1,0 +1,175 @@
+"""Flags for the keys of a config: `--config.train.steps=7`, `--batch_size=16`.
+
+argparse parses and lists the flags; `transformer_jax.config.override` applies and checks them.
+A flag may also go into a variant, as in `--config.train.schedule.warmup_steps=10`. Its options
+depend on its kind, so these flags are not listed, and `override` refuses those of another kind.
+(tyro lists flags as well as this does, but has no flags into a variant that is also a value, and
+prints an error as a box of many lines.)
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from transformer_jax.config import walk
+from transformer_jax.errors import UserError, hint
+from transformer_jax.recipes import open_recipe
+from transformer_jax.settings.keys import keys_of
+from transformer_jax.settings.variants import ManyOf, OneOf, flag_text, mark_of
+
+#: JSON's name of a type -> what a value looks like.
+_METAVARS = {"integer": "INT", "number": "FLOAT", "boolean": "true|false", "string": "TEXT"}
+_METAVARS |= {"array": "A,B", "null": "none"}
+
+_KINDS: dict[type, str] = {OneOf: "KIND", ManyOf: "KIND,KIND"}
+
+
+class _Key(argparse.Action):
+    """Collects the text of a key's value."""
+
+    def __call__(self, parser: Any, args: argparse.Namespace, value: Any, flag: Any = None) -> None:
+        args.flags = {**args.flags, self.dest: value}
+
+
+def _int(text: str) -> int:
+    """The whole number of a flag; none needs more than what an array of int32 holds."""
+    value = int(text)
+    if abs(value) >= 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return value
+
+
+class _Help(argparse.Action):
+    """`--help` shows the usual flags of a config, `--help=all` all of them."""
+
+    def __call__(self, parser: Any, args: argparse.Namespace, value: Any, flag: Any = None) -> None:
+        parser.narrow_help(everything=value == "all")
+        parser.print_help()
+        parser.exit()
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with flags for a config, whose errors are one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, add_help=False)
+        self.register("type", int, _int)
+        self._words: Sequence[str] = ()
+        self._shown: tuple[type, str, Sequence[str]] | None = None
+        self.add_argument(
+            "-h",
+            "--help",
+            action=_Help,
+            nargs="?",
+            metavar="all",
+            default=argparse.SUPPRESS,
+            help="show this; all: with every setting of the recipe",
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raises what `main` prints."""
+        raise UserError(f"{message}; see {self.prog} --help")
+
+    def add_config(
+        self,
+        cls: type,
+        prefix: str = "",
+        *,
+        title: str | None = None,
+        only: Sequence[str] = (),
+        usual: Sequence[str] = (),
+    ) -> None:
+        """Adds a flag for each key of a config class and of its parts.
+
+        Args:
+            cls: the config class.
+            prefix: put before each key: `config.` for `--config.train.steps`.
+            title: of the flags in the help, which then shows no defaults; without a title
+                they are grouped by part.
+            only: the keys to add; all where it is empty.
+            usual: the keys that the short help shows; all where it is empty.
+        """
+        self.set_defaults(flags={})
+        self._shown = (cls, prefix, usual) if usual else None
+        groups: dict[str, Any] = {}
+        for path, key, _ in walk(cls(), variants=False):
+            if only and key.name not in only:
+                continue
+            name = title or f"{prefix}{path}".rpartition(".")[0]
+            if name not in groups:
+                groups[name] = self.add_argument_group(name)
+            mark = mark_of(key.annotation)
+            add = partial(groups[name].add_argument, action=_Key, default=argparse.SUPPRESS)
+            add(f"--{prefix}{path}", dest=path, help=argparse.SUPPRESS)
+            variants = mark.family.values() if type(mark) is OneOf else ()
+            for option in dict.fromkeys(option for each in variants for option in keys_of(each)):
+                inside = f"{path}.{option}"
+                add(f"--{prefix}{inside}", dest=inside, help=argparse.SUPPRESS)
+        self._describe(cls(), prefix, with_defaults=not title)
+
+    def _describe(self, config: Any, prefix: str, *, with_defaults: bool) -> None:
+        """Fills in the help of the flags that a config's keys have, and its variants' options."""
+        for path, key, (value,) in walk(config):
+            action = self._option_string_actions.get(f"--{prefix}{path}")
+            if action is None:
+                continue
+            mark, notes = mark_of(key.annotation), [key.schema["description"]]
+            if mark:
+                notes.append(f"kinds: {', '.join(mark.family)}")
+            if with_defaults:
+                notes.append(f"default: {flag_text(value, key) if value != () else 'none'}")
+            action.help = "; ".join(filter(None, notes)).replace("%", "%%")
+            action.metavar = _KINDS.get(type(mark)) or _metavar(key.schema)
+
+    def narrow_help(self, *, everything: bool) -> None:
+        """Shows the values of the recipe that `--config` names, and hides what is not usual."""
+        if self._shown is None:
+            return
+        cls, prefix, usual = self._shown
+        names = [word.partition("=")[2] for word in self._words if word.startswith("--config=")]
+        keys = [action for action in self._actions if isinstance(action, _Key)]
+        of_recipe = [key for key in keys if key.option_strings[0].startswith(f"--{prefix}")]
+        for action in of_recipe:
+            action.help = argparse.SUPPRESS
+        self._describe(
+            open_recipe(names[-1]).config if names else cls(), prefix, with_defaults=True
+        )
+        for action in of_recipe:
+            if not everything and action.dest not in usual:
+                action.help = argparse.SUPPRESS
+        if not everything:
+            recipe = "--config=RECIPE --help=all" if not names else "--help=all"
+            self.epilog = f"{recipe} lists every setting of the recipe and its default."
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """The parsed words; `flags` holds the keys of the config and the text of their values.
+
+        Raises:
+            UserError: an argument is unknown, missing, or has no value.
+        """
+        self._words = words
+        args, rest = self.parse_known_args(words)
+        if rest:
+            flag, known = rest[0].partition("=")[0], list(self._option_string_actions)
+            place, _, name = flag.rpartition(".")
+            inside = [
+                option
+                for option in known
+                if option.endswith(f".{flag[2:]}")
+                or (place and option.startswith(f"{place}.") and option.endswith(f".{name}"))
+            ]
+            meant = hint(flag, known)
+            if inside:
+                meant = f" (did you mean {' or '.join(inside[:2])}?)"
+            self.error(f"unknown argument {rest[0]}{meant}")
+        return args
+
+
+def _metavar(schema: Mapping[str, Any]) -> str:
+    """What a value looks like: INT, FLOAT, true|false, a|b."""
+    if "anyOf" in schema:
+        return "|".join(map(_metavar, schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return "|".join(schema.get("enum", [schema.get("const")]))
+    return _METAVARS[schema["type"]]

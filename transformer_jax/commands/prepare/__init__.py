@@ -1,0 +1,156 @@
+r"""Makes a training text into ids before training: filters, tokenizer, ids, in parts.
+
+    transformer-jax prepare --config=from_files --output=prepared/news \
+        --config.data.source.train_source=news.en --config.data.source.train_target=news.de
+    transformer-jax train --config=from_files --config.data.prepared=prepared/news \
+        --workdir=runs/news
+
+It is done in three steps, here one after the other. On several machines that share --output, run
+the first once, then every shard in any order (a SLURM array, a Kubernetes indexed job), then the
+last once. All give the same --config and flags.
+
+    transformer-jax prepare ... --tokenizer
+    transformer-jax prepare ... --shard=0/8        # to --shard=7/8
+    transformer-jax prepare ... --merge
+
+What is there is not made again, so a shard that was killed is simply started again. With --beam the
+shards are made by Apache Beam; its value has Beam's own flags:
+
+    transformer-jax prepare ... --shards=64 --beam='--runner=FlinkRunner --flink_master=host:8081'
+"""
+
+import argparse
+import os
+import re
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.recipe_flags import recipe_of
+from transformer_jax.config import Config
+from transformer_jax.errors import UserError
+from transformer_jax.paths import as_path, in_bucket
+
+if TYPE_CHECKING:
+    from transformer_jax.data.preparation import Preparation
+
+#: The settings that the short help shows.
+USUAL = (
+    "data.source",
+    "data.source.train_source",
+    "data.source.train_target",
+    "data.filters",
+    "data.validation_from_train",
+    "tokenizer.vocab_size",
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax prepare`."""
+    add = parser.add_argument
+    add("--config", required=True, metavar="RECIPE", help="a recipe, by name or as a file")
+    add("--output", required=True, metavar="DIR", type=as_path, help="the folder of the result")
+    step = parser.add_mutually_exclusive_group()
+    step.add_argument("--tokenizer", action="store_true", help="only learn the tokenizer")
+    step.add_argument("--shard", metavar="I/N", help="only make shard I of N, counted from 0")
+    step.add_argument("--merge", action="store_true", help="only check and merge the shards")
+    step.add_argument("--beam", metavar="FLAGS", help="make the shards by Apache Beam")
+    shards = "shards that are made at a time, with --beam in all; default: one for each core"
+    add("--shards", type=int, metavar="N", help=shards)
+    pairs = "pairs in a part, which is made at once (default: 100000)"
+    add("--part_pairs", type=int, default=100_000, metavar="N", help=pairs)
+    parser.add_config(Config, prefix="config.", usual=USUAL)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does the steps that the flags name, or all."""
+    from transformer_jax.data.preparation import begin, learn_tokenizers, make_shard, merge
+
+    for flag in ("shards", "part_pairs"):
+        if (value := getattr(args, flag)) is not None and value < 1:
+            raise UserError(f"--{flag}={value}: must be at least 1")
+    shard = _shard(args.shard)
+    if args.shards and (args.tokenizer or shard or args.merge):
+        raise UserError("--shards has no effect on one step: leave it out")
+    preparation = _preparation(args)
+    begin(preparation)
+    shards = args.shards or len(os.sched_getaffinity(0))
+    if args.beam is not None:
+        from transformer_jax.commands.prepare.beam import make_shards
+
+        learn_tokenizers(preparation)
+        make_shards(preparation, shards, args.beam)
+        merge(preparation)
+        return 0
+    if shard:
+        make_shard(preparation, *shard)
+        return 0
+    if not args.merge:
+        learn_tokenizers(preparation)
+    if not (args.tokenizer or args.merge):
+        with ProcessPoolExecutor(shards, get_context("spawn"), _begin_shard) as pool:
+            make = partial(make_shard, preparation, shards=shards)
+            try:
+                list(pool.map(make, range(shards)))
+            except BrokenProcessPool:
+                raise UserError(
+                    "the process of a shard was killed, perhaps for want of memory: there were "
+                    f"{shards}; run the same command with fewer --shards, and it goes on from here"
+                ) from None
+    if not args.tokenizer:
+        merge(preparation)
+        print(f"prepared: transformer-jax train ... --config.data.prepared={args.output}")
+    return 0
+
+
+def _begin_shard() -> None:
+    """Prepares the process of a shard, which ends with the command, whatever ends that."""
+    from transformer_jax.runs.log import log_to_console
+
+    log_to_console()
+    command = parent_process()
+
+    def end_with_it() -> None:
+        if command is not None:
+            command.join()
+            os._exit(1)
+
+    Thread(target=end_with_it, daemon=True).start()
+
+
+def _preparation(args: argparse.Namespace) -> "Preparation":
+    from transformer_jax.config import validated
+    from transformer_jax.data.language_tags import tags_of
+    from transformer_jax.data.preparation import Preparation
+    from transformer_jax.data.splits import resolve
+    from transformer_jax.data.tokenizer_training import vocabularies
+    from transformer_jax.runs.start import apply_by_pairs
+
+    config, by_pairs = recipe_of(args)
+    if in_bucket(args.output):
+        raise UserError(f"--output={args.output}: `prepare` needs a folder on a disk")
+    if config.data.prepared:
+        raise UserError("data.prepared is what `prepare` makes: leave it out")
+    # No devices: those of the machine that trains are not known.
+    config = apply_by_pairs(validated(config), by_pairs, devices=[])
+    data = resolve(config.data)
+    if any(corpus.source.alignments for corpus in data.parts):
+        raise UserError("data.source.train_alignment: a prepared text has no word alignments yet")
+    vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
+    folder = Path(os.path.abspath(args.output))
+    longest = min(config.batch.max_length, config.model.max_length)
+    return Preparation(folder, data, config.tokenizer, args.part_pairs, longest)
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or int(match[1]) >= int(match[2]):
+        raise UserError(f"--shard={text}: give I/N with I from 0 to N - 1, such as 0/8")
+    return int(match[1]), int(match[2])

@@ -1,0 +1,49 @@
+"""The recipe that several commands take, with the flags that change it."""
+
+import argparse
+
+from transformer_jax.config import override
+from transformer_jax.recipes import Recipe, open_recipe
+
+#: The settings that the short help shows, in the order of the config.
+USUAL = (
+    "data.source",
+    "data.source.train_source",
+    "data.source.train_target",
+    "data.source.validation_source",
+    "data.source.validation_target",
+    "data.source.test_source",
+    "data.source.test_target",
+    "tokenizer.vocab_size",
+    "model.encoder.mixers",
+    "model.decoder.mixers",
+    "model.dropout_rate",
+    "model.remat",
+    "batch.tokens",
+    "train.steps",
+    "train.minutes",
+    "train.schedule.learning_rate",
+    "train.init_from",
+    "mesh.data",
+    "mesh.fsdp",
+)
+
+
+def recipe_of(args: argparse.Namespace) -> Recipe:
+    """The recipe with the flags, which also replace what depends on the size of the text.
+
+    With `train.init_from` the flags change the model of that run; its text is that run's if neither
+    the recipe nor a flag names one.
+    """
+    config, by_pairs = open_recipe(args.config)
+    given = set(args.flags)
+    init_from = override(config, {k: v for k, v in args.flags.items() if k == "train.init_from"})
+    if init_from.train.init_from:
+        from transformer_jax.runs.pretrained import starting_from
+
+        texts = ("data.source.", "data.corpora.", "data.prepared.")
+        its_text = not any(f"{flag}.".startswith(texts) for flag in given)
+        workdir = getattr(args, "workdir", None)  # `prepare` has none
+        config = starting_from(config, init_from.train.init_from, workdir, on_its_text=its_text)
+        given |= {"model", "tokenizer"}
+    return Recipe(override(config, args.flags), by_pairs and by_pairs.without(given))

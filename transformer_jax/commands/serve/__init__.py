@@ -1,0 +1,91 @@
+r"""Serves runs over HTTP, in LibreTranslate's and DeepL's forms, with a page at `/`.
+
+    transformer-jax serve --workdir=runs/quickstart
+    curl http://127.0.0.1:5000/translate -d source=en -d target=de \
+        -d q='Anna must find twenty-seven books.'
+
+Several runs serve several directions: repeat --workdir. Runs of one direction translate together.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.run_flags import add_run_arguments, chosen_runs
+from transformer_jax.errors import UserError, first_line
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax serve`."""
+    add_run_arguments(parser)
+    add = parser.add_argument
+    kinds = "jax (default), ctranslate2, or 'ctranslate2(quantization=int8)'"
+    add("--engine", default="jax", metavar="KIND", help=kinds)
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    add("--port", type=int, default=5000, help="0: a free one (%(default)s)")
+    add("--api_keys", metavar="FILE", help="one key a line; each request must name one of them")
+    origin = "a web page's origin that may use the server, or *; repeatable"
+    add("--cors", action="append", default=[], metavar="ORIGIN", help=origin)
+    add("--char_limit", type=int, default=5000, help="characters of a request (%(default)s)")
+    add("--batch_limit", type=int, default=50, help="texts of one (%(default)s)")
+    add("--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)")
+    waits = "most milliseconds that a sentence waits for others on an idle device (%(default)s)"
+    add("--window_ms", type=float, default=50.0, help=waits)
+    lines = (
+        "split: cut lines into sentences; whole: only lines that are too long (%(default)s: split)"
+    )
+    add("--lines", choices=("auto", "split", "whole"), default="auto", help=lines)
+    add(
+        "--split_sentences", action="store_const", const="split", dest="lines", help="--lines=split"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until a signal."""
+    try:
+        from transformer_jax.commands.serve import app as server
+        from transformer_jax.commands.serve.engines import open_engine
+        from transformer_jax.commands.serve.http import Limits
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"serving needs {error.name}: ./run setup serve, or "
+            "pip install 'transformer-jax[serve]'"
+        ) from error
+    for flag, least in (("char_limit", 1), ("batch_limit", 1), ("queue", 1), ("window_ms", 0)):
+        if not getattr(args, flag) >= least:
+            raise UserError(f"--{flag}={getattr(args, flag)}: must be at least {least}")
+    keys = _keys(args.api_keys) if args.api_keys else []
+    runs = chosen_runs(args)
+    sock = server.listen(args.host, args.port)
+    engines = [open_engine(args.engine, run, args.checkpoint, **decoding) for run, decoding in runs]
+    examples: dict[str, list[str]] = {}
+    for engine, (run, _) in zip(engines, runs, strict=True):
+        examples.setdefault(engine.source, run.config.data.examples(engine.source))
+    app = server.make_app(
+        engines,
+        limits=Limits(args.char_limit, args.batch_limit),
+        keys=keys,
+        cors=args.cors,
+        queue=args.queue,
+        window=args.window_ms / 1000,
+        whole_lines=args.lines == "whole",
+        examples=examples,
+    )
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    logging.getLogger(__name__).info("compiling; listening on http://%s:%d", shown, port)
+    server.run(app, sock)
+    return 0
+
+
+def _keys(path: str) -> list[str]:
+    """The keys in a file, one a line."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--api_keys={path}: {first_line(error)}") from error
+    keys = [line.strip() for line in lines if line.strip()]
+    if not keys:
+        raise UserError(f"--api_keys={path}: there is no key in it")
+    return keys

@@ -1,0 +1,178 @@
+"""Translates standard input: one line in, one line out, in order; empty lines stay empty.
+
+    transformer-jax translate --workdir=runs/quickstart < in.en > out.de
+    transformer-jax translate --workdir=runs/quickstart --input=large.en --output=large.de
+
+With --input and --output, the same command continues a file that was not finished.
+
+With --documents, an empty line ends a document. A model that was trained on blocks translates
+blocks of sentences, with what precedes them as context; each line still gives one line. Standard
+error tells how many blocks had to be translated again in parts.
+
+With --n_best=N, each input line gives up to N output lines, best first, of the form
+`line number <TAB> score <TAB> log-probability <TAB> translation`.
+
+With --alignments, each line ends with the source word of each target word, as Marian prints
+it: `Der Hund schläft. ||| 0-0 1-1 2-2`. Words are what stands between spaces, counted from 0.
+`score --alignments` prints the alignments of given translations alone, as fast_align does.
+
+Standard error names words with pieces that never occurred in training, of the first lines that
+have some.
+"""
+
+import argparse
+import os
+import string
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.lines import (
+    Counts,
+    Document,
+    Output,
+    Reply,
+    answer,
+    documents_of,
+    stdin_lines,
+)
+from transformer_jax.commands.run_flags import add_run_arguments, chosen_run
+from transformer_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_jax.translation.translator import Translator
+
+#: Lines are read in chunks of this many batches, so that they can be sorted by length.
+_BATCHES_PER_CHUNK = 32
+#: Lines whose words that the model has never seen are named.
+_NAMED_LINES = 20
+
+
+def add_arguments(parser: Parser) -> None:
+    """Adds the flags of `transformer-jax translate`."""
+    add_run_arguments(parser)
+    add = parser.add_argument
+    add("--input", metavar="FILE", help="translate this text instead; needs --output")
+    add("--output", metavar="FILE", help="write here instead; must not exist; needs --input")
+    add("--documents", action="store_true", help="the text has documents, empty lines between")
+    add("--alignments", action="store_true", help="end lines with ` ||| 0-0 1-2`, as Marian does")
+    add("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Translates standard input to standard output, or a file to a file."""
+    from transformer_jax.commands.output_file import output_file
+    from transformer_jax.config import to_dict
+    from transformer_jax.data.alignments import pharaoh
+    from transformer_jax.data.sources.files import file_digest, read_lines
+    from transformer_jax.translation.documents import Tally
+
+    _check_flags(args)
+    run, overrides = chosen_run(args)
+    selection = run.select(args.checkpoint)  # once: while a training goes on, it can move
+    translator = run.translator(selection, **overrides)
+    count = max(1, args.n_best)
+    translator.decode_config.method.with_hypotheses(count)  # an error before the input is read
+    if args.alignments:
+        translator.model.check_alignment()
+    alone = args.input is None and sys.stdin.isatty()  # answer each line before the next is typed
+    batch_size = 1 if alone else translator.decode_config.batch_size
+    chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
+
+    note = _UnseenWords(translator)
+
+    def reply_documents(documents: list[Document], done: int) -> tuple[list[str], Counts]:
+        for document in documents:
+            note(document.lines, document.first - 1)
+        lines, tally = [document.lines for document in documents], Tally()
+        firsts = [document.first for document in documents]
+        texts = translator.translate_documents(
+            lines, first_ids=firsts, tally=tally, batch_size=batch_size
+        )
+        return list(chain.from_iterable(texts)), tally.counts
+
+    def reply(lines: list[str], done: int) -> tuple[list[str], Counts]:
+        note(lines, done)
+        options = {"num_best": count, "first_id": done, "batch_size": batch_size}
+        decoded = translator.decode(lines, **options)
+        counts = {"cut": decoded.num_cut}
+        best = [best for best, *_ in decoded.translations]
+        if args.alignments:
+            links = translator.align(lines, [each.tokens for each in best])
+            both = zip(best, map(pharaoh, links), strict=True)
+            return [f"{each.text} ||| {shown}" for each, shown in both], counts
+        if not args.n_best:
+            return [each.text for each in best], counts
+        rows = [
+            f"{number}\t{each.score:.6f}\t{each.log_prob:.6f}\t" + each.text.replace("\t", " ")
+            for number, translations in enumerate(decoded.translations, start=done + 1)
+            for each in translations
+        ]
+        return rows, counts
+
+    # What is answered at once: lines, or documents.
+    items: Callable[[Iterator[str]], Iterator[Any]] = iter
+    respond: Reply[Any] = reply
+    if args.documents:
+        items, respond = documents_of, reply_documents
+        chunk_size = batch_size
+    if args.output is None:
+        output = Output(sys.stdout.buffer)
+        answer(output, items(stdin_lines()), chunk_size, respond)
+    else:
+        command = {
+            "checkpoint": [os.fspath(run.path), selection.name, args.workdir],
+            "decode": to_dict(translator.decode_config),
+            "mean": args.ensemble_mean,
+            "n_best": args.n_best,
+            "alignments": args.alignments,
+            "documents": args.documents,
+            "input": file_digest(args.input),
+        }
+        total = sum(1 for _ in items(read_lines(args.input)))
+        with output_file(args.output, command) as output:
+            rest = islice(items(read_lines(args.input)), output.done, None)
+            answer(output, rest, chunk_size, respond, total)
+    if args.documents:
+        counts: dict[str, Any] = dict(output.counts)
+        print(f"note: {Tally(**counts)}", file=sys.stderr)
+    return 0
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Raises UserError for flags that exclude or need each other, before a model is read."""
+    if args.n_best < 0:
+        raise UserError(f"--n_best={args.n_best}: must be at least 1")
+    if args.n_best and args.documents:
+        raise UserError("--n_best and --documents: sentences of documents have one translation")
+    if args.alignments and (args.n_best or args.documents):
+        other = "--n_best" if args.n_best else "--documents"
+        raise UserError(
+            f"--alignments and {other}: alignments are of one sentence's best translation"
+        )
+    if (args.input is None) != (args.output is None):
+        raise UserError("--input and --output belong together: give both or neither")
+
+
+class _UnseenWords:
+    """Names words that the model has never seen, on standard error, in the first such lines."""
+
+    def __init__(self, translator: "Translator") -> None:
+        self._translator, self._named = translator, 0
+
+    def __call__(self, lines: Iterable[str], done: int) -> None:
+        """Names those of lines that come after `done` others."""
+        for number, line in enumerate(lines, start=done + 1):
+            if self._named == _NAMED_LINES:
+                return
+            if not (words := self._translator.unseen_words(line)):
+                continue
+            self._named += 1
+            bare = dict.fromkeys(word.strip(string.punctuation) or word for word in words)
+            print(
+                f"note: line {number}: never seen in training: {', '.join(bare)}", file=sys.stderr
+            )
+            if self._named == _NAMED_LINES:
+                print("note: such words of further lines are not named", file=sys.stderr)

@@ -1,0 +1,187 @@
+"""Config objects that are chosen by name: a mixer, a norm, a decoding method, an optimizer.
+
+A variant is a frozen dataclass, so the options of what is not chosen do not exist. It has
+three spellings, which mean the same:
+
+    Window(window=64)                         in Python
+    window(window=64)                         in a flag; just `window` where no option is set
+    {"kind": "window", "window": 64}          in JSON
+
+A family is a dict from the name of each kind to its class. `OneOf` and `ManyOf` put a family
+on a field; Pydantic then accepts the three spellings for that field and writes the third:
+
+    norm: Annotated[Norm, OneOf(NORMS)] = LayerNorm()
+    mixers: Annotated[tuple[Mixer, ...], ManyOf(MIXERS)] = (Full(),)
+"""
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from transformer_jax.errors import first_error, hint
+from transformer_jax.settings.keys import Key, adapter, keys_of
+
+#: Kinds that were removed, with the last version that reads them.
+REMOVED = {"trackio": "0.2"}
+
+
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """Field annotation: one variant of a family."""
+
+    family: Mapping[str, type]
+
+    def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.parse,
+            json_schema_input_schema=core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(self.to_dict),
+        )
+
+    def parse(self, value: Any) -> Any:
+        """The variant that `value` spells, with its options validated.
+
+        Args:
+            value: a variant, its text, or its dict, whose `kind` may also have options.
+
+        Raises:
+            ValueError: an unknown kind or option, or an option out of range; the message says
+                what is allowed.
+        """
+        if isinstance(value, str):
+            value = {"kind": value}
+        elif not isinstance(value, Mapping):
+            value = {"kind": kind_of(value, self.family)} | vars(value)
+        kind = value.get("kind")
+        kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
+        if not isinstance(kind, str) or kind not in self.family:
+            known = ", ".join(self.family)
+            if version := REMOVED.get(str(kind)):
+                raise ValueError(
+                    f"{kind!r} was removed; version {version} was the last to read it; use {known}"
+                )
+            raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
+        keys = keys_of(self.family[kind])
+        options |= {name: option for name, option in value.items() if name != "kind"}
+        for name in options:
+            if name not in keys:
+                has = f"its options are {', '.join(keys)}" if keys else "it has no options"
+                raise ValueError(f"{kind} has no option {name!r}{hint(name, keys)}; {has}")
+        options = {name: keys[name].parsed(option) for name, option in options.items()}
+        try:
+            return adapter(self.family[kind]).validate_python(options)
+        except ValidationError as error:
+            first = first_error(error)
+            name = ".".join(map(str, first["loc"]))
+            if first["type"] == "missing":
+                raise ValueError(f"{kind} needs {name}: {kind}({name}=...)") from error
+            raise ValueError(f"{kind}({name}={first['input']}): {first['msg']}") from error
+
+    def to_dict(self, variant: Any) -> Any:
+        """The JSON spelling: `kind` and every option."""
+        options = adapter(type(variant)).dump_python(variant, mode="json", warnings=False)
+        return {"kind": kind_of(variant, self.family)} | options
+
+
+@dataclass(frozen=True, eq=False)
+class ManyOf(OneOf):
+    """Field annotation: a tuple of at least `least` variants of a family.
+
+    Commas separate them in a text; `none` is no variant.
+    """
+
+    least: int = 1
+
+    def parse(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            value = _split("" if value.strip().lower() == "none" else value)
+        elif not isinstance(value, Iterable) or isinstance(value, Mapping):
+            value = [value]
+        variants = tuple(map(super().parse, value))
+        if len(variants) < self.least:
+            raise ValueError(f"name at least one of {', '.join(self.family)}")
+        return variants
+
+    def to_dict(self, variant: Any) -> Any:
+        return list(map(super().to_dict, variant))
+
+
+def mark_of(annotation: Any) -> OneOf | None:
+    """The `OneOf` or `ManyOf` in `Annotated[..., OneOf(family)]`, which may be `| None`.
+
+    None in other annotations.
+    """
+    members = get_args(annotation) if type(None) in get_args(annotation) else (annotation,)
+    marks = (mark for each in members for mark in getattr(each, "__metadata__", ()))
+    return next((mark for mark in marks if isinstance(mark, OneOf)), None)
+
+
+def kind_of(variant: Any, family: Mapping[str, type]) -> str:
+    """The name under which the variant's class is registered.
+
+    Raises:
+        ValueError: the class is not in the family.
+    """
+    for name, cls in family.items():
+        if type(variant) is cls:
+            return name
+    raise ValueError(f"{variant!r} is not one of {', '.join(family)}")
+
+
+def to_text(variant: Any, family: Mapping[str, type]) -> str:
+    """The flag spelling, with the options that differ from their defaults."""
+    options = ", ".join(
+        f"{name}={getattr(variant, name)!r}"
+        for name, key in keys_of(type(variant)).items()
+        if getattr(variant, name) != key.default
+    )
+    name = kind_of(variant, family)
+    return f"{name}({options})" if options else name
+
+
+def flag_text(value: Any, key: Key) -> str:
+    """The value of a key as a flag spells it."""
+    if isinstance(value, tuple):
+        return ",".join(flag_text(each, key) for each in value)
+    if value is not None and (mark := mark_of(key.annotation)):
+        return to_text(value, mark.family)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _split(text: str) -> list[str]:
+    """The text cut at the commas outside parentheses and quotes."""
+    parts, depth = [""], 0
+    for token in re.findall(r"""'[^']*'|"[^"]*"|.""", text, re.DOTALL):
+        depth += (token in "([") - (token in ")]")
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part for part in map(str.strip, parts) if part]
+
+
+def _split_text(text: str) -> tuple[str, dict[str, Any]]:
+    """The kind and the options that a flag spells; neither is validated.
+
+    The text is `name` or `name(option=value, ...)`, each value a Python literal or a plain word.
+    """
+    name, parenthesis, rest = text.strip().partition("(")
+    if not parenthesis:
+        return name.strip(), {}
+    if not rest.endswith(")"):
+        raise ValueError(f"{text!r} has no closing parenthesis")
+    options: dict[str, Any] = {}
+    for part in _split(rest[:-1]):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: write each option as name=value")
+        options[key.strip()] = value.strip()  # true, none, a word: converted to its type later
+        with contextlib.suppress(ValueError, SyntaxError):
+            options[key.strip()] = ast.literal_eval(value.strip())
+    return name.strip(), options
