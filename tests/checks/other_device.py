@@ -22,7 +22,7 @@ def main() -> None:
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     cpu, here = jax.devices()[:2]
-    (job,) = (job for job in numbers.jobs(here, cpu) if job.names == ["full"])
+    (job,) = (job for job in numbers.jobs(here, cpu) if job.name == "full")
     rows = {row.name: row.is_ok for row in at_once(job)}
     print(json.dumps({"rows": rows, "programs": len(events)}))
 
