@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -71,7 +72,7 @@ def test_a_kernel_that_reads_padding_is_found(monkeypatch):
 def test_a_mixer_on_another_device_is_one_program_there_and_one_on_the_cpu():
     rows = {"full": True, "full, decoder": True, "full, encoder": True}
     found = with_eight_devices("-m", "tests.checks.other_device")
-    assert found == {"rows": rows, "programs": 2}
+    assert found == {"rows": rows, "programs": 2, "devices": {"wanted": 0, "found": 1}}
 
 
 def test_a_mixer_whose_step_forgets_is_found(monkeypatch):
@@ -285,13 +286,15 @@ def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, capsys)
 
     def lower():
         lowering.append(1)
+        time.sleep(0.01)  # for another thread to come in
         assert len(lowering) == 1
         lowering.pop()
         return Fake(compiled)
 
     cores = os.cpu_count()
     first = threading.Semaphore(cores)
-    full = threading.Barrier(cores)  # as many as there are cores compile together
+    # As many as there are cores compile together, and wait for one more to come in.
+    full = threading.Barrier(cores, action=lambda: time.sleep(0.1))
     one = [job("mixers", lower) for _ in range(3 * cores)]
     fake_checks(monkeypatch, [Job("product", "none", {}, lambda _: []), *one])
     assert main(["check"]) == 0
