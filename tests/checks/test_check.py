@@ -237,15 +237,16 @@ def test_a_part_over_its_limit_ends_and_the_others_go_on(value, status, monkeypa
     assert ended == [status]
 
 
-def test_what_the_compiler_refuses_is_missing(monkeypatch, capsys, ended):
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, NotImplementedError])
+def test_what_the_compiler_refuses_is_missing(error, monkeypatch, capsys, ended):
     def refuse():
-        raise jax.errors.JaxRuntimeError("no such kernel\nhere")
+        raise error("no such kernel\nhere")
 
     fake_checks(monkeypatch, [job("product"), job("model", lambda: Fake(refuse)), job("mixers")])
     main(["check", "--json"])
     printed = lines(capsys.readouterr().out)
     assert [line["ok"] for line in printed] == [True, True, None, True]
-    assert printed[2]["value"] == "not finished: no such kernel"
+    assert printed[2]["value"] == f"not finished: {error.__name__}: no such kernel"
     assert printed[2]["name"] == "a check of model" and ended == [2]
 
 
@@ -271,7 +272,7 @@ def test_an_interrupted_check_says_what_is_missing(number, monkeypatch, capsys, 
     assert ended == [2]
 
 
-def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, capsys):
+def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, ended):
     lowering, compiling, most, lock = [], [], [], threading.Lock()
 
     def compiled():
@@ -297,7 +298,7 @@ def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, capsys)
     full = threading.Barrier(cores, action=lambda: time.sleep(0.1))
     one = [job("mixers", lower) for _ in range(3 * cores)]
     fake_checks(monkeypatch, [Job("product", "none", {}, lambda _: []), *one])
-    assert main(["check"]) == 0
+    assert main(["check"]) == 0 and not ended
     assert max(most) == cores
 
 

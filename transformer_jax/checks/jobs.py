@@ -100,6 +100,6 @@ def run(jobs: list[Job], limit: float) -> Iterator[Row]:
             for each in own.values():
                 each.cancel()
             yield jobs[0].missing(f"over the limit of {limit:g} s")
-        except jax.errors.JaxRuntimeError as error:
-            yield jobs[0].missing(first_line(error))
+        except Exception as error:  # what else there is still tells something
+            yield jobs[0].missing(f"{type(error).__name__}: {first_line(error)}")
         jobs.pop(0)

@@ -188,7 +188,7 @@ def _random_ids(rows: int, length: int, model: ModelConfig) -> np.ndarray:
 
 
 def _median(run: Callable[[], Any], seconds: float) -> float:
-    """Seconds of one call, after a first one that compiles: the median of at least three."""
+    """Seconds of one call, after a first one: the median of at least three."""
     jax.block_until_ready(run())
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
