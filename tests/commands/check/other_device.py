@@ -1,6 +1,6 @@
 """Run by test_check.py with several devices: a mixer on the second, beside the first.
 
-Prints one JSON object: the rows, and how many programs were compiled.
+Prints one JSON object: the rows, how many programs were compiled, and for which device each.
 """
 
 import json
@@ -9,7 +9,6 @@ import jax
 
 from tests.programs import EVENT
 from transformer_jax.commands.check import numbers
-from transformer_jax.commands.check.jobs import at_once
 
 
 def main() -> None:
@@ -22,9 +21,17 @@ def main() -> None:
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     cpu, here = jax.devices()[:2]
-    (job,) = (job for job in numbers.jobs(here, cpu) if job.names == ["full"])
-    rows = {row.name: row.is_ok for row in at_once(job)}
-    print(json.dumps({"rows": rows, "programs": len(events)}))
+    (job,) = (job for job in numbers.jobs(here, cpu) if job.name == "full")
+    compiled = {name: lower().compile() for name, lower in job.programs.items()}
+    devices = {name: device_of(program) for name, program in compiled.items()}
+    rows = {row.name: row.is_ok for row in job.rows(compiled)}
+    print(json.dumps({"rows": rows, "programs": len(events), "devices": devices}))
+
+
+def device_of(program):
+    """The number of the device that a program runs on."""
+    (device,) = jax.tree.leaves(program.input_shardings)[0].device_set
+    return device.id
 
 
 if __name__ == "__main__":

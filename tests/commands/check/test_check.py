@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -20,7 +21,7 @@ import transformer_jax as tj
 from tests.devices import with_eight_devices
 from tests.programs import EVENT
 from transformer_jax.commands.check import PARTS, jobs, machine, numbers, speed
-from transformer_jax.commands.check.jobs import Job, Queue, at_once
+from transformer_jax.commands.check.jobs import Job, at_once
 from transformer_jax.commands.check.row import Row
 from transformer_jax.commands.main import main
 from transformer_jax.mixers.full_attention import FullAttention
@@ -36,8 +37,8 @@ def found(jobs):
     return {row.name: row.is_ok for job in jobs for row in at_once(job)}
 
 
-def attention(dtype="float32"):
-    return [job for job in numbers.jobs(CPU, CPU) if job.names[0].startswith(f"blockwise, {dtype}")]
+def jobs_named(name, here=CPU):
+    return [job for job in numbers.jobs(here, CPU) if job.name == name]
 
 
 def test_a_difference_is_relative_to_the_largest_number():
@@ -52,7 +53,7 @@ def test_a_row_is_ok_up_to_its_limit(value, is_ok):
 
 
 def test_kernels_of_attention_pass_in_one_program(programs):
-    rows = found(attention("bfloat16"))
+    rows = found(jobs_named("bfloat16 kernels"))
     assert len(rows) == 4 and all(rows.values())
     assert len(programs) == 1
 
@@ -62,32 +63,28 @@ def test_a_kernel_that_reads_padding_is_found(monkeypatch):
         return blockwise_attention(q, k, v, jnp.ones_like(mask), causal=causal)
 
     monkeypatch.setattr(numbers, "flash_attention", reads_padding)
-    rows = found(attention())
+    rows = found(jobs_named("float32 kernels"))
     assert not rows["blockwise, float32: outputs"]
     assert not rows["blockwise, float32: gradients"]
-
-
-def mixer(name, here=CPU):
-    return [job for job in numbers.jobs(here, CPU) if job.names == [name]]
 
 
 def test_a_mixer_on_another_device_is_one_program_there_and_one_on_the_cpu():
     rows = {"full": True, "full, decoder": True, "full, encoder": True}
     found = with_eight_devices("-m", "tests.commands.check.other_device")
-    assert found == {"rows": rows, "programs": 2}
+    assert found == {"rows": rows, "programs": 2, "devices": {"wanted": 0, "found": 1}}
 
 
 def test_a_mixer_whose_step_forgets_is_found(monkeypatch):
-    assert found(mixer("full")) == {"full": True}
+    assert found(jobs_named("full")) == {"full": True}
     step = FullAttention.step
     late = lambda self, x, state, position: step(self, x, state, jnp.maximum(position - 1, 0))  # noqa: E731
     monkeypatch.setattr(FullAttention, "step", late)
-    assert found(mixer("full")) == {"full": False}
+    assert found(jobs_named("full")) == {"full": False}
 
 
 def test_a_device_that_computes_other_outputs_is_found(monkeypatch):
     """Parameters, and what is wanted of them, are from the CPU."""
-    (job,) = mixer("full", OTHER)
+    (job,) = jobs_named("full", OTHER)
     params, outputs = {"decoder": {}, "encoder": {}}, {"decoder": np.ones(3), "encoder": np.ones(3)}
     other = outputs | {"encoder": np.zeros(3)}
     fake = {
@@ -99,7 +96,7 @@ def test_a_device_that_computes_other_outputs_is_found(monkeypatch):
 
 
 def test_a_model_with_other_losses_is_found():
-    (job,) = (job for job in numbers.jobs(OTHER, CPU) if job.part == "model")
+    (job,) = jobs_named("training steps and searches", OTHER)
     state, names = SimpleNamespace(params={"w": np.ones(2)}), list(job.programs)
     bad = SimpleNamespace(params={"w": np.array([1.0, np.nan])})
     pieces = [np.ones((2, 3))] * 2
@@ -121,10 +118,20 @@ def test_a_model_with_other_losses_is_found():
 
 def test_memory_is_in_gib(monkeypatch):
     """On the devices that tell it, which a CPU does not."""
-    device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 5 << 30}, device_kind="a device")
+    stats = {"bytes_limit": 5 << 30}
+    device = SimpleNamespace(memory_stats=lambda: stats, device_kind="a device")
     monkeypatch.setattr(machine.jax, "devices", lambda: [device])
     rows = {row.name: (row.value, row.unit) for row in machine.rows()}
     assert rows["memory of a device"] == (5.0, "GiB")
+    stats["peak_bytes_in_use"] = 3 << 30
+    monkeypatch.setattr(speed, "Compiler", MagicMock(return_value=MagicMock(row_multiple=1)))
+    monkeypatch.setattr(speed, "program_bytes", lambda compiled: 2 << 30)
+    target = SimpleNamespace(device=None, devices=[device])
+    model = tj.ModelConfig(source_vocab_size=9, target_vocab_size=9)
+    step = speed._training_job(tj.Config(model=model), target, "a part", 0.0)
+    *_, row = step.rows({"state": lambda: None, "step": lambda *_: (None, np.ones(()))})
+    assert (row.name, row.value, row.unit) == ("memory, most so far", 3.0, "GiB")
+    assert row.beside == "planned 2.00 for the training step"
 
 
 @pytest.fixture
@@ -142,18 +149,21 @@ def programs():
 
 
 def test_there_are_at_most_60_programs_and_most_telling_ones_are_first(monkeypatch, capsys):
+    """The jobs of this machine are begun, and none is compiled."""
     parts = []
-    monkeypatch.setattr(
-        Queue, "rows", lambda self, index: parts.append(self.jobs[index].part) or []
-    )
-    monkeypatch.setattr(jobs, "ThreadPoolExecutor", MagicMock())
-    on_cpu = main(["check"]), capsys.readouterr().err
-    said = re.search(r"compiling (\d+) programs in (\d+) threads", on_cpu[1])
-    assert on_cpu[0] == 0 and int(said[2]) == os.cpu_count()
+
+    def run(own, limit):
+        parts.extend(job.part for job in own)
+        return []
+
+    monkeypatch.setattr(jobs, "run", run)
+    assert main(["check"]) == 0
+    said = re.search(r"compiling (\d+) programs in (\d+) threads", capsys.readouterr().err)
+    assert int(said[2]) == os.cpu_count()
     assert [part for part, _ in itertools.groupby(parts)] == list(PARTS)
     elsewhere = [*numbers.jobs(OTHER, CPU), speed.product_job(this_machine())]
     elsewhere += speed.jobs(this_machine())
-    assert int(said[1]) < sum(len(job.programs) for job in elsewhere) <= 60
+    assert 20 < int(said[1]) < sum(len(job.programs) for job in elsewhere) <= 60
 
 
 class Fake:
@@ -175,7 +185,7 @@ def job(part, lower=Fake, limit=1.0):
     def rows(programs):
         yield Row(f"the {part}", f"a check of {part}", programs["one"], limit=limit)
 
-    return Job(part, [f"a check of {part}"], {"one": lower}, rows)
+    return Job(part, f"a check of {part}", {"one": lower}, rows)
 
 
 @pytest.fixture
@@ -216,26 +226,27 @@ def test_parts_are_chosen(monkeypatch, capsys):
 def test_a_part_over_its_limit_ends_and_the_others_go_on(value, status, monkeypatch, capsys, ended):
     go_on = threading.Event()
     late = job("model", lambda: Fake(go_on.wait))
-    last = Job("mixers", ["last"], {}, lambda _: [Row("the mixers", "last", value, limit=1.0)])
-    fake_checks(monkeypatch, [Job("product", [], {}, lambda _: []), late, last])
+    last = Job("mixers", "last", {}, lambda _: [Row("the mixers", "last", value, limit=1.0)])
+    fake_checks(monkeypatch, [Job("product", "none", {}, lambda _: []), late, last])
     main(["check", "--limit=0"])
     go_on.set()
     out = capsys.readouterr().out
-    assert "not finished, over the limit of 0 s: model: a check of model" in out
-    assert "a check of mixers" not in out and " last " in out
+    assert re.search("model\n +- +a check of model +not finished: over the limit of 0 s\n", out)
+    assert " last " in out
     assert ended == [status]
 
 
-def test_what_the_compiler_refuses_is_missing(monkeypatch, capsys, ended):
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError, NotImplementedError])
+def test_what_the_compiler_refuses_is_missing(error, monkeypatch, capsys, ended):
     def refuse():
-        raise jax.errors.JaxRuntimeError("no such kernel\nhere")
+        raise error("no such kernel\nhere")
 
     fake_checks(monkeypatch, [job("product"), job("model", lambda: Fake(refuse)), job("mixers")])
     main(["check", "--json"])
     printed = lines(capsys.readouterr().out)
-    assert [line["ok"] for line in printed] == [True, True, True, None]
-    assert printed[3]["value"] == "not finished: no such kernel"
-    assert printed[3]["name"] == "a check of model" and ended == [2]
+    assert [line["ok"] for line in printed] == [True, True, None, True]
+    assert printed[2]["value"] == f"not finished: {error.__name__}: no such kernel"
+    assert printed[2]["name"] == "a check of model" and ended == [2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -246,19 +257,21 @@ def test_an_interrupted_check_says_what_is_missing(number, monkeypatch, capsys, 
         signal.raise_signal(number)
         yield Row("the model", "never", 0.0)
 
-    model = Job("model", ["the loss", "a search"], {}, stop)
+    model = Job("model", "the loss", {}, stop)
     fake_checks(monkeypatch, [job("product"), model, job("mixers")])
     main(["check"])
     signal.signal(signal.SIGTERM, before)
     out = capsys.readouterr().out.splitlines()
-    assert out[-2:] == [
-        "not finished, interrupted: model: the loss; a search",
-        "not finished, interrupted: mixers: a check of mixers",
+    assert [" ".join(line.split()) for line in out[-4:]] == [
+        "model",
+        "- the loss not finished: interrupted",
+        "mixers",
+        "- a check of mixers not finished: interrupted",
     ]
     assert ended == [2]
 
 
-def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, capsys):
+def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, ended):
     lowering, compiling, most, lock = [], [], [], threading.Lock()
 
     def compiled():
@@ -273,16 +286,18 @@ def test_one_program_is_lowered_at_a_time_and_cores_compile(monkeypatch, capsys)
 
     def lower():
         lowering.append(1)
+        time.sleep(0.01)  # for another thread to come in
         assert len(lowering) == 1
         lowering.pop()
         return Fake(compiled)
 
     cores = os.cpu_count()
     first = threading.Semaphore(cores)
-    full = threading.Barrier(cores)  # as many as there are cores compile together
+    # As many as there are cores compile together, and wait for one more to come in.
+    full = threading.Barrier(cores, action=lambda: time.sleep(0.1))
     one = [job("mixers", lower) for _ in range(3 * cores)]
-    fake_checks(monkeypatch, [Job("product", [], {}, lambda _: []), *one])
-    assert main(["check"]) == 0
+    fake_checks(monkeypatch, [Job("product", "none", {}, lambda _: []), *one])
+    assert main(["check"]) == 0 and not ended
     assert max(most) == cores
 
 

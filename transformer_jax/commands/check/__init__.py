@@ -13,6 +13,7 @@ import argparse
 import json
 import signal
 import sys
+from itertools import chain
 
 from transformer_jax.commands.check.row import Row
 from transformer_jax.commands.flags import Parser
@@ -39,55 +40,40 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from transformer_jax.commands.check import machine, numbers, speed
-    from transformer_jax.commands.check.jobs import NUM_THREADS, Job, NotFinished, Queue
+    from transformer_jax.commands.check.jobs import NUM_THREADS, Job, run
     from transformer_jax.commands.main import end_at_once
     from transformer_jax.plan.topologies import this_machine
 
-    target = this_machine()
-    first = [
-        Job("machine", ["devices", "versions"], {}, lambda _: machine.rows()),
-        speed.product_job(target),
-    ]
-    others = [*numbers.jobs(jax.devices()[0], jax.devices("cpu")[0]), *speed.jobs(target)]
+    target, cpu = this_machine(), jax.devices("cpu")[0]
+    first = [Job("machine", "devices", {}, lambda _: machine.rows()), speed.product_job(target)]
+    others = [*numbers.jobs(jax.devices()[0], cpu), *speed.jobs(target)]
     # Nothing else is compiled while the product is timed.
     groups = [[job for job in jobs if job.part in chosen] for jobs in (first, others)]
-    left = [job for jobs in groups for job in jobs]
-    number = sum(len(job.programs) for job in left)
+    number = sum(len(job.programs) for job in chain(*groups))
     print(f"compiling {number} programs in {NUM_THREADS} threads", file=sys.stderr, flush=True)
-    heading, failed, missing = "", [], []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` says it like Ctrl-C
+    rows: list[Row] = []
+
+    def show(row: Row) -> None:
+        if args.json:
+            print(json.dumps(vars(row) | {"ok": row.is_ok}), flush=True)
+        else:
+            if not rows or row.part != rows[-1].part:
+                print(row.part)
+            mark = "" if row.limit is None else {True: "ok", False: "WRONG", None: "-"}[row.is_ok]
+            print(f"  {mark:<7}{row.name:<52}{row.text}", flush=True)
+        rows.append(row)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         for jobs in groups:
-            queue = Queue(jobs, args.limit)
-            for index, job in enumerate(jobs):
-                try:
-                    for row in queue.rows(index):
-                        failed += [] if row.is_ok else [row.name]
-                        heading = _print(row, heading, args.json)
-                except NotFinished as error:
-                    missing.append((job, str(error)))
-                left.remove(job)
+            for row in run(jobs, args.limit):
+                show(row)
     except KeyboardInterrupt:
-        missing += [(job, "interrupted") for job in left]
-    for job, why in missing:
-        names = "; ".join(job.names)
-        as_json = {"part": job.part, "name": names, "value": f"not finished: {why}", "ok": None}
-        print(json.dumps(as_json) if args.json else f"not finished, {why}: {job.part}: {names}")
-    if failed and not args.json:
-        print(f"wrong: {'; '.join(failed)}")
-    status = 1 if failed else 2 if missing else 0
-    if missing:
-        end_at_once(status)  # what is being compiled cannot be interrupted
-    return status
-
-
-def _print(row: Row, heading: str, as_json: bool) -> str:
-    """Prints a row, below its part if that is not the heading; returns the part."""
-    if as_json:
-        print(json.dumps(vars(row) | {"ok": row.is_ok}), flush=True)
-        return heading
-    if row.part != heading:
-        print(row.part)
-    mark = "" if row.limit is None else "ok" if row.is_ok else "WRONG"
-    print(f"  {mark:<7}{row.name:<52}{row.text}", flush=True)
-    return row.part
+        for job in chain(*groups):
+            show(job.missing("interrupted"))
+    wrong = [row.name for row in rows if row.is_ok is False]
+    if wrong and not args.json:
+        print(f"wrong: {'; '.join(wrong)}")
+    if any(row.is_ok is None for row in rows):
+        end_at_once(1 if wrong else 2)  # what is being compiled cannot be interrupted
+    return 1 if wrong else 0

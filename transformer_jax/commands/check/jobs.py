@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
@@ -26,13 +26,13 @@ class Job(NamedTuple):
     """Rows that are computed together."""
 
     part: str  #: what `--parts` calls it
-    names: Sequence[str]  #: of its rows
+    name: str
     programs: Mapping[str, Callable[[], Any]]  #: name -> what gives the lowered program
     rows: Callable[[Mapping[str, Any]], Iterable[Row]]  #: of the compiled programs
 
-
-class NotFinished(Exception):
-    """Why a job has no rows."""
+    def missing(self, why: str) -> Row:
+        """Stands for rows that there are not."""
+        return Row(self.part, self.name, f"not finished: {why}", limit=0.0)
 
 
 class Untuned(NamedTuple):
@@ -71,48 +71,35 @@ def at_once(job: Job) -> Iterable[Row]:
     return job.rows({name: lower().compile() for name, lower in job.programs.items()})
 
 
-class Queue:
-    """Compiles the programs of jobs in their order, no more at a time than there are cores.
+def run(jobs: list[Job], limit: float) -> Iterator[Row]:
+    """The rows of jobs in their order; a job is taken off the list when its rows are known.
 
-    One program is lowered at a time: that holds the interpreter's lock.
+    Threads compile, no more than there are cores, one of which lowers at a time: that holds the
+    interpreter's lock.
 
     Args:
         jobs: in their order.
         limit: seconds for the jobs of each part.
     """
+    lowering, ends, pool = threading.Lock(), dict[str, float](), ThreadPoolExecutor(NUM_THREADS)
 
-    def __init__(self, jobs: Sequence[Job], limit: float) -> None:
-        self._limit, self._ends = limit, dict[str, float]()
-        self._lowering = threading.Lock()
-        self._pool = ThreadPoolExecutor(NUM_THREADS, "check")
-        self._programs = [
-            {name: self._pool.submit(self._compiled, each) for name, each in job.programs.items()}
-            for job in jobs
-        ]
-        self.jobs = jobs
-
-    def _compiled(self, lower: Callable[[], Any]) -> Any:
-        with self._lowering:
+    def compiled(lower: Callable[[], Any]) -> Any:
+        with lowering:
             lowered = lower()
         return lowered.compile()
 
-    def rows(self, index: int) -> Iterator[Row]:
-        """The rows of a job.
-
-        Raises:
-            NotFinished: its part is over the limit, or the compiler or the device failed.
-        """
-        job, programs = self.jobs[index], self._programs[index]
-        end = self._ends.setdefault(job.part, time.monotonic() + self._limit)
+    programs = [
+        {name: pool.submit(compiled, lower) for name, lower in job.programs.items()} for job in jobs
+    ]
+    for own in programs:
+        end = ends.setdefault(jobs[0].part, time.monotonic() + limit)
         try:
-            compiled = {
-                name: each.result(max(0.0, end - time.monotonic()))
-                for name, each in programs.items()
-            }
-            yield from job.rows(compiled)
+            waited = {n: each.result(max(0.0, end - time.monotonic())) for n, each in own.items()}
+            yield from jobs[0].rows(waited)
         except TimeoutError:
-            for each in programs.values():
+            for each in own.values():
                 each.cancel()
-            raise NotFinished(f"over the limit of {self._limit:g} s") from None
-        except jax.errors.JaxRuntimeError as error:
-            raise NotFinished(first_line(error)) from error
+            yield jobs[0].missing(f"over the limit of {limit:g} s")
+        except Exception as error:  # what else there is still tells something
+            yield jobs[0].missing(f"{type(error).__name__}: {first_line(error)}")
+        jobs.pop(0)

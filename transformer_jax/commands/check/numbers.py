@@ -7,6 +7,7 @@ TPU rounds their operands to bfloat16, and a GPU to TF32.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -17,7 +18,6 @@ from flax import linen as nn
 from transformer_jax.commands.check.jobs import Job, exact
 from transformer_jax.commands.check.row import Row
 from transformer_jax.config import TrainConfig
-from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.mixers.base import Mixer, MixerContext
@@ -71,19 +71,16 @@ def _attention_job(dtype: str, limit: float, here: jax.Device) -> Job:
     kernels: dict[str, Callable[..., jax.Array]] = {"blockwise": blockwise_attention}
     kernels[chosen_kernel(jax.ShapeDtypeStruct(q.shape, q.dtype))] = flash_attention
     program = jax.jit(attention_program(kernels))
-    whats = [
-        f"{name}, {dtype}{causal}: {result}"
-        for causal in ("", ", causal")
-        for name in kernels
-        for result in ("outputs", "gradients")
-    ]
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
-        errors = [difference(*pair) for both in programs["all"](*arrays) for pair in both]
-        for what, error in zip(whats, errors, strict=True):
-            yield Row("attention kernels against plain attention", what, error, limit=limit)
+        whats = product(("", ", causal"), kernels)
+        for (causal, name), both in zip(whats, programs["all"](*arrays), strict=True):
+            for result, pair in zip(("outputs", "gradients"), both, strict=True):
+                what, error = f"{name}, {dtype}{causal}: {result}", difference(*pair)
+                yield Row("attention kernels against plain attention", what, error, limit=limit)
 
-    return Job("attention", whats, {"all": exact(here, partial(program.lower, *arrays))}, rows)
+    lower = exact(here, partial(program.lower, *arrays))
+    return Job("attention", f"{dtype} kernels", {"all": lower}, rows)
 
 
 def attention_program(kernels: Mapping[str, Callable[..., jax.Array]]) -> Callable[..., Any]:
@@ -105,12 +102,12 @@ def attention_program(kernels: Mapping[str, Callable[..., jax.Array]]) -> Callab
         return y, gradients
 
     def program(q: Any, k: Any, v: Any, *others: Any) -> list[Any]:
-        found, full = [], [x.astype(jnp.float32) for x in (q, k, v)]
-        for causal in (False, True):
-            want = run(_plain_attention, causal, *full, *others)
-            for attend in kernels.values():
-                found.append(list(zip(run(attend, causal, q, k, v, *others), want, strict=True)))
-        return found
+        full = [x.astype(jnp.float32) for x in (q, k, v)]
+        want = [run(_plain_attention, causal, *full, *others) for causal in (False, True)]
+        return [
+            list(zip(run(attend, causal, q, k, v, *others), want[causal], strict=True))
+            for causal, attend in product((False, True), kernels.values())
+        ]
 
     return program
 
@@ -123,7 +120,7 @@ def _plain_attention(
 
 def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
     """Three training steps and two searches of a small model, against the CPU's."""
-    stack, names = StackConfig(num_layers=2), ("greedy search", "beam search")
+    stack, searches = StackConfig(num_layers=2), {"greedy search": Greedy(), "beam search": Beam()}
     sizes = {"d_model": _HEADS * _WIDTH, "d_ff": 512, "num_heads": _HEADS}
     vocabulary = {"source_vocab_size": 512, "target_vocab_size": 512}
     model = ModelConfig(encoder=stack, decoder=stack, **vocabulary, **sizes)  # type: ignore[arg-type]
@@ -144,46 +141,37 @@ def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
         # equal.
         return trainer(cpu).init(), api.init(model, jax.random.key(1))
 
-    def step(device: jax.Device) -> Any:
+    def lower_step(device: jax.Device) -> Any:
         return trainer(device).lower(trainer(device).abstract, batch)
 
     def search(params: Any, sources: Sources) -> list[jax.Array]:
-        methods: list[Method] = [Greedy(), Beam()]
         run = partial(decode_batch, params, sources, model=SingleModel(model), max_length=32)
-        return [run(method=method.static).tokens[:, 0] for method in methods]
+        return [run(method=method.static).tokens[:, 0] for method in searches.values()]
 
-    def lower_search() -> Any:
-        return jax.jit(search).lower(api.abstract_params(model), sources)
-
-    def results(
-        programs: Mapping[str, Any], device: jax.Device
-    ) -> tuple[list[np.ndarray], Any, Any]:
+    def results(programs: Mapping[str, Any], device: jax.Device) -> tuple[Any, Any, Any]:
         (state, params), losses = jax.device_get(programs["begin"]()), []
         for _ in range(3):
             state, metrics = programs[f"step, {device}"](state, batch, trainer(cpu).horizon)
             losses.append(np.asarray(metrics["loss_sum"]))
-        return losses, state.params, programs[f"search, {device}"](params, sources)
+        return losses, state.params, jax.device_get(programs[f"search, {device}"](params, sources))
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
         part, (mine, theirs) = "model against the CPU", (results(programs, d) for d in (here, cpu))
         yield Row(part, "loss of three steps", difference(mine[0], theirs[0]), limit=FLOAT32)
         yield Row(part, "parameters after them", difference(mine[1], theirs[1]), limit=FLOAT32)
-        for name, one, other in zip(names, mine[2], theirs[2], strict=True):
-            differ = float((np.asarray(one) != np.asarray(other)).sum())
-            yield Row(part, name, differ, "other pieces", limit=0.0)
+        for name, one, other in zip(searches, mine[2], theirs[2], strict=True):
+            yield Row(part, name, float((one != other).sum()), "other pieces", limit=0.0)
 
-    programs = {"begin": exact(cpu, lambda: jax.jit(begin).lower())}
+    lower_search = partial(jax.jit(search).lower, api.abstract_params(model), sources)
+    programs = {"begin": exact(cpu, jax.jit(begin).lower)}
     for device in dict.fromkeys((here, cpu)):
-        programs[f"step, {device}"] = exact(device, partial(step, device))
+        programs[f"step, {device}"] = exact(device, partial(lower_step, device))
         programs[f"search, {device}"] = exact(device, lower_search)
-    return Job("model", ["loss of three steps", "parameters after them", *names], programs, rows)
+    return Job("model", "training steps and searches", programs, rows)
 
 
 def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
-    """A decoder mixer's steps against its parallel form.
-
-    On another device that and an encoder mixer against the CPU's.
-    """
+    """Steps of a decoder mixer against its parallel form; parallel forms against the CPU's."""
     kind, mixers = MIXERS[name], dict[str, Mixer]()
     for role in ("decoder",) if here == cpu else ("decoder", "encoder"):
         if role not in kind.refuses:
@@ -199,23 +187,20 @@ def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
     x = np.random.default_rng(0).standard_normal(sizes, np.float32)
     arrays = x, np.ones((_ROWS, _LENGTH), bool)
 
-    def wanted(seed: Any, *arrays: Any) -> Any:
-        """Parameters, and on another device than here what they give."""
-        params = {
-            role: nn.unbox(mixer.init(jax.random.key(seed), *arrays))
-            for role, mixer in mixers.items()
-        }
-        return params, {} if here == cpu else outputs(params, *arrays)
-
     def outputs(params: Any, *arrays: Any) -> dict[str, Any]:
         return {role: mixer.apply(params[role], *arrays) for role, mixer in mixers.items()}
 
+    def wanted(seed: Any, *arrays: Any) -> Any:
+        """Parameters, and on another device than here what they give."""
+        key = jax.random.key(seed)
+        params = {role: nn.unbox(mixer.init(key, *arrays)) for role, mixer in mixers.items()}
+        return params, {} if here == cpu else outputs(params, *arrays)
+
     def found(params: Any, *arrays: Any) -> Any:
-        decoder = mixers.get("decoder")
-        steps = None if decoder is None else _unrolled(decoder, params["decoder"], arrays[0])
+        steps = "decoder" in mixers and _unrolled(mixers["decoder"], params["decoder"], arrays[0])
         return outputs(params, *arrays), steps
 
-    lower_wanted = cache(exact(cpu, lambda: jax.jit(wanted).lower(np.uint32(1), *arrays)))
+    lower_wanted = cache(exact(cpu, partial(jax.jit(wanted).lower, np.uint32(1), *arrays)))
 
     def lower_found() -> Any:
         params = lower_wanted().lowered.out_info[0]
@@ -225,15 +210,15 @@ def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
         params, want = jax.device_get(programs["wanted"](np.uint32(1), *arrays))
         got, steps = programs["found"](params, *arrays)
-        if steps is not None:
+        if "decoder" in mixers:
             error = difference(steps, got["decoder"])
             yield Row("steps of mixers against their parallel form", name, error, limit=FLOAT32)
         for role in want:
             error = difference(got[role], want[role])
             yield Row("mixers against the CPU", f"{name}, {role}", error, limit=FLOAT32)
 
-    found_here = exact(here, lower_found)
-    return Job("mixers", [name], {"wanted": lower_wanted, "found": found_here}, rows)
+    lower = exact(here, lower_found)
+    return Job("mixers", name, {"wanted": lower_wanted, "found": lower}, rows)
 
 
 def _unrolled(mixer: Mixer, variables: Any, x_BLD: jax.Array) -> jax.Array:

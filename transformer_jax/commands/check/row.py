@@ -24,9 +24,11 @@ class Row:
     beside: str = ""
 
     @property
-    def is_ok(self) -> bool:
-        """Whether the value is within its limit; NaN is not."""
-        return self.limit is None or (isinstance(self.value, float) and self.value <= self.limit)
+    def is_ok(self) -> bool | None:
+        """Whether the value is within its limit; NaN is not. None for a text with a limit."""
+        if self.limit is None:
+            return True
+        return None if isinstance(self.value, str) else self.value <= self.limit
 
     @property
     def text(self) -> str:
@@ -34,5 +36,5 @@ class Row:
         value = self.value
         if not isinstance(value, str):
             value = f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-        limit = "" if self.limit is None else f"(at most {self.limit:g})"
+        limit = "" if self.limit is None or self.is_ok is None else f"(at most {self.limit:g})"
         return " ".join(filter(None, (value, self.unit, limit, self.beside)))

@@ -72,19 +72,19 @@ def product_job(target: Target) -> Job:
     """A bfloat16 product of square matrices on one device, summed up in float32."""
     size = 1024 if target.devices[0].platform == "cpu" else 8192
     name = f"bfloat16 product of {size} x {size}, one device"
-    numbers = np.resize(np.random.default_rng(0).standard_normal(1 << 20, np.float32), (size, size))
     multiply = jax.jit(partial(jnp.matmul, preferred_element_type=jnp.float32))
 
     def lower() -> Any:
         return multiply.lower(*2 * [jax.ShapeDtypeStruct((size, size), jnp.bfloat16)])
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
-        a = jax.device_put(numbers.astype(jnp.bfloat16))
+        numbers = np.random.default_rng(0).standard_normal(1 << 20, np.float32)
+        a = jax.device_put(np.resize(numbers.astype(jnp.bfloat16), (size, size)))
         took = _median(lambda: programs["product"](a, a), 1.0)
         peak = target.device and f"published peak {target.device.flops / 1e12:,.0f}"
         yield Row(PART, name, 2 * size**3 / took / 1e12, "TFLOP/s", beside=peak or "")
 
-    return Job("product", [name], {"product": lower}, rows)
+    return Job("product", name, {"product": lower}, rows)
 
 
 def _training_job(config: Config, target: Target, part: str, seconds: float) -> Job:
@@ -133,8 +133,7 @@ def _training_job(config: Config, target: Target, part: str, seconds: float) -> 
             planned = f"planned {program_bytes(compiled) / 2**30:,.2f} for the training step"
             yield Row(part, "memory, most so far", peak / 2**30, "GiB", beside=planned)
 
-    programs = {"state": lower_state, "step": lower_step}
-    return Job("speed", ["training step", "target pieces trained"], programs, rows)
+    return Job("speed", "training step", {"state": lower_state, "step": lower_step}, rows)
 
 
 def searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterable[Row]:
@@ -163,8 +162,7 @@ def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
         return shapes_on(shapes, param_shardings(model.decoding_axes(weights), shapes, mesh))
 
     def lower_params() -> Any:
-        shardings = jax.tree.map(lambda x: x.sharding, params())
-        return jax.jit(begin, out_shardings=shardings).lower()
+        return jax.jit(begin, out_shardings=jax.tree.map(lambda x: x.sharding, params())).lower()
 
     def lower_search() -> Any:
         how = {"model": model, "method": method.static, "max_length": length, "mesh": mesh}
@@ -175,15 +173,13 @@ def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
         search = partial(programs["search"], held, sources)
         lengths = np.asarray(search().lengths)[:, 0]
         took = _median(search, seconds)
-        name = (
-            f"search ({type(method).__name__.lower()}) for {num_rows} sentences of {length} pieces"
-        )
+        kind = type(method).__name__.lower()
+        name = f"search ({kind}) for {num_rows} sentences of {length} pieces"
         found = f"{lengths.mean():.0f} pieces found for each"
         yield Row(part, name, 1e3 * took, "ms", beside=found)
         yield Row(part, "sentences translated", num_rows / took, "a second")
 
-    programs = {"params": lower_params, "search": lower_search}
-    return Job("speed", ["search", "sentences translated"], programs, rows)
+    return Job("speed", "search", {"params": lower_params, "search": lower_search}, rows)
 
 
 def _random_ids(rows: int, length: int, model: ModelConfig) -> np.ndarray:
@@ -192,7 +188,7 @@ def _random_ids(rows: int, length: int, model: ModelConfig) -> np.ndarray:
 
 
 def _median(run: Callable[[], Any], seconds: float) -> float:
-    """Seconds of one call, after a first one that compiles: the median of at least three."""
+    """Seconds of one call, after a first one: the median of at least three."""
     jax.block_until_ready(run())
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
