@@ -102,14 +102,7 @@ PARTS = {
             f'{STEP} --profile=0 --options=\'{{"xla_gpu_enable_command_buffer": ""}}\'',
             f"{TINY_STEP} --profile=0 --options='{{}}'",
         ),
-        Part("torch compiled", 90, TORCH + GRAPHS, TINY_TORCH + GRAPHS),
-        Part(
-            "tuned",
-            110,
-            f'{STEP} --profile=0 --options=\'{{"xla_gpu_enable_triton_gemm": true, '
-            '"xla_gpu_experimental_enable_fusion_autotuner": true}\'',
-            f"{TINY_STEP} --profile=0",
-        ),
+        Part("torch compiled", 110, TORCH + GRAPHS, TINY_TORCH + GRAPHS),
     ],
     "more": [
         Part(
