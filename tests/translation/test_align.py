@@ -15,7 +15,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.translation import translator as translator_module
+from transformer_jax.translation import text_batches
 from transformer_jax.translation.model import Ensemble
 from transformer_jax.translation.translator import Translator
 from transformer_jax.viewing.attention import attention_weights
@@ -69,7 +69,7 @@ def test_it_depends_on_its_sentence_alone(tokenizers, monkeypatch):
     together = translator.align(SOURCES, TARGETS)
     assert [translator.align([s], [t])[0] for s, t in PAIRS[:9]] == together
     assert translator.align(SOURCES[::-1], TARGETS[::-1]) == together[::-1]
-    monkeypatch.setattr(translator_module, "padded_length", lambda length, limit: limit)
+    monkeypatch.setattr(text_batches, "padded_length", lambda length, limit: limit)
     assert translator.align(SOURCES, TARGETS) == together
 
 

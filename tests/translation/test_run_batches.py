@@ -5,7 +5,7 @@ import threading
 import jax.numpy as jnp
 import pytest
 
-from transformer_jax.translation.run_batches import Timing, run_batches
+from transformer_jax.translation.run_batches import Timing, Work, run_batches
 from transformer_jax.translation.text_batches import Row
 
 
@@ -15,9 +15,12 @@ def run(start, finish, lengths, threads, compiled=None):
         set() if compiled is None else compiled,
         threads,
         [[Row(number, [4], [], length)] for number, length in enumerate(lengths)],
-        lambda batch: start(batch[0].number),
-        lambda batch, result: finish(batch[0].number),
-        "a method",
+        Work(
+            "a method",
+            lambda length: 1,
+            lambda batch: start(batch[0].number),
+            lambda batch, result: finish(batch[0].number),
+        ),
     )
 
 

@@ -1,21 +1,35 @@
 """Batches that run at the same time, and programs that compile at the same time."""
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from typing import Any, Self
+from typing import Generic, Self, TypeVar
 
 import jax
 
 from transformer_jax.translation.text_batches import Row
 
-#: Most batches that run on a CPU at the same time; each has its own decoder state.
-_MOST_THREADS = 8
-
 Batch = list[Row]
+Results = TypeVar("Results")
+
+
+@dataclass(frozen=True)
+class Work(Generic[Results]):
+    """What is done with the rows of a text.
+
+    Attributes:
+        program: what decides, with the length of its rows, which program a batch runs.
+        num_rows: the number of rows of a batch, from their length.
+        start: runs a batch; returns once its program is compiled and under way.
+        finish: reads the results of a batch.
+    """
+
+    program: Hashable
+    num_rows: Callable[[int], int]
+    start: Callable[[Batch], Results]
+    finish: Callable[[Batch, Results], None]
 
 
 @dataclass(frozen=True)
@@ -43,22 +57,15 @@ class Timing:
 
 
 def run_batches(
-    compiled: set[Hashable],
-    threads: int,
-    batches: Iterable[Batch],
-    start: Callable[[Batch], Any],
-    finish: Callable[[Batch, Any], None],
-    program: Hashable,
+    compiled: set[Hashable], threads: int, batches: Iterable[Batch], work: Work[Results]
 ) -> Timing:
     """Runs batches and reads their results, first those whose programs are not compiled.
 
     Args:
         compiled: the programs of earlier calls; those of this one are added.
-        threads: see `num_threads`.
+        threads: how many batches run at the same time.
         batches: what to run.
-        start: runs a batch; returns once its program is compiled and under way.
-        finish: reads the results of a batch.
-        program: what decides, with the length of its rows, which program a batch runs.
+        work: what is done with them.
 
     Returns:
         How long that took.
@@ -66,25 +73,25 @@ def run_batches(
     new: dict[Hashable, Batch] = {}
     others = []
     for batch in batches:
-        key = program, batch[0].length
+        key = work.program, batch[0].length
         if key in compiled or key in new:
             others.append(batch)
         else:
             new[key] = batch
 
-    def begin(batch: Batch) -> Callable[[], Any]:
+    def begin(batch: Batch) -> Callable[[], Results]:
         """Starts a batch; what is returned waits for its results."""
         if threads == 1:
-            results = start(batch)
+            results = work.start(batch)
             return lambda: results
-        return pool.submit(lambda: jax.block_until_ready(start(batch))).result
+        return pool.submit(lambda: jax.block_until_ready(work.start(batch))).result
 
-    under_way: deque[tuple[Batch, Callable[[], Any]]] = deque()
+    under_way: deque[tuple[Batch, Callable[[], Results]]] = deque()
 
     def finish_all_but(most: int) -> None:
         while len(under_way) > most:
             batch, results = under_way.popleft()
-            finish(batch, results())
+            work.finish(batch, results())
 
     def run(batches: Iterable[Batch]) -> None:
         for batch in batches:
@@ -100,15 +107,3 @@ def run_batches(
         run(others)
     counts = [sum(map(len, each)) for each in (new.values(), others)]
     return Timing(time.perf_counter() - began, seconds, sum(counts), counts[1])
-
-
-def num_threads(arrays: Any) -> int:
-    """How many batches run at the same time on the devices that `arrays` are on.
-
-    A CPU takes one for each core: that is faster than many cores for one batch, whose operations
-    are small. An accelerator runs one after the other; the host is then one batch ahead. Several
-    devices must all run their programs in the same order.
-    """
-    devices = jax.tree.leaves(arrays)[0].devices()
-    on_cpu = len(devices) == 1 and next(iter(devices)).platform == "cpu"
-    return min(os.cpu_count() or 1, _MOST_THREADS) if on_cpu else 1

@@ -4,9 +4,11 @@ A sentence's padded length depends on the sentence alone, and a batch holds sent
 one padded length.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
+
+from transformer_jax.vocabulary import EOS_ID
 
 
 class Row(NamedTuple):
@@ -18,6 +20,18 @@ class Row(NamedTuple):
     length: int  #: what it is padded to
     num_forced: int = 0  #: pieces at the start of `target` that are not scored
     num_best: int = 1  #: translations that are asked for
+
+
+def row_of(
+    number: int,
+    source: Sequence[int],
+    target: Sequence[int],
+    limit: int,
+    **more: int,
+) -> Row:
+    """The row of a pair of ids without EOS, both cut to fit the limit."""
+    ended, given = ([*ids[: limit - 1], EOS_ID] for ids in (source, target))
+    return Row(number, ended, given, padded_length(max(len(ended), len(given)), limit), **more)
 
 
 def padded_length(length: int, limit: int) -> int:

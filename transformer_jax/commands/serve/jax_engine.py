@@ -10,7 +10,7 @@ from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.model import SingleModel
-from transformer_jax.translation.run_batches import num_threads
+from transformer_jax.translation.runner import num_threads
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.explanation import Explanation, explain, next_pieces

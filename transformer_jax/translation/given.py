@@ -1,0 +1,128 @@
+"""What a model says of given translations: their log-probabilities and word alignments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from transformer_jax.data.alignments import Links, links_of, words
+from transformer_jax.data.padding import pad
+from transformer_jax.errors import UserError
+from transformer_jax.translation.model_calls import Pairs, align_batch, score_batch
+from transformer_jax.translation.pieces import Pieces, Sentence
+from transformer_jax.translation.run_batches import Batch, Work
+from transformer_jax.translation.runner import Runner
+from transformer_jax.translation.search import filled
+from transformer_jax.translation.text_batches import Row, row_of
+from transformer_jax.vocabulary import EOS_ID
+
+#: Most [rows, length] slots of a batch that is only scored: its logits are [slots, V].
+_SCORING_SLOTS = 4096
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Log-probabilities of given translations."""
+
+    log_probs: np.ndarray  #: float32 [N], nats, EOS included
+    num_tokens: np.ndarray  #: int32 [N], target pieces after the prefix, EOS included
+    num_cut: int  #: pairs of which one side was cut to fit the limit
+
+
+class Given:
+    """Sources with their translations, by a model.
+
+    Args:
+        runner: of the model.
+        pieces: of both sides.
+        batch_size: most rows of a batch.
+        sources: texts, or ids without EOS.
+        targets: likewise.
+
+    Raises:
+        UserError: not as many targets as sources.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        pieces: Pieces,
+        batch_size: int,
+        sources: Sequence[Sentence],
+        targets: Sequence[Sentence],
+    ) -> None:
+        if len(sources) != len(targets):
+            raise UserError(
+                f"{len(sources)} source and {len(targets)} target sentences: the numbers must agree"
+            )
+        self._runner, self._pieces, self._batch_size = runner, pieces, batch_size
+        self._sources, self._targets = sources, targets
+
+    def score(self, prefixes: Sequence[list[int]]) -> Scored:
+        """The log-probabilities of the targets after their prefixes."""
+        pieces, rows, num_cut, forced = self._pieces, list[Row](), 0, any(prefixes)
+        triples = zip(self._sources, self._targets, prefixes, strict=True)
+        for number, (text, given, prefix) in enumerate(triples):
+            encode = pieces.tokenizers.source.encode
+            source = encode(text) if isinstance(text, str) else list(text)
+            target = prefix + pieces.target(given, with_prefix=False)
+            num_cut += max(len(source), len(target)) >= pieces.limit
+            rows.append(row_of(number, source, target, pieces.limit, num_forced=len(prefix)))
+        log_probs = np.zeros(len(rows), np.float32)
+        num_tokens = np.zeros(len(rows), np.int32)
+
+        def start(batch: Batch) -> jax.Array:
+            pairs = self._padded(batch)
+            given = [row.num_forced for row in batch]
+            num_forced_B = filled(given, len(pairs.source_BS)) if forced else None
+            found: jax.Array = self._runner.call(
+                score_batch, pairs._replace(num_forced_B=num_forced_B)
+            )
+            return found
+
+        def finish(batch: Batch, log_probs_B: jax.Array) -> None:
+            indices = [row.number for row in batch]
+            log_probs[indices] = np.asarray(log_probs_B)[: len(batch)]
+            num_tokens[indices] = [len(row.target) - row.num_forced for row in batch]
+
+        self._runner.run(rows, Work(("score", forced), self._num_rows, start, finish))
+        return Scored(log_probs, num_tokens, num_cut)
+
+    def align(self, *, every_source: bool) -> list[Links]:
+        """The word alignments of all pairs; see `Translator.align`."""
+        pieces, rows, tokenizers = self._pieces, list[Row](), self._pieces.tokenizers
+        links = [Links() for _ in self._sources]
+        targets = [
+            given[:-1] if not isinstance(given, str) and list(given[-1:]) == [EOS_ID] else given
+            for given in self._targets
+        ]
+        for number, (text, given) in enumerate(zip(self._sources, targets, strict=True)):
+            source, target = pieces.source(text), pieces.target(given)
+            if source and target:
+                rows.append(row_of(number, source, target, pieces.limit))
+
+        def start(batch: Batch) -> jax.Array:
+            looks: jax.Array = self._runner.call(align_batch, self._padded(batch))
+            return looks
+
+        def finish(batch: Batch, looks_BTS: jax.Array) -> None:
+            for row, looks_TS in zip(batch, np.asarray(looks_BTS), strict=False):
+                source, target = len(row.source) - 1, len(row.target) - 1
+                links[row.number] = links_of(
+                    looks_TS[:target, :source],
+                    words(tokenizers.source, self._sources[row.number])[:, :source],
+                    words(tokenizers.target, targets[row.number])[:, :target],
+                    every_source=every_source,
+                )
+
+        self._runner.run(rows, Work("align", self._num_rows, start, finish))
+        return links
+
+    def _num_rows(self, length: int) -> int:
+        return self._runner.num_rows(min(self._batch_size, _SCORING_SLOTS // length))
+
+    def _padded(self, batch: Batch) -> Pairs:
+        shape = self._num_rows(batch[0].length), batch[0].length
+        source = pad([row.source for row in batch], *shape)
+        return Pairs(*source, *pad([row.target for row in batch], *shape))

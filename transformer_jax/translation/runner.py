@@ -1,0 +1,72 @@
+"""A model with its parameters on devices, and the batches that run there."""
+
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from transformer_jax.parallel.mesh import (
+    batch_sharding,
+    decoding_rows,
+    lay_out,
+    num_processes,
+    replicated,
+)
+from transformer_jax.translation.model import Model
+from transformer_jax.translation.run_batches import Timing, Work, run_batches
+from transformer_jax.translation.text_batches import Row, batches
+
+#: Most batches that run on a CPU at the same time; each has its own decoder state.
+_MOST_THREADS = 8
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What runs batches.
+
+    Attributes:
+        model: of the parameters.
+        params: as decoding holds them; None where nothing is run.
+        mesh: the devices that share the rows of a batch; None: one device, that of `params`.
+        compiled: the programs that earlier work has compiled.
+    """
+
+    model: Model
+    params: Any
+    mesh: Mesh | None
+    compiled: set[Hashable] = field(default_factory=set)
+
+    def num_rows(self, wanted: int) -> int:
+        """The number of rows of a batch, which is a multiple of the number of devices."""
+        return max(1, wanted) if self.mesh is None else decoding_rows(wanted, self.mesh)
+
+    def call(self, function: Any, arrays: Any, **options: Any) -> Any:
+        """Calls a compiled function. Every process can read the whole result."""
+        if self.mesh is not None and self.mesh.size > 1:  # on one, a call copies them in less time
+            sharding = batch_sharding(self.mesh)
+            arrays = jax.tree.map(lambda array: lay_out(array, sharding), arrays)
+        results = function(self.params, arrays, model=self.model, mesh=self.mesh, **options)
+        if self.mesh is not None and num_processes(self.mesh) > 1:
+            results = jax.device_put(results, replicated(self.mesh))
+        return results
+
+    def run(self, rows: list[Row], work: Work[Any]) -> Timing:
+        """Does the work on all rows."""
+        return run_batches(
+            self.compiled, num_threads(self.params), batches(rows, work.num_rows), work
+        )
+
+
+def num_threads(arrays: Any) -> int:
+    """How many batches run at the same time on the devices that `arrays` are on.
+
+    A CPU takes one for each core: that is faster than many cores for one batch, whose operations
+    are small. An accelerator runs one after the other; the host is then one batch ahead. Several
+    devices must all run their programs in the same order.
+    """
+    devices = jax.tree.leaves(arrays)[0].devices()
+    on_cpu = len(devices) == 1 and next(iter(devices)).platform == "cpu"
+    return min(os.cpu_count() or 1, _MOST_THREADS) if on_cpu else 1
