@@ -96,7 +96,9 @@ def step(arguments: argparse.Namespace) -> None:
     ids = np.random.default_rng(0).integers(4, vocabulary, (rows, length), np.int32)
     mask = np.ones(ids.shape, bool)
     batch = trainer.place({"source": ids, "source_mask": mask, "target": ids, "target_mask": mask})
-    state, metrics = trainer.init(), {}
+    before = time.perf_counter()
+    state, metrics = jax.block_until_ready(trainer.init()), {}
+    say(init_s=round(time.perf_counter() - before, 1))
 
     def call() -> Any:
         nonlocal state, metrics

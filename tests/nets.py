@@ -5,7 +5,11 @@
 
 Names of nets after FOLDER choose some of them. It trains small models on one CPU, in minutes. It
 uses only what is meant to stay: commands with their flags, recipes, public names, files of a run.
-To record an older commit, run this file by its path, with that commit's root as PYTHONPATH.
+To record an older commit, run this file by its path, with that commit's root as PYTHONPATH. Each
+library that a command needs has to be there (./run oracles makes such an environment).
+
+The record also keeps the runs that its commit trained, one of them stopped half-way; `compare`
+opens, translates with and continues copies of them.
 """
 
 import argparse
@@ -13,15 +17,21 @@ import contextlib
 import fnmatch
 import functools
 import hashlib
+import importlib
 import io
 import itertools
 import json
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +66,7 @@ WORDS = {
         decode.method=greedy decode.batch_size=20""",
     "DEEP": "model.encoder.num_layers=2 model.decoder.num_layers=2",
 }
+CORPUS = "corpus(languages=(en,de),source=files(train_source=train.en,train_target=train.de)"
 #: Training run -> its recipe, and what differs; the last value of a key counts.
 RUNS = {
     "post_norm": """quickstart FILES SMALL model.norm_placement=post model.d_model=64
@@ -92,8 +103,48 @@ RUNS = {
         train.steps=2 train.log_every=1 data.cache_dir=cache""",
     "undisturbed": """quickstart FILES SMALL train.steps=400 train.ema_decay=0.9
         train.checkpoint_every=25""",
+    "blocks": """quickstart FILES SMALL data.source.documents=true batch.max_length=128
+        model.max_length=128
+        data.source.train_source=pages.en data.source.train_target=pages.de train.steps=40
+        data.blocks=blocks(tokens=100),blocks(sentences=(1,3)) tokenizer.sampling_alpha=0.5""",
+    "links": """quickstart FILES SMALL data.source.train_alignment=train.links train.steps=40
+        train.alignment_weight=0.5 model.cross=full(alignment_head=0)""",
+    "noise": f"""quickstart SMALL data.validation_from_train=20 train.steps=40
+        data.corpora={CORPUS}),{CORPUS},noise=typos,upper_case,numbers,weight=0.5)""",
+    "served": """quickstart FILES SMALL data.source_language=en data.target_language=de
+        train.steps=600""",
+    "marian": """quickstart FILES SMALL train.steps=40 model.norm_placement=post model.d_model=64
+        model.start_id=none model.decoder.mixers=ssru
+        model.encoder.position=sinusoidal(form=tensor2tensor)
+        model.decoder.position=sinusoidal(form=tensor2tensor) decode.method=greedy""",
+    "teacher": """quickstart FILES SMALL data.cache_dir=cache train.steps=20
+        train.teacher=word_level(run=post_norm,pieces=4)""",
+    "prepared": "quickstart SMALL data.prepared=prepared_text train.steps=40",
+    **{
+        f"random{seed}": f"""quickstart FILES SMALL data.source.train_source=random{seed}.en
+            data.source.train_target=random{seed}.de train.steps=4
+            tokenizer.vocab_size=300 {more}"""
+        for seed, more in enumerate(
+            (
+                "data.filters=duplicates,near_duplicates",
+                "data.filters=length_ratio,identical tokenizer.joint=false",
+                "data.filters=script tokenizer.kind=bpe",
+                "tokenizer.sampling_alpha=0.3 data.validation_from_train=7",
+            )
+        )
+    },
 }
-RUNS["killed"] = RUNS["undisturbed"]
+RUNS["killed"] = RUNS["stopped"] = RUNS["undisturbed"]
+#: Run -> that of which its prepared text is made. Losses follow from each id of a text.
+PREPARED = {f"prepared_random{seed}": f"random{seed}" for seed in range(4)}
+RUNS |= {
+    name: f"""quickstart SMALL data.prepared={name}_text train.steps=4
+        tokenizer.vocab_size=300"""
+    for name in PREPARED
+}
+PREPARED["prepared"] = "sampled"
+#: Of which the record keeps the folders.
+KEPT = ("post_norm", "several", "lora", "undisturbed", "stopped")
 #: A recipe of several directions, one of them with a tag.
 SEVERAL = """
 import dataclasses
@@ -110,6 +161,25 @@ corpora = (
 data = tj.DataConfig(corpora=corpora, temperature=2.0, validation_from_train=20)
 config = dataclasses.replace(tj.load_recipe("quickstart"), data=data)
 """
+
+#: Paths of the server, and what they are sent.
+REQUESTS: list[tuple[str, dict[str, Any] | None]] = [
+    ("/languages", None),
+    *(
+        ("/translate", {"source": "en", "target": "de", "q": text, "format": form})
+        for form, text in (
+            ("text", "The king is rich."),
+            ("text", ["The dog sleeps.", "I see a cat. She sees me."]),
+            ("html", "<p>The <b>old</b> man &amp; R&D</p>"),
+            ("text", ""),
+        )
+    ),
+    ("/translate", {"source": "en", "target": "xx", "q": "a"}),
+    ("/translate", {"target": "de", "q": "a"}),
+    ("/v2/translate", {"text": ["The dog sleeps."], "source_lang": "EN", "target_lang": "DE"}),
+    ("/v2/translate", {"text": ["A <x>dog</x>"], "target_lang": "DE", "tag_handling": "xml"}),
+    ("/v2/languages", None),
+]
 
 #: Decoding -> the flags of `translate`, with the run post_norm.
 TRANSLATIONS = {
@@ -130,15 +200,32 @@ TRANSLATIONS = {
 }
 
 
+def tree() -> Path:
+    """The root of the package that runs."""
+    import transformer_jax
+
+    return Path(transformer_jax.__file__).parents[1]
+
+
 def command(*words: str) -> str:
     """What a command of the package prints on standard output."""
-    from transformer_jax.cli.main import main
-
+    scripts = tomllib.loads((tree() / "pyproject.toml").read_text())["project"]["scripts"]
+    module, name = scripts["transformer-jax"].split(":")
+    main = getattr(importlib.import_module(module), name)
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with contextlib.redirect_stdout(out):
         assert main(words) in (0, None), words
         out.flush()
     return out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+def started(words: list[str], **options: Any) -> subprocess.Popen[Any]:
+    """A process of its own with a command of the package."""
+    start = (
+        f"import sys; sys.path.append({str(Path(__file__).parents[1])!r}); from tests import nets"
+    )
+    start += "; nets.command(*sys.argv[1:])"
+    return subprocess.Popen([sys.executable, "-c", start, *words], **options)
 
 
 def train_words(run: str) -> list[str]:
@@ -151,8 +238,11 @@ def train_words(run: str) -> list[str]:
 @functools.cache
 def trained(name: str) -> Path:
     """The folder of a training run, which is trained at its first use."""
-    if name == "lora":
+    if name in ("lora", "teacher"):
         trained("post_norm")
+    if name in PREPARED:
+        _, recipe, _, _, *flags = train_words(PREPARED[name])
+        command("prepare", recipe, f"--output={name}_text", *flags)
     command(*train_words(name))
     return Path(name)
 
@@ -163,19 +253,23 @@ def digest(content: bytes) -> str:
 
 def trained_net(name: str) -> Any:
     """The numbers of each step that do not depend on the clock, and the last parameters."""
-    import jax
-
     import transformer_jax as tj
 
     workdir = trained(name)
     kept = ("loss", "grad_norm", "learning_rate", "bleu", "validation")
     lines = map(json.loads, (workdir / "metrics.jsonl").open())
     records = [{k: v for k, v in line.items() if k.startswith(kept)} for line in lines]
-    params = jax.tree_util.tree_leaves_with_path(tj.open_run(workdir).params("latest"))
     return {
         "records": list(filter(None, records)),
-        "params": {jax.tree_util.keystr(k): digest(jax.device_get(v).tobytes()) for k, v in params},
+        "params": digests(tj.open_run(workdir).params("latest")),
     }
+
+
+def digests(params: Any) -> dict[str, str]:
+    import jax
+
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {jax.tree_util.keystr(k): digest(jax.device_get(v).tobytes()) for k, v in leaves}
 
 
 def translations_net() -> Any:
@@ -197,6 +291,98 @@ def translations_net() -> Any:
     return found
 
 
+def translated(workdir: str, source: str, *flags: str) -> list[str]:
+    """The lines that `translate` writes for those of a file."""
+    command(
+        "translate", f"--workdir={workdir}", f"--input={source}", f"--output={workdir}.txt", *flags
+    )
+    return lines(f"{workdir}.txt")
+
+
+def documents_net() -> Any:
+    """Blocks, alignments and contrastive sets."""
+    workdir = f"--workdir={trained('post_norm')}"
+    score = ["score", workdir, "--source=test.en", "--target=test.de", "--alignments"]
+    sides = (lines(f"test.{language}") for language in ("en", "de", "fr"))
+    items = ("\t".join(item) + "\n" for item in zip(*sides, strict=True))
+    Path("items.tsv").write_text("".join(items), encoding="utf-8")
+    return {
+        "blocks": translated(str(trained("blocks")), "pages.en", "--documents"),
+        "alignments": translated(str(trained("links")), "test.en", "--alignments"),
+        "score": command(*score).splitlines(),
+        "contrast": json.loads(command("contrast", workdir, "--input=items.tsv", "--json")),
+    }
+
+
+def lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def kept_net() -> Any:
+    """What was trained when the record was made, and is only read, continued and used now."""
+    import transformer_jax as tj
+
+    found: dict[str, Any] = {}
+    for name in KEPT:
+        kept = Path("../kept", name)
+        if not kept.exists():  # while the record is made
+            kill(name) if name == "stopped" else trained(name)
+            shutil.copytree(name, kept)
+        if name == "stopped":  # a run does not continue in a folder of another name
+            shutil.rmtree(name, ignore_errors=True)
+            shutil.copytree(kept, name)
+            found[name] = trained_net(name)
+            continue
+        shutil.copytree(kept, f"kept_{name}")
+        language = ["--target_language=de"] if name == "several" else []
+        found[name] = translated(f"kept_{name}", "test.en", *language)
+        found[f"{name} parameters"] = digests(tj.open_run(f"kept_{name}").params("latest"))
+    return found
+
+
+def imports_net() -> Any:
+    """A model of each family: its parameters, what it translates, and what is exported again."""
+    import transformer_jax as tj
+
+    found = {}
+    for folder in sorted(Path("../models").iterdir()):
+        flags = json.loads((folder / "flags.json").read_text())
+        workdir = f"imported_{folder.name}"
+        command("import", f"--from={folder}", f"--workdir={workdir}", *flags["import"])
+        found[folder.name] = translated(workdir, "words.txt", "--method=greedy")
+        found[f"{folder.name} parameters"] = digests(tj.open_run(workdir).params("latest"))
+    return found
+
+
+def plan_net() -> Any:
+    """The text of a plan, without times that are measured here."""
+    text = command("train", "--config=quickstart", "--plan", "--plan_no_search")
+    return [line for line in text.splitlines() if not re.search(r"\d s\b", line)]
+
+
+def server_net() -> Any:
+    """Ten requests."""
+    workdir = f"--workdir={trained('served')}"
+    process = started(["serve", workdir, "--port=0"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = next(filter(None, (re.search(r"http://\S+", line) for line in process.stderr)))[0]
+        found = []
+        for path, values in REQUESTS:
+            data = json.dumps(values).encode() if values else None
+            headers = {"Content-Type": "application/json", "Authorization": "DeepL-Auth-Key x"}
+            request = urllib.request.Request(address.rstrip("/.,") + path, data, headers)
+            try:
+                with urllib.request.urlopen(request, timeout=600) as answer:
+                    found.append([answer.status, json.load(answer)])
+            except urllib.error.HTTPError as error:
+                found.append([error.code, json.load(error)])
+        return found
+    finally:
+        process.kill()
+        process.wait()
+
+
 def configs_net() -> Any:
     from transformer_jax.config import to_json
     from transformer_jax.recipes import load_recipe, recipe_files
@@ -210,7 +396,8 @@ def configs_net() -> Any:
 def exports_net() -> Any:
     wanted = [("post_norm", form) for form in ("safetensors", "ctranslate2", "huggingface")]
     wanted += [("post_norm", "ctranslate2(quantization=int8)"), ("lora", "safetensors")]
-    wanted += [("rope", "ctranslate2"), ("sparse", "safetensors")]
+    wanted += [("rope", "ctranslate2"), ("sparse", "safetensors"), ("marian", "bergamot")]
+    wanted += [("marian", "bergamot(quantization=int8)"), ("marian", "web")]
     found: dict[str, Any] = {}
     for number, (name, form) in enumerate(wanted):
         folder = Path(f"export{number}")
@@ -226,27 +413,62 @@ def exports_net() -> Any:
     return found
 
 
-def resume_net() -> Any:
-    """A run that SIGKILL ends after a checkpoint, and that the same command continues."""
-    words = train_words("killed")
-    start = "import sys; from transformer_jax.cli.main import main; main(sys.argv[1:])"
-    process = subprocess.Popen([sys.executable, "-c", start, *words], stderr=subprocess.DEVNULL)
-    while process.poll() is None and not Path("killed/checkpoints/75").is_dir():
+def kill(name: str) -> None:
+    """Starts a training, which SIGKILL ends after a checkpoint."""
+    words = train_words(name)
+    process = started(words, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not Path(name, "checkpoints/75").is_dir():
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+
+
+def resume_net() -> Any:
+    """A run that was killed, and that the same command continues."""
+    kill("killed")
     resumed, undisturbed = trained_net("killed"), trained_net("undisturbed")
     assert resumed == undisturbed, first_difference(undisturbed, resumed)
     return undisturbed
 
 
 NETS: dict[str, Callable[[], Any]] = {
-    **{name: functools.partial(trained_net, name) for name in RUNS if name != "killed"},
+    **{
+        name: functools.partial(trained_net, name)
+        for name in RUNS
+        if name not in ("killed", "stopped")
+    },
     "translations": translations_net,
+    "documents": documents_net,
     "configs": configs_net,
     "exports": exports_net,
+    "imports": imports_net,
+    "plan": plan_net,
+    "server": server_net,
     "resume": resume_net,
+    "kept": kept_net,
 }
+
+
+def random_lines(draw: random.Random, count: int) -> list[str]:
+    """Lines of few words, of which some repeat, are empty, or have what only typists write."""
+    words = [
+        "red",
+        "Haus",
+        "x" * 30,
+        "12",
+        "1,5",
+        "Ω",
+        "ß",
+        "\u00a0",
+        "\t",
+        "“a”",
+        "<b>",
+        "!",
+        "  ",
+    ]
+    words += ["".join(draw.choices("abcdefgh", k=draw.randint(1, 6))) for _ in range(60)]
+    drawn = [" ".join(draw.choices(words, k=draw.randint(0, 9))) for _ in range(count)]
+    return draw.sample(drawn, count - count // 5) + draw.choices(drawn, k=count // 5)
 
 
 def write_text(record: Path) -> None:
@@ -254,14 +476,40 @@ def write_text(record: Path) -> None:
     import transformer_jax as tj
 
     (record / "text").mkdir(parents=True, exist_ok=True)
+    for name in PREPARED.values():
+        draw = random.Random(name)
+        for language in ("en", "de"):
+            path = record / "text" / f"{name}.{language}"
+            path.write_text("\n".join(random_lines(draw, 200)) + "\n", encoding="utf-8")
     pairs = list(itertools.islice(tj.Grammar().pairs("train", ("en", "de")), 1020))
     sides = {"en": [pair[0] for pair in pairs], "de": [pair[1] for pair in pairs]}
     sides["fr"] = [" ".join(word[::-1] for word in line.split()) for line in sides["en"]]
     for language, lines in sides.items():
-        for name, part in {"test": lines[:20], "train": lines[20:], "part": lines[520:]}.items():
+        pages = [line + "\n" * (i % 4 == 3) for i, line in enumerate(lines[:400])]
+        parts = {"test": lines[:20], "train": lines[20:], "part": lines[520:], "pages": pages}
+        for name, part in parts.items():
             (record / "text" / f"{name}.{language}").write_text(
                 "\n".join(part) + "\n", encoding="utf-8"
             )
+    links = (f"{i}-{i}" for i in range(3))
+    (record / "text" / "train.links").write_text(f"{' '.join(links)}\n" * len(pairs[20:]))
+    (record / "text" / "words.txt").write_text("the dog sees a cat\nein Mann liest\n")
+
+
+def write_models(record: Path) -> None:
+    """Published models of all families with random weights, by tests.interop.published."""
+    from tests.interop.published import CASES
+
+    for name, case in CASES.items():
+        folder = record / "models" / re.sub(r"\W+", "_", name)
+        folder.mkdir(parents=True)
+        case.build(folder)
+        flags = [
+            f"--{side}_language={value}"
+            for side, value in case.languages._asdict().items()
+            if value
+        ]
+        (folder / "flags.json").write_text(json.dumps({"import": flags}))
 
 
 def leaves(value: Any, place: str = "") -> dict[str, Any]:
@@ -297,6 +545,7 @@ def main() -> int:
     record, status = args.folder.absolute(), 0
     if args.action == "record":
         write_text(record)
+        write_models(record)
     place = record / "runs"  # always the same one, since configs and exports name their text
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()

@@ -74,11 +74,11 @@ def test_a_bias_is_added_to_the_logits(arrays, chunk_tokens, monkeypatch):
         np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("product_sums", [False, True])
+@pytest.mark.parametrize("way", [{}, {"product_sums": True}, {"one_pass": True}])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("chunk_tokens", [7, 30])
-def test_other_pieces_share_the_label(arrays, chunk_tokens, smoothing, product_sums, monkeypatch):
-    form = losses._Form(int(chunk_tokens * V), product_sums=product_sums)
+def test_other_pieces_share_the_label(arrays, chunk_tokens, smoothing, way, monkeypatch):
+    form = losses._Form(int(chunk_tokens * V), **way)
     monkeypatch.setitem(losses._FORMS, "cpu", form)
     hidden, kernel, labels, weights = arrays
     keys = jax.random.split(jax.random.key(1), 2)
@@ -137,12 +137,12 @@ def test_bfloat16_operands_stay_close(arrays):
     np.testing.assert_allclose(low, exact, atol=0.03)
 
 
-def test_sums_by_products_equal_the_formula(arrays, monkeypatch):
-    """As on a TPU; also for logits whose exponentials overflow."""
+@pytest.mark.parametrize("way", [{"product_sums": True}, {"one_pass": True}])
+def test_other_sums_equal_the_formula(arrays, way, monkeypatch):
+    """As on a TPU and a GPU; also for logits whose exponentials overflow."""
     hidden, kernel, labels, weights = arrays
     hidden = hidden * 40.0
-    form = losses._Form(7 * V, product_sums=True)
-    monkeypatch.setitem(losses._FORMS, "cpu", form)
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, **way))
 
     bias = jnp.linspace(-1, 3, V)
 
@@ -157,9 +157,9 @@ def test_sums_by_products_equal_the_formula(arrays, monkeypatch):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("product_sums", [False, True])
+@pytest.mark.parametrize("way", [{}, {"product_sums": True}, {"one_pass": True}])
 @pytest.mark.parametrize("bias", [False, True])
-def test_rounded_logits_change_little(arrays, bias, product_sums, monkeypatch):
+def test_rounded_logits_change_little(arrays, bias, way, monkeypatch):
     """A GPU or TPU stores them in the dtype of the hidden states; a TPU sums them by products."""
     hidden, kernel, labels, weights = arrays
     hidden = hidden.astype(jnp.bfloat16)
@@ -171,7 +171,7 @@ def test_rounded_logits_change_little(arrays, bias, product_sums, monkeypatch):
         )[0]
 
     want, want_grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
-    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, True, product_sums))
+    monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(7 * V, True, **way))
     value, grads = jax.value_and_grad(loss, (0, 1))(hidden, kernel)
     assert value != want
     np.testing.assert_allclose(value, want, rtol=2e-3)

@@ -100,9 +100,11 @@ def test_on_a_tpu_heads_come_out_of_the_product(dtype):
     assert not re.search(r"reshape .*\(tensor<3x5x", text)  # activations stay as they are
 
 
-@pytest.mark.parametrize(("dtype", "result"), [("bfloat16", "bf16"), ("float32", "f32")])
-def test_on_a_gpu_products_write_the_dtype_of_their_layer(dtype, result):
-    """A call of cuBLAS is not fused with a conversion of its result."""
+@pytest.mark.parametrize(
+    ("dtype", "rows", "result"), [("bfloat16", "15", "bf16"), ("float32", "3x5", "f32")]
+)
+def test_on_a_gpu_products_write_the_dtype_of_their_layer(dtype, rows, result):
+    """A call of cuBLAS is not fused with a conversion, and adds a bias to matrices alone."""
     layer = Dense(16, 24, ("embed", "mlp"), dtype=dtype, matmul_dtype="bfloat16")
     x = jnp.ones((3, 5, 16), dtype)
     params = jax.eval_shape(layer.init, jax.random.key(0), x)
@@ -113,9 +115,11 @@ def test_on_a_gpu_products_write_the_dtype_of_their_layer(dtype, result):
     text = jax.jit(gradient).trace(params, x).lower(lowering_platforms=("cuda",)).as_text()
     products = re.findall(r"dot_general .*-> tensor<([\dx]+)x(\w+)>", text)
     # The product itself is not needed for its gradients: of x, and of the kernel in float32.
-    assert sorted(products) == sorted([("3x5x16", result), ("16x24", "f32")])
+    assert sorted(products) == sorted([(f"{rows}x16", result), ("16x24", "f32")])
     forward = jax.jit(layer.apply).trace(params, x).lower(lowering_platforms=("cuda",)).as_text()
-    assert re.findall(r"dot_general .*-> tensor<([\dx]+)x(\w+)>", forward) == [("3x5x24", result)]
+    assert re.findall(r"dot_general .*-> tensor<([\dx]+)x(\w+)>", forward) == [
+        (f"{rows}x24", result)
+    ]
 
 
 @pytest.mark.parametrize("matmul_dtype", [jnp.float32, jnp.bfloat16])

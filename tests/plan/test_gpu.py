@@ -63,6 +63,15 @@ def test_attention_is_one_kernel_for_the_rows_and_heads_of_each_device():
 
 
 @pytest.mark.slow
+def test_a_step_has_few_kernels():
+    found = described.printed("tests.plan.compiled_kernels", "h100:1")
+    # Queries, values and outputs of three layers of attention, and the ends of two feed-forwards.
+    assert found["products"]["BIAS"] == 11 and found["products"]["BIAS_RELU"] == 2
+    assert found["loops"] == 0  # over chunks of the logits, each of which waits for the host
+    assert found["kernels"] < 290  # 330 if each gradient is squared and summed by itself
+
+
+@pytest.mark.slow
 def test_the_kernels_of_check_compile():
     found = described.printed("tests.checks.compiled_check", "h100:1")
     assert found == {"bfloat16": "cudnn", "float32": "blockwise"}

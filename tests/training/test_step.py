@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from tests.training import toy
@@ -49,6 +50,18 @@ def test_gradient_is_that_of_the_mean_over_tokens(accumulate):
     want = jax.jit(jax.grad(mean_loss))(PARAMS, BATCH, train.label_smoothing)
     assert_close(grads, want)
     assert sums["tokens"] == BATCH["target_mask"].sum()
+
+
+@pytest.mark.parametrize("frozen", [(), ("*/bias", "*/scale")])
+def test_the_norm_of_joined_gradients_is_that_of_the_mean(frozen):
+    """As on a GPU; also where no vector is trained."""
+    train = replace(toy.TRAIN, frozen=frozen)
+    objective = Objective(toy.MODEL, train, trained_paths(train.frozen, PARAMS))
+    total = jax.jit(partial(sum_gradients, objective, rng=None))(PARAMS, BATCH)
+    assert frozen == () or all(x.ndim > 1 for x in jax.tree.leaves(total[0]))
+    grads = mean_of(total)[0]
+    joined = training_step._norm(total, grads, joined=True)
+    np.testing.assert_allclose(joined, optax.global_norm(grads), rtol=1e-6)
 
 
 def test_filling_rows_change_nothing():

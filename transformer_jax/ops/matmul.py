@@ -14,7 +14,8 @@ copies of its transposes, which cost far less than they save. Measure it with
 
 On an NVIDIA GPU a product is a call of cuBLAS, which XLA does not fuse with what follows. So where
 a bfloat16 result is asked for, the call itself adds the bias (rounded to bfloat16) to its float32
-sums, rounds them, and writes half of the bytes. `plan/` shows the difference.
+sums, rounds them, and writes half of the bytes; it does so for matrices of two axes alone, so
+there the axes are joined. `plan/` shows the difference.
 
 A matrix of int8 (`ops/matrices.py`) is read as int8 and converted inside the product: on a TPU and
 on a GPU XLA fuses the conversion with the product, as long as the scale multiplies the sums and not
@@ -205,9 +206,15 @@ def _product(
 ) -> jax.Array:
     if form == "flat":
         y = _flat_product(contracted, a, b)
+    elif form == "rounded":
+        rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
+        a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
+        y = jnp.matmul(a, b, preferred_element_type=result)
+        if bias is not None:
+            y = y + bias.reshape(-1).astype(result)
+        return y.reshape(*rows, *columns)
     else:
-        summed = result if form == "rounded" else jnp.float32
-        y = jnp.tensordot(a, b, contracted, preferred_element_type=summed)
+        y = jnp.tensordot(a, b, contracted, preferred_element_type=jnp.float32)
     if bias is not None:
         y = y + jax.lax.broadcast_to_rank(bias.astype(y.dtype), y.ndim)
     return y.astype(result)

@@ -14,6 +14,7 @@ from transformer_jax.config import TrainConfig
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import overlaid, subset
+from transformer_jax.ops.platform import by_platform
 from transformer_jax.parallel.exchange import RowGradient, sum_over_devices
 from transformer_jax.parallel.mesh import activations_on, batch_sharding, only_data, replicated
 from transformer_jax.training.state import TrainState
@@ -122,8 +123,33 @@ def sum_gradients(
 def mean_of(total: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
     """`sum_gradients` of a whole batch -> the gradient of its mean loss, and the sums."""
     grads, sums = total
-    scale = 1.0 / jnp.maximum(sums["tokens"], 1.0)
+    scale = _scale(sums)
     return jax.tree.map(lambda g: g * scale, grads), sums
+
+
+def _scale(sums: Metrics) -> jax.Array:
+    return 1.0 / jnp.maximum(sums["tokens"], 1.0)
+
+
+def norm_of(total: tuple[Any, Metrics], grads: Any) -> jax.Array:
+    """The Euclidean norm of all gradients of `mean_of(total)`, on one device."""
+    return by_platform(_norm, total, grads, cuda=True, other=False)
+
+
+def _norm(total: tuple[Any, Metrics], grads: Any, joined: bool) -> jax.Array:
+    """A GPU's compiler takes two kernels for the sum of a matrix and one for that of a vector.
+
+    That is more than the layers have. So there all vectors are joined with the sums of the rows of
+    all matrices, before they are scaled: a product with the scale would be one more kernel each.
+    """
+    if not joined:
+        return optax.global_norm(grads)
+    leaves = jax.tree.leaves(total[0])
+    rows = [jnp.square(x).sum(-1).ravel() for x in leaves if x.ndim > 1]
+    vectors = [x.ravel() for x in leaves if x.ndim < 2]
+    squares = [*rows, jnp.square(jnp.concatenate(vectors))] if vectors else rows
+    # Without the barrier the sum of what is joined would become a sum of sums.
+    return _scale(total[1]) * jnp.sqrt(jax.lax.optimization_barrier(jnp.concatenate(squares)).sum())
 
 
 class Step(NamedTuple):
@@ -175,16 +201,22 @@ def make_train_step(
             reduce_dtype=train.reduce_dtype,
         )
 
-    def gradient(params: Any, step: jax.Array, batch: Batch) -> tuple[Any, Metrics]:
+    def summed(params: Any, step: jax.Array, batch: Batch) -> tuple[Any, Metrics]:
         rng = jax.random.fold_in(jax.random.key(train.seed), step)
         with activations_on(mesh):
-            return mean_of(row_gradient(params, batch, rng))
+            return row_gradient(params, batch, rng)
+
+    def gradient(params: Any, step: jax.Array, batch: Batch) -> tuple[Any, Metrics]:
+        return mean_of(summed(params, step, batch))
 
     def update(
-        state: TrainState, gradient: tuple[Any, Metrics], horizon: Horizon
+        state: TrainState,
+        gradient: tuple[Any, Metrics],
+        horizon: Horizon,
+        norm: jax.Array | None = None,
     ) -> tuple[TrainState, Metrics]:
         grads, metrics = gradient
-        metrics["grad_norm"] = optax.global_norm(grads)
+        metrics["grad_norm"] = optax.global_norm(grads) if norm is None else norm
         finite = jnp.isfinite(metrics["loss_sum"]) & jnp.isfinite(metrics["grad_norm"])
 
         def unless_skipped(new: Any, old: Any) -> Any:
@@ -213,7 +245,10 @@ def make_train_step(
         return new_state, metrics
 
     def step(state: TrainState, batch: Batch, horizon: Horizon) -> tuple[TrainState, Metrics]:
-        return update(state, gradient(state.params, state.step, batch), horizon)
+        total = summed(state.params, state.step, batch)
+        mean = mean_of(total)
+        norm = norm_of(total, mean[0]) if mesh.size == 1 else None
+        return update(state, mean, horizon, norm)
 
     everywhere, rows = replicated(mesh), batch_sharding(mesh)
     jit = partial(jax.jit, compiler_options=options_for(mesh))
