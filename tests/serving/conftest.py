@@ -25,7 +25,7 @@ def translators():
     need("starlette")
     pairs = generate(3, 400)
     small = StackConfig(num_layers=1)
-    decode = DecodeConfig(method=Beam(beam_size=3), batch_size=8, max_length_offset=3)
+    decode = DecodeConfig(method=Beam(beam_size=3), batch_size=2, max_length_offset=3)
     found = {}
     for seed, (source, target) in enumerate([("en", "de"), ("de", "en")]):
         texts = pairs if source == "en" else [(de, en) for en, de in pairs]
