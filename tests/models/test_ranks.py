@@ -1,6 +1,7 @@
 """An array meets one of more axes only where the code says so, by None or `broadcast_to_rank`.
 
-Tracing finds every place, so nothing is compiled. Each mixer is traced beside full attention.
+Tracing finds every place, so nothing is compiled. Each mixer is traced beside full attention. The
+quick suite asks it of the parts alone, in tests/contract, and of few models.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.contract.small_options import small_cross, small_mixer
+from tests.quick import quick
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
@@ -70,7 +72,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", quick(CONFIGS, "mixer full", "mixer mamba", "bfloat16"))
 def test_ranks_are_not_promoted(name):
     config = CONFIGS[name]
 
