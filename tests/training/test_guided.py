@@ -221,7 +221,10 @@ def test_a_guided_training_is_continued_exactly(command, tmp_path):
     whole, parts = (tj.open_run(tmp_path / name) for name in ("whole", "parts"))
     jax.tree.map(np.testing.assert_array_equal, whole.params("latest"), parts.params("latest"))
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
-    # In two parts, each with its half of the rows, the sum is the same.
+
+
+@pytest.mark.slow
+def test_in_two_parts_with_half_of_the_rows_each_the_sum_is_the_same(command, tmp_path):
     assert (
         main(command("accumulated", "--config.train.accumulate=2", "--config.model.dropout_rate=0"))
         == 0
