@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.small import small_model
 from transformer_jax.cli.main import main
 from transformer_jax.config import Config, TrainConfig, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
@@ -24,7 +25,7 @@ from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.paths import as_path
 from transformer_jax.runs import evaluation
 from transformer_jax.runs.checkpoints import Checkpoints
@@ -60,16 +61,7 @@ def run_folder(tmp_path_factory):
             source=Files(train_source=("unused.en",), train_target=("unused.de",), **files),
         ),
         tokenizer=tokenizer,
-        model=ModelConfig(
-            source_vocab_size=size,
-            target_vocab_size=size,
-            d_model=16,
-            d_ff=32,
-            num_heads=2,
-            encoder=stack,
-            decoder=stack,
-            max_length=32,
-        ),
+        model=small_model(size, both=stack, max_length=32),
         train=TrainConfig(keep_checkpoints=3),
         decode=DecodeConfig(method=Greedy(), batch_size=4, max_length_factor=1.0),
     )

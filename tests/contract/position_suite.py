@@ -12,6 +12,7 @@ import numpy as np
 from flax import linen as nn
 
 from tests.contract import suite
+from tests.small import small_model
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
@@ -99,15 +100,8 @@ def check_mixer_steps(config: PositionConfig) -> None:
 
 def tiny(name: str) -> ModelConfig:
     stack = StackConfig(num_layers=1, position=POSITIONS[name]())
-    return ModelConfig(
-        source_vocab_size=20,
-        target_vocab_size=20,
-        d_model=suite.D,
-        d_ff=16,
-        num_heads=suite.HEADS,
-        encoder=stack,
-        decoder=stack,
-        max_length=suite.LENGTH,
+    return small_model(
+        20, both=stack, d_model=suite.D, d_ff=16, num_heads=suite.HEADS, max_length=suite.LENGTH
     )
 
 
