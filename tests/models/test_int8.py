@@ -1,6 +1,7 @@
 """Models with int8 matrices, against the same models with the floats that they stand for."""
 
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,7 @@ def naive(path, w):
     return (np.rint(w / scale) * scale).astype(np.float32)
 
 
+@cache
 def both(config, seed=0):
     """(params with int8 matrices, params with the floats that they stand for)."""
     params = random_params(config, seed)
