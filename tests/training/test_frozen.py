@@ -36,7 +36,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=list(quick(CASES, "decoder", "adapters and norms")))
+@pytest.fixture(params=list(quick(CASES, "decoder", "adapters")))
 def case(request):
     return CASES[request.param]
 
