@@ -1,9 +1,15 @@
 """Processes with several virtual CPU devices."""
 
+import atexit
+import contextlib
+import functools
+import io
 import json
 import os
+import runpy
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,16 +38,49 @@ def environment(devices):
     }
 
 
-def with_eight_devices(*arguments):
-    """What ``python ARGUMENTS`` prints last, read as JSON, when it has eight devices."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
+@functools.cache
+def eight_devices():
+    """The process with eight devices that answers this one's questions; it starts JAX once."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.devices"],
         cwd=ROOT,
         env=environment(8),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=900,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    atexit.register(process.wait)
+    atexit.register(process.stdin.close)
+    return process
+
+
+def with_eight_devices(*arguments):
+    """What ``python ARGUMENTS`` prints last, read as JSON, when it has eight devices.
+
+    What the script changes in a module stays so for those after it.
+    """
+    process = eight_devices()
+    print(json.dumps(arguments), file=process.stdin, flush=True)
+    answer = json.loads(process.stdout.readline())
+    assert "error" not in answer, answer["error"]
+    return json.loads(answer["printed"].splitlines()[-1])
+
+
+def answer(arguments):
+    """Runs a script, or the code after ``-c``."""
+    printed = io.StringIO()
+    sys.argv = [*arguments[:1], *arguments[1 + (arguments[0] == "-c") :]]
+    try:
+        with contextlib.redirect_stdout(printed):
+            if arguments[0] == "-c":
+                exec(arguments[1], {"__name__": "__main__"})
+            else:
+                runpy.run_path(arguments[0], run_name="__main__")
+    except Exception:
+        return {"error": traceback.format_exc()[-3000:]}
+    return {"printed": printed.getvalue()}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)

@@ -51,6 +51,7 @@ def followed(page: str, folder: Path) -> Iterator[Path]:
     for block in blocks(page):
         file = folder / block.title
         if block.kind == "python":
+            assert max(map(len, block.text.splitlines())) <= 100, "the linter allows no more"
             assert not file.exists(), f"{block.title} exists already"
             file.write_text(block.text, encoding="utf-8")
         elif block.kind == "diff":
@@ -99,7 +100,11 @@ def run_commands(page: str, folder: Path) -> None:
         runpy.run_path(str(folder / script), run_name="__main__")
 
 
-def longest_line(page: str) -> int:
-    """Of the page's Python files; the linter allows 100."""
-    files = [block.text for block in blocks(page) if block.kind == "python"]
-    return max(len(line) for text in files for line in text.splitlines())
+def options_of(page: str, folder: Path) -> str:
+    """The page of all options, which lacks those of the copy until its commands are run."""
+    options = copied(folder, "tests.test_configuration_doc")
+    with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
+        options.test_the_page_is_what_the_config_classes_say()
+    run_commands(page, folder)
+    options.test_the_page_is_what_the_config_classes_say()
+    return (folder / "docs" / "configuration.md").read_text(encoding="utf-8")

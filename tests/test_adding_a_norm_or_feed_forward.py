@@ -3,14 +3,9 @@
 import jax
 import pytest
 
-from tests import followed_page
-from tests.followed_page import copied
+from tests.followed_page import copied, options_of
 
 PAGE = "adding_a_norm_or_feed_forward.md"
-
-
-def test_no_line_is_longer_than_the_linter_allows():
-    assert followed_page.longest_line(PAGE) <= 100
 
 
 def test_the_suite_runs_over_the_layers_of_the_page(tree):
@@ -40,11 +35,7 @@ def test_the_tests_of_the_page_can_fail(tree, monkeypatch, name, module):
 
 
 def test_the_page_of_options_knows_them(tree):
-    page = copied(tree, "tests.test_configuration_doc")
-    with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
-        page.test_the_page_is_what_the_config_classes_say()
-    followed_page.run_commands(PAGE, tree)
-    page.test_the_page_is_what_the_config_classes_say()
+    options_of(PAGE, tree)
 
 
 def test_a_model_has_them(tree):

@@ -3,14 +3,9 @@
 import jax.numpy as jnp
 import pytest
 
-from tests import followed_page
-from tests.followed_page import copied
+from tests.followed_page import copied, options_of
 
 PAGE = "adding_a_position.md"
-
-
-def test_no_line_is_longer_than_the_linter_allows():
-    assert followed_page.longest_line(PAGE) <= 100
 
 
 def test_the_suite_runs_over_the_scheme_of_the_page(tree):
@@ -42,12 +37,7 @@ def test_the_tests_of_the_page_can_fail(tree, monkeypatch, test):
 
 def test_the_pages_of_mixers_and_options_know_it(tree):
     copied(tree, "tests.test_mixers_doc").test_hooks()
-    page = copied(tree, "tests.test_configuration_doc")
-    with pytest.raises(AssertionError, match=r"run: python docs/make_configuration\.py"):
-        page.test_the_page_is_what_the_config_classes_say()
-    followed_page.run_commands(PAGE, tree)
-    page.test_the_page_is_what_the_config_classes_say()
-    written = (tree / "docs" / "configuration.md").read_text(encoding="utf-8")
+    written = options_of(PAGE, tree)
     assert "### kerple" in written and "| `initial` | `1.0` |" in written
 
 

@@ -16,51 +16,15 @@ from transformer_jax.runs.folder import open_run
 from transformer_jax.training.train import train
 from transformer_jax.translation import contrast
 
-RECIPE = """
-import transformer_jax as tj
 
-en_de = tj.Files(train_source=("{place}/train.en",), train_target=("{place}/train.de",),
-                 test_source=("{place}/test.en",), test_target=("{place}/test.de",))
-en_fr = tj.Files(train_source=("{place}/train.en",), train_target=("{place}/train.fr",))
-
-config = tj.Config(
-    data=tj.DataConfig(
-        corpora=(
-            tj.Corpus(en_de),
-            tj.Corpus(en_de, reverse=True, weight=0.7),
-            tj.Corpus(en_fr),
-            tj.Corpus(en_de, tag="<bt>", weight=1.5),
-        ),
-        temperature=2.0,
-        validation_from_train=20,
-        cache_dir="{place}/cache",
-    ),
-    tokenizer=tj.TokenizerConfig(vocab_size=420, sampling_alpha=0.3),
-    batch=tj.BatchConfig(tokens=512, max_length=64, num_buckets=2),
-    model=tj.ModelConfig(d_model=16, d_ff=32, num_heads=2, max_length=64,
-                         encoder=tj.StackConfig(num_layers=1),
-                         decoder=tj.StackConfig(num_layers=1)),
-    train=tj.TrainConfig(steps=8, evaluate_every=4, evaluate_sentences=4, checkpoint_every=4,
-                         log_every=2),
-    decode=tj.DecodeConfig(method=tj.Greedy(), max_length_factor=0.5, max_length_offset=4),
-)
-"""
+@pytest.fixture(scope="module")
+def place(corpora_place):
+    return corpora_place
 
 
 @pytest.fixture(scope="module")
-def place(texts):
-    german = (texts / "train.de").read_text().splitlines()
-    (texts / "train.fr").write_text("".join(line[::-1] + "\n" for line in german))
-    (texts / "recipe.py").write_text(RECIPE.format(place=texts))
-    return texts
-
-
-@pytest.fixture(scope="module")
-def trained(place):
-    workdir = place / "run"
-    command = ["train", f"--config={place / 'recipe.py'}", f"--workdir={workdir}", "--no_progress"]
-    assert main(command) == 0
-    return workdir
+def trained(corpora_run):
+    return corpora_run
 
 
 def spoken(monkeypatch, text, *command):

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.commands.test_corpora import RECIPE
+from tests.cli.conftest import CORPORA
 from tests.oracles import need
-from transformer_jax.commands.main import main
+from transformer_jax.cli.main import main
 from transformer_jax.data import preparation
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.paths import as_path
@@ -25,11 +25,8 @@ PARTS = "--part_pairs=50"
 
 
 @pytest.fixture(scope="module")
-def place(texts):
-    german = (texts / "train.de").read_text().splitlines()
-    (texts / "train.fr").write_text("".join(line[::-1] + "\n" for line in german))
-    (texts / "recipe.py").write_text(RECIPE.format(place=texts))
-    return texts
+def place(corpora_place):
+    return corpora_place
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +43,8 @@ def losses(run):
     return [[record.get(key) for key in keys] for record in open_run(run).metrics()]
 
 
-def test_training_from_it_is_training_from_the_text(place, prepared, tmp_path):
+def test_training_from_it_is_training_from_the_text(place, corpora_run, prepared, tmp_path):
     command = ["train", f"--config={place / 'recipe.py'}", "--no_progress"]
-    assert main([*command, f"--workdir={tmp_path / 'text'}"]) == 0
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     for path in [*place.glob("train.*"), *place.glob("test.*")]:
@@ -60,8 +56,8 @@ def test_training_from_it_is_training_from_the_text(place, prepared, tmp_path):
     finally:
         for path in hidden.iterdir():
             path.rename(place / path.name)
-    assert losses(tmp_path / "text") == losses(tmp_path / "prepared")
-    one, other = (open_run(tmp_path / name).params("latest") for name in ("text", "prepared"))
+    assert losses(corpora_run) == losses(tmp_path / "prepared")
+    one, other = (open_run(each).params("latest") for each in (corpora_run, tmp_path / "prepared"))
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
@@ -117,7 +113,7 @@ def test_by_apache_beam(runner, place, prepared, tmp_path):
 def test_the_vocabulary_does_not_depend_on_the_machine_that_prepares(place, tmp_path):
     """These tests run on a CPU; the training may not."""
     table = "by_pairs = tj.ByPairs(('tokenizer.vocab_size',), {200: (400,), 400: (410,)}, 199)"
-    (tmp_path / "recipe.py").write_text(f"{RECIPE.format(place=place)}\n{table}\n")
+    (tmp_path / "recipe.py").write_text(f"{CORPORA.format(place=place)}\n{table}\n")
     command = [f"--config={tmp_path / 'recipe.py'}", "--config.data.corpora=none"]
     command += [f"--config.data.source.train_source={place}/train.en"]
     command += [f"--config.data.source.train_target={place}/train.de"]
@@ -154,7 +150,7 @@ def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
     shutil.copytree(prepared / "tokenizer", tmp_path / "new/tokenizer")
     command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
     script = (
-        "from tests.commands.test_prepare import main, preparation, waits\n"
+        "from tests.cli.test_prepare import main, preparation, waits\n"
         f"preparation.make_shard = waits\nmain({[*command, '--shards=1']})\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:

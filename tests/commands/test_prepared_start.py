@@ -59,9 +59,11 @@ def tuned_text(place):
 
 
 def test_another_run_goes_on_with_it(place, tuned_text, capsys):
-    train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
-    train += [f"--config.data.prepared={tuned_text}", "--config.data.validation_from_train=20"]
-    assert main([*train, f"--workdir={place / 'tuned'}", *SMALL]) == 0
+    folder, moved = place / "there", place / "elsewhere"
+    shutil.copytree(tuned_text, folder)
+    train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}", *SMALL]
+    train += [f"--config.data.prepared={folder}", "--config.data.validation_from_train=20"]
+    assert main([*train, f"--workdir={place / 'tuned'}"]) == 0
     mine, tuned = (open_run(place / name) for name in ("mine", "tuned"))
     assert not tuned.tokenizers().differ_in(mine.tokenizers())
     assert tuned.config.data.parts[0].source != mine.config.data.parts[0].source
@@ -73,20 +75,13 @@ def test_another_run_goes_on_with_it(place, tuned_text, capsys):
     with other.open("ab") as file:
         file.write(b"\0")
     named = f"--config.tokenizer.source_model={other}"
-    assert main([*train, f"--workdir={place / 'refused'}", named, *SMALL]) == 2
+    assert main([*train, f"--workdir={place / 'refused'}", named]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert f"tokenizer.source_model={other}" in message and "with another model" in message
 
-
-def test_a_run_continues_where_its_text_was_moved(place, tuned_text):
-    """The text's tokenizer, which is the run's, has moved with it."""
-    folder, moved = place / "there", place / "elsewhere"
-    shutil.copytree(tuned_text, folder)
-    train = ["train", "--config=finetune", f"--config.train.init_from={place / 'mine'}"]
-    train += ["--config.data.validation_from_train=20", f"--workdir={place / 'stays'}", *SMALL]
-    assert main([*train, f"--config.data.prepared={folder}"]) == 0
+    # It continues where its text was moved, and with it the text's tokenizer, which is its own.
     shutil.move(folder, moved)
-    assert main([*train, f"--config.data.prepared={moved}"]) == 0
+    assert main([*train, f"--workdir={place / 'tuned'}", f"--config.data.prepared={moved}"]) == 0
 
 
 def test_a_student_has_no_prepared_text(place, tuned_text, capsys):

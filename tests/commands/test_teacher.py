@@ -10,34 +10,36 @@ from transformer_jax.commands.main import main
 from transformer_jax.models.paths import by_path
 from transformer_jax.runs.folder import open_run
 
-QUICK = ["--config.train.evaluate_sentences=1", "--config.train.log_every=1"]
-
 
 @pytest.fixture(scope="module")
 def place(texts, toy_run):
+    """With a teacher, and a training that it stopped half-way, in `parts`."""
     (texts / "recipe.py").write_text(RECIPE)
     shutil.copytree(toy_run, texts / "teacher")
+    assert learn(texts, "parts", "--config.train.steps=2") == 0
     return texts
 
 
 def learn(place, run, *flags, teacher="teacher", options="weight=0.8"):
     named = f"--config.train.teacher=word_level(run={place / teacher}, {options})"
-    return main(train_command(place, place / run, named, *QUICK, *flags))
+    few = ("--config.train.steps=4", "--config.train.evaluate_sentences=1")
+    return main(train_command(place, place / run, named, *few, *flags))
 
 
 def losses(run):
     return [record["loss"] for record in open_run(run).metrics() if "loss" in record]
 
 
-def test_a_teacher_changes_the_loss_and_a_stop_changes_nothing(place):
-    assert main(train_command(place, place / "alone", *QUICK, "--config.train.steps=4")) == 0
-    assert learn(place, "whole", "--config.train.steps=4") == 0
-    assert learn(place, "parts", "--config.train.steps=2") == 0
-    assert learn(place, "parts", "--config.train.steps=4") == 0
-    alone, whole, parts = (losses(place / name) for name in ("alone", "whole", "parts"))
-    assert whole == parts and len(whole) == 4
-    assert min(abs(one - other) for one, other in zip(alone, whole, strict=True)) > 1e-3
-    one, other = (by_path(open_run(place / name).params("latest")) for name in ("whole", "parts"))
+def test_a_teacher_changes_the_loss_and_a_stop_changes_nothing(place, toy_run):
+    shutil.copytree(place / "parts", place / "continued")
+    assert learn(place, "whole") == 0
+    assert learn(place, "continued") == 0
+    alone, whole, parts = map(losses, (toy_run, place / "whole", place / "continued"))
+    assert whole == parts and len(whole) == 2
+    assert min(abs(one - other) for one, other in zip(alone, whole, strict=False)) > 1e-3
+    one, other = (
+        by_path(open_run(place / name).params("latest")) for name in ("whole", "continued")
+    )
     for path in one:
         np.testing.assert_array_equal(one[path], other[path])
 
@@ -64,9 +66,7 @@ def test_what_does_not_fit_is_one_line(place, flags, options, message, capsys):
 def test_a_teacher_that_is_missing_or_another_one_is_named(place, capsys):
     assert learn(place, "refused", teacher="nobody") == 2
     assert f"train.teacher.run={place / 'nobody'}" in capsys.readouterr().err.splitlines()[-1]
-    shutil.copytree(place / "teacher", place / "other")
-    assert learn(place, "student", "--config.train.steps=2", teacher="other") == 0
-    shutil.rmtree(place / "other")
-    assert main(train_command(place, place / "other", "--config.train.seed=1")) == 0
-    assert learn(place, "student", "--config.train.steps=4", teacher="other") == 2
+    for manifest in (place / "teacher" / "checkpoints").glob("*/manifest.json"):
+        manifest.write_text(manifest.read_text() + "\n")  # another one in the same place
+    assert learn(place, "parts", "--config.train.steps=4") == 2
     assert "the teacher changed since this run was saved" in capsys.readouterr().err

@@ -9,9 +9,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from transformer_jax.commands import lines as lines_module
-from transformer_jax.commands import output_file, translate
-from transformer_jax.commands.main import main
+from tests.small import small_model
+from transformer_jax.cli import lines as lines_module
+from transformer_jax.cli import output_file, translate
+from transformer_jax.cli.main import main
 from transformer_jax.config import Config, DataConfig, TrainConfig
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
@@ -19,10 +20,9 @@ from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.formats.exporter import TrainedModel
-from transformer_jax.formats.run_folder import write_run
+from transformer_jax.interop.exporters.base import TrainedModel
+from transformer_jax.interop.run_folder import write_run
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
 
 LINES = 40
 
@@ -33,16 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place")
     pairs = generate(3, 200)
     tokenizers = train_tokenizers(TokenizerConfig(vocab_size=350), pairs)
-    model = ModelConfig(
-        d_model=16,
-        d_ff=32,
-        num_heads=2,
-        encoder=StackConfig(num_layers=1),
-        decoder=StackConfig(num_layers=1),
-        max_length=48,
-        source_vocab_size=350,
-        target_vocab_size=350,
-    )
+    model = small_model(350, max_length=48)
     decode = DecodeConfig(method=Greedy(), batch_size=4, max_length_factor=0.2, max_length_offset=4)
     config = Config(
         data=DataConfig(source_language="en", target_language="de"),
@@ -116,7 +107,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
 
 
 def parsed(words):
-    from transformer_jax.commands.main import parse
+    from transformer_jax.cli.main import parse
 
     return parse(words)
 

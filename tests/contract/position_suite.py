@@ -4,6 +4,7 @@ They take configs, so that the suite itself can be tried on broken schemes.
 """
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from flax import linen as nn
 
 from tests.contract import suite
+from tests.small import small_model
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
@@ -99,20 +101,17 @@ def check_mixer_steps(config: PositionConfig) -> None:
 
 def tiny(name: str) -> ModelConfig:
     stack = StackConfig(num_layers=1, position=POSITIONS[name]())
-    return ModelConfig(
-        source_vocab_size=20,
-        target_vocab_size=20,
-        d_model=suite.D,
-        d_ff=16,
-        num_heads=suite.HEADS,
-        encoder=stack,
-        decoder=stack,
-        max_length=suite.LENGTH,
+    return small_model(
+        20, both=stack, d_model=suite.D, d_ff=16, num_heads=suite.HEADS, max_length=suite.LENGTH
     )
 
 
+_apply = jax.jit(api.apply, static_argnums=0)
+
+
+@cache
 def _params(config: ModelConfig) -> Any:
-    params = api.init(config, jax.random.key(0))
+    params = jax.jit(api.init, static_argnums=0)(config, jax.random.key(0))
     noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(x.size), x.shape)  # noqa: E731
     return jax.tree.map(noise, params)
 
@@ -129,6 +128,7 @@ def order_matters(name: str) -> bool:
     params = _params(config)
     order = jnp.array([3, 1, 2, 0, 4])
 
+    @jax.jit
     def encode(ids: jax.Array) -> jax.Array:
         mask = jnp.ones(ids.shape, bool)
         return Transformer(config).apply({"params": params}, ids, mask, method="memory")
@@ -143,11 +143,10 @@ def check_model_steps(name: str) -> None:
     params = _params(config)
     source_mask, target_mask = jnp.ones(SOURCE.shape, bool), jnp.ones(TARGET.shape, bool)
     target_in = api.shift_right(TARGET)
-    want = api.apply(config, params, SOURCE, source_mask, target_in, target_mask)
+    want = _apply(config, params, SOURCE, source_mask, target_in, target_mask)
     length = TARGET.shape[1]
-    sentence, state = api.encode(
-        config, params, SOURCE, source_mask, max_length=length, beam_size=2
-    )
+    encode = jax.jit(partial(api.encode, max_length=length, beam_size=2), static_argnums=0)
+    sentence, state = encode(config, params, SOURCE, source_mask)
     step = jax.jit(api.decode_step, static_argnums=0)
     for t in range(length):
         tokens = jnp.stack([target_in[:, t]] * 2, axis=1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.quick import quick
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.positions.registry import POSITIONS
@@ -32,8 +33,9 @@ def inputs(seed: int) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), (2, LENGTH, D))
 
 
-@pytest.mark.parametrize(("name", "role"), ROLES)
-def test_mixer(name: str, role: str) -> None:
+@pytest.mark.parametrize("case", quick(ROLES, *dict(ROLES).items()))  # a role of each
+def test_mixer(case: tuple[str, str]) -> None:
+    name, role = case
     causal = role == "decoder"
     position = POSITIONS["none"]().build(context(causal=causal))
     mixer = MIXERS[name]().build(context(causal=causal), position)

@@ -40,7 +40,7 @@ class ReversesByThePaddedLength(Mixer):
     def __call__(self, x, mask):
         x = x * mask[..., None]
         decay = 0.5 ** jnp.arange(x.shape[1])
-        return x + (decay[::-1, None] * x).sum(axis=1, keepdims=True)
+        return x + (decay[None, ::-1, None] * x).sum(axis=1, keepdims=True)
 
 
 class GrowsItsState(FullAttention):

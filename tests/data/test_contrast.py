@@ -121,101 +121,14 @@ def folder(tmp_path):
 
 def test_contrapro_is_read_with_and_without_context(folder) -> None:
     (folder / "set.json").write_text(json.dumps([contrapro(3)], indent=2))
-    (alone,), left_out = read_set(folder / "set.json")
-    assert left_out == ""
+    (alone,) = read_set(folder / "set.json")
     assert alone == Item("It was old.", "Sie war alt.", ("S war alt.", "Es war alt."), "it:sie")
-    (item,), _ = read_set(folder / "set.json", Context(str(folder / "documents"), 1))
+    (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 1))
     assert item.source == "I sold it. <sep> It was old."
     assert item.right == "Ich habe sie verkauft. <sep> Sie war alt."
     assert item.wrong[1] == "Ich habe sie verkauft. <sep> Es war alt."
-    (item,), _ = read_set(folder / "set.json", Context(str(folder / "documents"), 9))
+    (item,) = read_set(folder / "set.json", Context(str(folder / "documents"), 9))
     assert item.source == "Where is the lamp? <sep> I sold it. <sep> It was old."
-
-
-def ctxpro(rule: str, expected: str, reference: str) -> dict[str, object]:
-    return {
-        "src pronoun": "it",
-        "expected": expected,
-        "ref segment": reference,
-        "src segment": "It was old.",
-        "segment id": 3,
-        "document id": "de-en/7",
-        "rule": rule,
-    }
-
-
-def test_ctxpro_gets_wrong_targets_from_rules_that_differ_in_gender_alone(folder) -> None:
-    records = [
-        ctxpro("NOM.FEM.SING", "sie", "Sie war alt."),
-        ctxpro("NOM.MASC.SING", "er", "Damals war er alt."),
-        ctxpro("ACC.MASC.SING", "ihn", "Ich habe ihn."),  # another case: nothing like it
-        ctxpro("NOM.MASC.PLUR", "die", "Da waren die alt."),  # another number
-        ctxpro("NOM.FEM.SING", "sie", "Sie sagt, sie war alt."),  # not once
-        ctxpro("DAT.FEM.SING", "ihr", "Mit ihr."),
-        ctxpro("DAT.MASC.SING", "ihm", "Mit ihm."),
-        ctxpro("DAT.NEUT.SING", "Ihm", "Ihm half das."),  # the same word but for its case
-    ]
-    (folder / "set.json").write_text(json.dumps(records))
-    rows = [f"de-en/7\t{english}\t{german}\n" for english, german in DOCUMENT]
-    (folder / "de-en.tsv").write_text("".join(["de-en/6\tNo.\tNein.\n", *rows]))
-    items, left_out = read_set(folder / "set.json")
-    assert [(item.right, *item.wrong, item.category) for item in items] == [
-        ("Sie war alt.", "Er war alt.", "NOM.FEM.SING"),
-        ("Damals war er alt.", "Damals war sie alt.", "NOM.MASC.SING"),
-        ("Mit ihr.", "Mit ihm.", "DAT.FEM.SING"),
-        ("Mit ihm.", "Mit ihr.", "DAT.MASC.SING"),
-        ("Ihm half das.", "Ihr half das.", "DAT.NEUT.SING"),
-    ]
-    assert left_out == (
-        "3 of 8 items are left out (2: no rule that differs in gender alone expects another word; "
-        "1: the reference has not the expected word exactly once)"
-    )
-    first = read_set(folder / "set.json", Context(str(folder / "de-en.tsv"), 1))[0][0]
-    assert first.source == "I sold it. <sep> It was old."
-    assert first.wrong == ("Ich habe sie verkauft. <sep> Er war alt.",)
-
-
-def test_a_rule_that_expects_several_words_gives_no_wrong_target(folder) -> None:
-    records = [
-        ctxpro("NOM.FEM.SING", "sie", "Sie war alt."),
-        ctxpro("NOM.MASC.SING", "er", "Er war alt."),
-        ctxpro("NOM.MASC.SING", "der", "Der war alt."),
-        ctxpro("NOM.MASC.SING", "es", "Es war alt."),
-        ctxpro("NOM.NEUT.SING", "es", "Es war neu."),
-    ]
-    (folder / "set.json").write_text(json.dumps(records))
-    items, _ = read_set(folder / "set.json")
-    assert [(item.right, *item.wrong) for item in items] == [
-        ("Sie war alt.", "Es war alt."),
-        ("Er war alt.", "Sie war alt."),  # not "es", which the same rule expects, too
-        ("Der war alt.", "Sie war alt."),
-        ("Es war alt.", "Sie war alt."),
-        ("Es war neu.", "Sie war neu."),
-    ]
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"DO.ELL": ("tut", "mag"), "WILL.ELL": ("mag", "Tut")},  # auxiliary
-        {"DAT.ELL": ("Hut",), "GEN.ELL": ("Hutes",)},  # inflection
-        {"NOM.FEM.SING": ("it",), "NOM.MASC.SING": ("It",)},  # animacy
-        {"ACC.FORM+PLUR": ("sie",), "ACC.INFORM.SING": ("dich",)},  # formality
-        {"ACC.FORM.SING.FEM": ("la",), "ACC.FORM.SING.MASC": ("lo",)},
-    ],
-)
-def test_phenomena_without_sound_wrong_targets_are_refused(folder, rules) -> None:
-    records = [
-        ctxpro(rule, word, f"Hier ist {word}.") for rule, words in rules.items() for word in words
-    ]
-    (folder / "set.json").write_text(json.dumps(records))
-    count = len(records)
-    with pytest.raises(UserError) as error:
-        read_set(folder / "set.json")
-    assert str(error.value) == (
-        f"{folder / 'set.json'}: {count} of {count} items are left out ({count}: no rule that "
-        "differs in gender alone expects another word); take ContraPro, or a set of ctxpro's gender"
-    )
 
 
 def test_what_is_wrong_in_a_set_is_named(folder) -> None:
@@ -229,7 +142,7 @@ def test_what_is_wrong_in_a_set_is_named(folder) -> None:
 
     refused("{", r"set\.json: not JSON")
     refused({}, r"set\.json: expected a list of items")
-    refused([], r"set\.json: there are no items")
+    refused([], r"set\.json: expected a list of items")
     refused([3], r"set\.json, item 1: expected a JSON object, got 3")
     without = contrapro(3)
     del without["errors"]
@@ -239,12 +152,7 @@ def test_what_is_wrong_in_a_set_is_named(folder) -> None:
     refused([contrapro(3), half], r"set\.json, item 2: the target holds \\ud800, half of a")
     half = contrapro(3) | {"errors": [{"contrastive": "Er \udc00"}]}
     refused([half], r"set\.json, item 1: the target holds \\udc00, half of a")
-    for word in ("", " "):
-        records = [ctxpro("NOM.FEM.SING", "sie", "Sie da."), ctxpro("NOM.MASC.SING", word, "Da.")]
-        refused(records, r'set\.json, item 2: an empty "expected"')
     other = contrapro(3) | {"document id": "8.de"}
     refused([other], r"item 1: no document 8\.de in .*documents", "documents")
     elsewhere = contrapro(3) | {"segment id": 2}
     refused([elsewhere], "item 1: sentence 2 of 7_1_2.de is another one: 'I sold it.'", "documents")
-    (folder / "bad.tsv").write_text("a\tb\n")
-    refused([contrapro(3)], r"bad\.tsv:1: expected document TAB source TAB target", "bad.tsv")

@@ -110,7 +110,7 @@ def test_the_marked_sentence_alone_leaves_the_stated_chance(kind: str, split: Sp
     """Whatever is answered to an English sentence or a word of it, it is right by chance."""
     possible = round(1 / KINDS[kind].chance)
     answers: dict[str, Counter[str]] = defaultdict(Counter)
-    for lines in documents(kind, split, 3000, most=12):
+    for lines in documents(kind, split, 1500, most=12):
         for line in lines:
             if line.wrong:
                 word, others = marked_word(line)

@@ -7,9 +7,11 @@ import pytest
 
 from tests.decoding.test_methods import CASES
 from tests.decoding.toy import ToyDecoder
+from tests.quick import quick
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.forced_prefix import force_prefix
+from transformer_jax.decoding.registry import METHODS
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 MAX_LENGTH = 5
@@ -53,7 +55,7 @@ def test_a_wide_beam_finds_the_best_continuations(alpha):
             assert found.scores[row, place] == pytest.approx(score, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick(CASES, *METHODS))
 def test_every_method_continues_the_prefix(name):
     """And a sentence alone has the same translations as beside others with other prefixes."""
     method, toy = CASES[name], ToyDecoder(seed=2, scale=0.5)
@@ -76,7 +78,7 @@ def test_every_method_continues_the_prefix(name):
         np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick(CASES, *METHODS))
 def test_an_empty_prefix_changes_nothing(name):
     method, toy = CASES[name], ToyDecoder(seed=3)
     free = method.search(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.decoding import suite
+from tests.quick import quick
 from transformer_jax.config import override
 from transformer_jax.decoding.base import best_first
 from transformer_jax.decoding.beam import Beam
@@ -26,7 +27,7 @@ CASES = {kind: cls() for kind, cls in METHODS.items()} | {
 
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick(CASES, *METHODS, "beam with patience", "cut samples"))
 def test_a_registered_method_passes(name, check):
     check(CASES[name])
 

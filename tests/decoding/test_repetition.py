@@ -10,9 +10,11 @@ import pytest
 from tests.decoding.test_methods import CASES
 from tests.decoding.toy import PIECES, ToyDecoder
 from tests.oracles import need
+from tests.quick import quick
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.forced_prefix import force_prefix
+from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.repetition import Repetition, control_repetition
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 
@@ -102,7 +104,7 @@ def test_a_wide_beam_finds_the_exact_n_best_of_the_changed_model(repetition):
 
 
 @pytest.mark.parametrize("repetition", OPTIONS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick(CASES, *METHODS))
 def test_every_method_searches_the_changed_model(name, repetition):
     method, toy = CASES[name], ToyDecoder(seed=2, eos_bias=-3.0)
     found = search(method, toy, range(4), repetition, max_length=9)

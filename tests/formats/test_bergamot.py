@@ -11,8 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.formats import exporter_suite as suite
-from tests.formats.runtimes import NaiveInNumPy
+from tests.interop import exporter_suite as suite
+from tests.interop.runtimes import NaiveInNumPy
+from tests.quick import quick
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
@@ -21,12 +22,12 @@ from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.formats.export import export, write
-from transformer_jax.formats.import_model import import_model
-from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.formats.marian.items import Int8 as Int8Item
-from transformer_jax.formats.marian.items import read_bin, to_bytes
-from transformer_jax.formats.run_folder import write_run
+from transformer_jax.interop.export import export, write
+from transformer_jax.interop.exporters.bergamot import Bergamot
+from transformer_jax.interop.import_model import import_model
+from transformer_jax.interop.marian_bin import Int8 as Int8Item
+from transformer_jax.interop.marian_bin import read_bin, to_bytes
+from transformer_jax.interop.run_folder import write_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -75,7 +76,7 @@ def two(tokenizers):
     return Tokenizers(tokenizers.source, other)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(MODELS, "student", "untied", "no biases"))
 def test_equal_outputs(name, tokenizers, tmp_path):
     model = suite.random_model(suite.small(**MODELS[name]), tokenizers)
     theirs = suite.exported(Bergamot(), model, tmp_path / "out", NaiveInNumPy)
@@ -101,11 +102,10 @@ def test_the_folder_is_one_of_translatelocally(tokenizers, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "vocabularies"),
-    [("student", "one"), ("no biases", "one"), ("adapter", "one"), ("untied", "two")],
+    "name", quick(["student", "no biases", "adapter", "untied"], "no biases", "untied")
 )
-def test_import_export_import_is_the_same_to_the_bit(name, vocabularies, tokenizers, two, tmp_path):
-    tokenizers = {"one": tokenizers, "two": two}[vocabularies]
+def test_import_export_import_is_the_same_to_the_bit(name, tokenizers, two, tmp_path):
+    tokenizers = two if name == "untied" else tokenizers
     model = suite.random_model(suite.small(**MODELS[name]), tokenizers)
     first = export(write_run(tmp_path / "a", model), "bergamot", tmp_path / "first")
     once = import_model(first, tmp_path / "b")

@@ -12,6 +12,7 @@ from tests.contract.small_options import small_cross, small_mixer
 from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import RUNTIMES
 from tests.oracles import need
+from tests.quick import quick
 from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.formats.exporters import EXPORTERS
@@ -66,9 +67,14 @@ def test_every_format_has_a_runtime():
     assert set(RUNTIMES) == set(EXPORTERS) - {"web"}  # a page around what `bergamot` writes
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("format", RUNTIMES)
-def test_exported_or_refused(format, variant, tokenizers, tmp_path):
+CASES = [(format, variant) for format in RUNTIMES for variant in VARIANTS]
+#: Arrays by name, whatever they are for.
+PLAIN = {("safetensors", name) for name in set(VARIANTS) - {"encoder.mixers=full", "adapter=lora"}}
+
+
+@pytest.mark.parametrize("case", quick(CASES, *(set(CASES) - PLAIN)))
+def test_exported_or_refused(case, tokenizers, tmp_path):
+    format, variant = case
     package, load = RUNTIMES[format]
     if package:
         need(package)

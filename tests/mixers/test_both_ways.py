@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.mixers.mamba import Mamba
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.positions.none import NoPosition
 
 D, LENGTHS = 2, (5, 3, 1)
@@ -113,15 +114,12 @@ def test_options_of_two_directions_are_refused_in_the_decoder(options):
 
 
 def test_one_word_of_config_gives_each_role_its_directions():
-    config = ModelConfig(
-        source_vocab_size=9,
-        target_vocab_size=9,
+    config = small_model(
+        9,
+        both=StackConfig(num_layers=1, mixers=(Mamba(),), position=NoPosition()),
         d_model=8,
         d_ff=8,
-        num_heads=2,
         max_length=5,
-        encoder=StackConfig(num_layers=1, mixers=(Mamba(),), position=NoPosition()),
-        decoder=StackConfig(num_layers=1, mixers=(Mamba(),), position=NoPosition()),
     )
     paths = [
         jax.tree_util.keystr(path)

@@ -11,6 +11,7 @@ import pytest
 from tests.contract import suite
 from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
+from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.mixers import full_attention as module
 from transformer_jax.mixers.full_attention import Full, FullCross
@@ -204,15 +205,12 @@ def test_what_cannot_work_fails_at_build_with_advice(options, position, words):
 
 @pytest.mark.slow
 def test_a_whole_model_with_fused_attention_under_remat():
-    config = ModelConfig(
-        source_vocab_size=9,
-        target_vocab_size=9,
+    config = small_model(
+        9,
+        both=StackConfig(1, (Full(implementation="fused"),), T5()),
         d_model=8,
         d_ff=8,
-        num_heads=2,
         remat=True,
-        encoder=StackConfig(1, (Full(implementation="fused"),), T5()),
-        decoder=StackConfig(1, (Full(implementation="fused"),), T5()),
         max_length=8,
         cross=FullCross(implementation="fused"),
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 
+from tests.small import small_model
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.models.flops import count, train_step_flops
@@ -72,16 +73,7 @@ def test_a_triangular_system_counts_a_multiply_add_for_each_entry_below_the_diag
 def test_a_transformers_training_step():
     d, f, v, layers, rows, length = 16, 32, 50, 2, 4, 6
     stack = StackConfig(num_layers=layers)
-    model = ModelConfig(
-        source_vocab_size=v,
-        target_vocab_size=v,
-        d_model=d,
-        d_ff=f,
-        num_heads=2,
-        encoder=stack,
-        decoder=stack,
-        max_length=8,
-    )
+    model = small_model(v, both=stack, d_model=d, d_ff=f, max_length=8)
     tokens = rows * length
     attention = 4 * d * d + 2 * length * d  # four projections; scores and their use
     forward = layers * (3 * attention + 2 * 2 * d * f) + d * v
@@ -103,16 +95,7 @@ def test_a_gpus_kernel_of_attention_counts_as_much_as_plain_attention(devices, m
 
 
 def test_layers_as_a_loop_count_as_often_as_it_runs():
-    model = ModelConfig(
-        source_vocab_size=50,
-        target_vocab_size=50,
-        d_model=16,
-        d_ff=32,
-        num_heads=2,
-        encoder=StackConfig(2),
-        decoder=StackConfig(4),
-        max_length=8,
-    )
+    model = small_model(50, encoder=StackConfig(2), decoder=StackConfig(4), max_length=8)
     ids, mask = jnp.ones((4, 6), jnp.int32), jnp.ones((4, 6), bool)
     batch = dict(source=ids, source_mask=mask, target=ids, target_mask=mask)
     params = api.abstract_params(model)

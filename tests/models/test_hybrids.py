@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.small import small_model
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerConfig
 from transformer_jax.mixers.full_attention import Full
@@ -15,19 +16,10 @@ from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.mixers.s4d import S4D
 from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig, layer_mixers
+from transformer_jax.models.config import StackConfig, layer_mixers
 from transformer_jax.positions.registry import POSITIONS
 
-SMALL = ModelConfig(
-    source_vocab_size=20,
-    target_vocab_size=20,
-    d_model=16,
-    d_ff=16,
-    num_heads=4,
-    encoder=StackConfig(num_layers=3),
-    decoder=StackConfig(num_layers=3),
-    max_length=7,
-)
+SMALL = small_model(20, both=StackConfig(num_layers=3), d_ff=16, num_heads=4, max_length=7)
 IDS = jnp.array([[5, 6, 7, 2], [8, 9, 2, 0]])
 MASK = IDS > 0
 

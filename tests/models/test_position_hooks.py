@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.base import MixerConfig
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import (
-    ModelConfig,
     StackConfig,
     check_model_config,
     mixer_context,
@@ -24,16 +24,7 @@ from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.t5 import T5
 
-SMALL = ModelConfig(
-    source_vocab_size=20,
-    target_vocab_size=20,
-    d_model=16,
-    d_ff=32,
-    num_heads=2,
-    encoder=StackConfig(num_layers=2),
-    decoder=StackConfig(num_layers=2),
-    max_length=12,
-)
+SMALL = small_model(20, both=StackConfig(num_layers=2), max_length=12)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.models.test_options import random_params
 from tests.models.test_transformer import SMALLER, SOURCE, SOURCE_MASK, TARGET, TARGET_MASK
+from tests.quick import quick
 from tests.training import toy
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.ssru import SSRU
@@ -54,7 +55,7 @@ def test_it_is_near_the_model_of_floats_and_not_the_same(kind):
     assert 1e-4 < error.mean() < 0.1 * want.std()
 
 
-@pytest.mark.parametrize("tied", ["all", "decoder", "inputs", "none"])
+@pytest.mark.parametrize("tied", quick(["all", "decoder", "inputs", "none"], "all", "none"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_scoring_and_search_compute_the_same(kind, tied):
     config, params = quantized(kind, replace(STUDENT, tie_embeddings=tied))

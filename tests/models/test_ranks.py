@@ -1,6 +1,7 @@
 """An array meets one of more axes only where the code says so, by None or `broadcast_to_rank`.
 
-Tracing finds every place, so nothing is compiled. Each mixer is traced beside full attention.
+Tracing finds every place, so nothing is compiled. Each mixer is traced beside full attention. The
+quick suite asks it of the parts alone, in tests/contract, and of few models.
 """
 
 import dataclasses
@@ -10,25 +11,16 @@ import jax.numpy as jnp
 import pytest
 
 from tests.contract.small_options import small_cross, small_mixer
+from tests.quick import quick
+from tests.small import small_model
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.positions.registry import POSITIONS
 
-SMALL = ModelConfig(
-    source_vocab_size=11,
-    target_vocab_size=11,
-    d_model=8,
-    d_ff=8,
-    num_heads=2,
-    encoder=StackConfig(num_layers=1),
-    decoder=StackConfig(num_layers=1),
-    max_length=8,
-    tie_embeddings="none",
-    output_bias=True,
-)
+SMALL = small_model(11, d_model=8, d_ff=8, max_length=8, tie_embeddings="none", output_bias=True)
 IDS = jnp.ones((2, 7), jnp.int32)
 BATCH = {"source": IDS, "source_mask": IDS > 0, "target": IDS, "target_mask": IDS > 0}
 
@@ -70,7 +62,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", quick(CONFIGS, "mixer full", "mixer mamba", "bfloat16"))
 def test_ranks_are_not_promoted(name):
     config = CONFIGS[name]
 

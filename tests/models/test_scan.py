@@ -10,27 +10,20 @@ import pytest
 from tests.contract.small_options import small_mixer
 from tests.devices import with_eight_devices
 from tests.quick import quick
+from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.mixers.window import Window
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.models.config import StackConfig, check_model_config
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.transformer import Transformer
 from transformer_jax.positions.none import NoPosition
 from transformer_jax.positions.t5 import T5
 
-CONFIG = ModelConfig(
-    source_vocab_size=20,
-    target_vocab_size=20,
-    d_model=16,
-    d_ff=32,
-    num_heads=4,
-    encoder=StackConfig(num_layers=2),
-    decoder=StackConfig(num_layers=2),
-    dropout_rate=0.0,
-    max_length=7,
+CONFIG = small_model(
+    20, both=StackConfig(num_layers=2), num_heads=4, dropout_rate=0.0, max_length=7
 )
 IDS = jax.random.randint(jax.random.key(1), (3, 7), 4, 20)
 MASK = jnp.arange(7)[None] < jnp.array([7, 3, 5])[:, None]

@@ -1,5 +1,6 @@
 """Blockwise and kernel attention against the plain one: outputs, gradients, memory."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -217,7 +218,7 @@ def test_the_splash_kernel_is_called_rightly(length, memory, heads, groups, caus
 
 @pytest.fixture(scope="module")
 def on_meshes():
-    return with_eight_devices("-m", "tests.ops.kernels_on_a_mesh")
+    return with_eight_devices(str(Path(__file__).with_name("kernels_on_a_mesh.py")))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
+from tests.small import small_model
 from transformer_jax.models import api
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache, map_state
 from transformer_jax.translation.model import SingleModel
@@ -87,15 +88,8 @@ def made_in_loops(method, position, *, batch, length, room):
 
     The model has one layer a side, 2 heads and 8 channels a head.
     """
-    config = tj.ModelConfig(
-        d_model=16,
-        d_ff=16,
-        num_heads=2,
-        encoder=tj.StackConfig(num_layers=1, position=position),
-        decoder=tj.StackConfig(num_layers=1, position=position),
-        source_vocab_size=32,
-        target_vocab_size=32,
-        max_length=96,
+    config = small_model(
+        32, both=tj.StackConfig(num_layers=1, position=position), d_ff=16, max_length=96
     )
     sources = Sources(
         *(jax.ShapeDtypeStruct((batch, length), dtype) for dtype in (jnp.int32, bool)),

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.small import small_model
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.ops import losses
 from transformer_jax.ops.platform import by_platform
 
@@ -40,14 +41,11 @@ def test_a_training_step_traced_here_is_a_tpus_when_lowered_for_one(monkeypatch)
     rows, length, size = 4, 6, 40
     monkeypatch.setitem(losses._FORMS, "cpu", losses._Form(length * size))
     stack = StackConfig(num_layers=1)
-    model = ModelConfig(
-        source_vocab_size=size,
-        target_vocab_size=size,
+    model = small_model(
+        size,
+        both=stack,
         d_model=8,
         d_ff=16,
-        num_heads=2,
-        encoder=stack,
-        decoder=stack,
         max_length=8,
         dtype="bfloat16",
         matmul_dtype="bfloat16",

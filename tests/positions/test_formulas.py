@@ -8,9 +8,10 @@ import numpy as np
 import optax
 import pytest
 
+from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.positions.alibi import Alibi, slopes
 from transformer_jax.positions.base import PositionContext
 from transformer_jax.positions.concatenated import Concatenated
@@ -77,17 +78,7 @@ def test_concatenated():
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 def test_concatenated_in_a_model(tied):
     beside = StackConfig(num_layers=1, position=Concatenated())
-    config = ModelConfig(
-        source_vocab_size=9,
-        target_vocab_size=9,
-        d_model=16,
-        d_ff=16,
-        num_heads=2,
-        encoder=beside,
-        decoder=beside,
-        tie_embeddings=tied,
-        max_length=8,
-    )
+    config = small_model(9, both=beside, d_ff=16, tie_embeddings=tied, max_length=8)
     params = api.init(config, jax.random.key(0))
     assert params["target_embedding"]["table"].shape == (9, 12)
     ids, mask = jnp.array([[4, 5, 6]]), jnp.ones((1, 3), bool)
@@ -181,16 +172,7 @@ def test_t5s_multiplier_changes_how_far_a_step_goes_and_not_where_it_begins():
 
 def test_t5_is_one_table_a_stack():
     stack = StackConfig(num_layers=3, position=T5())
-    config = ModelConfig(
-        source_vocab_size=9,
-        target_vocab_size=9,
-        d_model=16,
-        d_ff=16,
-        num_heads=2,
-        encoder=stack,
-        decoder=stack,
-        param_dtype="bfloat16",
-    )
+    config = small_model(9, both=stack, d_ff=16, param_dtype="bfloat16")
     params = api.abstract_params(config)
     for side in ("encoder", "decoder"):
         table = params[side]["position"]["table"]

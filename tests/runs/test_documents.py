@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import transformer_jax as tj
-from transformer_jax.commands.main import main
+from transformer_jax.cli.main import main, parse
 from transformer_jax.config import override
 from transformer_jax.data.splits import read_documents
 from transformer_jax.data.training_text import TrainingText
@@ -18,7 +18,6 @@ from transformer_jax.runs.pretrained import starting_from
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.evaluator import make_evaluator
 from transformer_jax.translation.documents import Tally
-from transformer_jax.translation.pieces import Pieces
 from transformer_jax.translation.run_batches import Timing
 from transformer_jax.translation.translator import Decoded, Translation
 
@@ -110,7 +109,7 @@ def test_a_block_that_the_limit_ended_is_divided(run, monkeypatch):
 def test_a_token_that_begins_targets_is_forced_once(run, monkeypatch):
     translator, seen = run.translator(context_tokens=10, block_tokens=24), []
     separator = translator.tokenizers.target.separator
-    monkeypatch.setattr(Pieces, "prefixes", lambda *given: [[7]])
+    monkeypatch.setattr(translator, "_prefixes", lambda *given: [[7]])
 
     def decode(sources, target_prefix, **options):
         seen.extend(target_prefix)
@@ -170,6 +169,35 @@ def test_the_blocks_of_the_training_are_those_of_the_translation(run):
     tuned = starting_from(config, "run")
     assert (tuned.decode.block_tokens, tuned.decode.block_sentences) == (None, None)
     assert run.tokenizers().target.separator is not None
+
+
+def test_the_log_counts_blocks(run):
+    documents = list(read_documents(run.config.data, "train"))
+    sentences = sum(map(len, documents))
+    log = (run.path / "log.txt").read_text()
+    assert f"1:en-de: {sentences} pairs; filters" in log
+    (before, *_) = [line for line in log.split(" training blocks")[:-1]]
+    count = int(before.split()[-1])
+    assert sentences + len(documents) <= count <= 2 * sentences
+
+
+def test_other_blocks_are_another_run(run, tmp_path):
+    text = "--config.data.source=files(train_source=a.en,train_target=a.de)"
+    for flag, message in (
+        ("--config.data.blocks=blocks(tokens=60)", "holds a run with another config"),
+        (text, "data.blocks: the source of en-de does not tell"),
+    ):
+        with pytest.raises(UserError, match=message):
+            args = parse([*TRAIN, flag])
+            args.run(args)
+
+
+def test_no_separator_is_in_the_translation_of_a_line(run, monkeypatch, capfdbinary):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog <sep> sees\n\n")))
+    assert main(["translate", "--workdir=run"]) == 0
+    out = capfdbinary.readouterr().out.decode().splitlines()
+    assert len(out) == 2 and not any("<sep>" in line for line in out)
+    assert run.tokenizers().target.separator == 399
 
 
 def test_the_bleu_while_training_is_that_of_the_documents(run, monkeypatch):

@@ -130,11 +130,13 @@ def main(folder):
             "restored_bytes": most_bytes_on_a_device(params),
             "optimizer_bytes": bytes_per_device(state.opt_state),
             "average_bytes": bytes_per_device(state.ema),
-            "beam": translations(params, mesh, Beam(beam_size=3)),
-            "sample": translations(params, mesh, Sample()),
-            "int8": translations(params, mesh, Beam(beam_size=3), weights="int8"),
             "decode_collectives": decode_collectives(params, mesh) if name == "data8" else [],
         }
+        if name != "data8_bfloat16":
+            seen[name]["beam"] = translations(params, mesh, Beam(beam_size=3))
+        if name in ("one", "all"):
+            seen[name]["sample"] = translations(params, mesh, Sample())
+            seen[name]["int8"] = translations(params, mesh, Beam(beam_size=3), weights="int8")
     seen["by_default"] = restored_by_default(folder)
     alone = translations(jax.tree.map(jax.numpy.asarray, found_on_one), None, Beam(beam_size=3))
     print(json.dumps(seen | {"no mesh": {"beam": alone}}))

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.quick import quick
 from tests.training import toy
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
 from transformer_jax.paths import as_path
@@ -72,7 +73,7 @@ def test_the_update_compiled_ahead_fits_bfloat16_parameters():
         assert fit_with(trainer).step == toy.TRAIN.steps
 
 
-@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("waits", quick([True, False], True))
 def test_a_training_with_steps_compiled_ahead_is_the_same(tmp_path, undisturbed, waits):
     """From beginning to end, and stopped and continued."""
     for stop_after in (5, 100):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import transformer_jax as tj
-from transformer_jax.commands.main import main
+from tests.toy_run import RECIPE, train_command
+from transformer_jax.cli.main import main
 from transformer_jax.data.alignments import words
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
@@ -171,42 +172,22 @@ def test_a_line_that_is_no_alignment_is_named(tmp_path, tokenizers, line, words)
     assert words in str(caught.value)
 
 
-RECIPE = """
-from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
-from transformer_jax.data.sources.files import Files
-from transformer_jax.decoding.config import DecodeConfig
-from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.mixers.full_attention import FullCross
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.config import Config, TrainConfig
-
-config = Config(
-    data=DataConfig(
-        source=Files(train_source=("FOLDER/train.en",), train_target=("FOLDER/train.de",),
-                     train_alignment=("FOLDER/train.align",)),
-        cache_dir="FOLDER/cache"),
-    tokenizer=TokenizerConfig(vocab_size=400),
-    batch=BatchConfig(tokens=512, max_length=64, num_buckets=1),
-    model=ModelConfig(d_model=16, d_ff=32, num_heads=2, encoder=StackConfig(num_layers=1),
-                      decoder=StackConfig(num_layers=1), max_length=64, dropout_rate=0.1,
-                      cross=FullCross(alignment_head=1)),
-    train=TrainConfig(steps=6, checkpoint_every=3, log_every=1, alignment_weight=0.5),
-    decode=DecodeConfig(method=Greedy(), max_length_factor=0.5, max_length_offset=4),
-)
-"""
-
-
 @pytest.fixture
 def command(tmp_path):
     """Makes the words of a training in a folder of its own."""
     write(tmp_path, PAIRS, drawn_links(PAIRS))
-    (tmp_path / "recipe.py").write_text(RECIPE.replace("FOLDER", str(tmp_path)))
-
-    def make(name, *more):
-        words = ["train", f"--config={tmp_path / 'recipe.py'}", f"--workdir={tmp_path / name}"]
-        return [*words, "--no_progress", *more]
-
-    return make
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    keys = {
+        "data.validation_from_train": "none",
+        "data.source.train_alignment": tmp_path / "train.align",
+        "model.cross": "full(alignment_head=1)",
+        "train.alignment_weight": 0.5,
+        "train.steps": 6,
+        "train.checkpoint_every": 3,
+        "train.log_every": 1,
+    }
+    flags = [f"--config.{key}={value}" for key, value in keys.items()]
+    return lambda name, *more: train_command(tmp_path, tmp_path / name, *flags, *more)
 
 
 def losses(folder):
@@ -221,7 +202,10 @@ def test_a_guided_training_is_continued_exactly(command, tmp_path):
     whole, parts = (tj.open_run(tmp_path / name) for name in ("whole", "parts"))
     jax.tree.map(np.testing.assert_array_equal, whole.params("latest"), parts.params("latest"))
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
-    # In two parts, each with its half of the rows, the sum is the same.
+
+
+@pytest.mark.slow
+def test_in_two_parts_with_half_of_the_rows_each_the_sum_is_the_same(command, tmp_path):
     assert (
         main(command("accumulated", "--config.train.accumulate=2", "--config.model.dropout_rate=0"))
         == 0

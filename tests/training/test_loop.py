@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.quick import quick
 from tests.training import toy
 from transformer_jax.config import Config, to_json
 from transformer_jax.errors import UserError
@@ -65,7 +66,7 @@ def test_workdir_changes_nothing(undisturbed):
     assert_same(run(None), undisturbed[1])
 
 
-@pytest.mark.parametrize("stop_after", [pytest.param(1, marks=pytest.mark.slow), 4, 6])
+@pytest.mark.parametrize("stop_after", quick([1, 4, 6], 6))
 def test_stopped_and_continued_is_bit_identical(tmp_path, undisturbed, stop_after):
     calls = iter(range(1, 100))
     stopped = run(tmp_path, should_stop=lambda: next(calls) >= stop_after)

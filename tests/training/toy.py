@@ -4,22 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tests.small import small_model
 from transformer_jax.config import TrainConfig
-from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.optimizers.schedules import RsqrtSchedule
 
 VOCAB, ROWS, LENGTH = 12, 8, 6
 
-MODEL = ModelConfig(
-    source_vocab_size=VOCAB,
-    target_vocab_size=VOCAB,
-    d_model=16,
-    d_ff=32,
-    num_heads=2,
-    encoder=StackConfig(num_layers=1),
-    decoder=StackConfig(num_layers=1),
-    max_length=LENGTH,
-)
+MODEL = small_model(VOCAB, max_length=LENGTH)
 
 TRAIN = TrainConfig(
     steps=12,

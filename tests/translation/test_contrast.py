@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 
+from tests.small import small_model
 from tests.translation.conftest import VOCAB_SIZE, LetterTokenizer
 from transformer_jax.data.contrast import Item
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.translation import contrast as module
 from transformer_jax.translation.contrast import Accuracy, contrast, scorer
 from transformer_jax.translation.translator import Scored, Translator
@@ -96,16 +97,7 @@ def test_the_table_and_the_json_have_every_category() -> None:
 
 def test_a_random_model_agrees_with_naive_sums() -> None:
     stack = StackConfig(num_layers=1)
-    model = ModelConfig(
-        source_vocab_size=VOCAB_SIZE,
-        target_vocab_size=VOCAB_SIZE,
-        d_model=16,
-        d_ff=32,
-        num_heads=2,
-        encoder=stack,
-        decoder=stack,
-        max_length=64,
-    )
+    model = small_model(VOCAB_SIZE, both=stack, max_length=64)
     params = api.init(model, jax.random.key(3))
     # Larger than at the start of a training, so that targets differ in their probability.
     params = jax.tree.map(lambda leaf: 3 * leaf, params)

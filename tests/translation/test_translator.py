@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.oracles import need
+from tests.small import small_model
 from tests.translation.conftest import LETTERS, LetterTokenizer
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
@@ -13,8 +14,8 @@ from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
-from transformer_jax.translation import runner
+from transformer_jax.models.config import StackConfig
+from transformer_jax.translation import translator as translator_module
 from transformer_jax.translation.model_calls import decode_batch
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.translation.translator import Translator
@@ -129,7 +130,7 @@ def test_a_call_can_choose_another_method(make_translator):
 
 
 def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
-    monkeypatch.setattr(runner, "num_threads", lambda arrays: 2)
+    monkeypatch.setattr(translator_module, "num_threads", lambda arrays: 2)
     sources = texts(3, 20, longest=8)
     translator = make_translator(max_length=48)
     before = decode_batch._cache_size()
@@ -141,16 +142,7 @@ def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
 
 def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):
     stack = StackConfig(num_layers=1)
-    model = ModelConfig(
-        source_vocab_size=32,
-        target_vocab_size=32,
-        d_model=16,
-        d_ff=32,
-        num_heads=2,
-        encoder=stack,
-        decoder=stack,
-        max_length=48,
-    )
+    model = small_model(32, both=stack, max_length=48)
     # Larger than they start, so that the model is sure of something.
     params = jax.tree.map(lambda x: 3 * x, api.init(model, jax.random.key(0)))
     decode = DecodeConfig(method=Beam(beam_size=3), batch_size=5, max_length_factor=0.5)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.contract import suite
+from tests.small import small_model
 from transformer_jax.mixers.base import Mixer, MixerConfig
 from transformer_jax.mixers.both_ways import BothWaysConfig
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
-from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.config import StackConfig
 from transformer_jax.positions.t5 import T5
 from transformer_jax.viewing.attention import (
     _jacobian_norms,
@@ -24,16 +25,7 @@ from transformer_jax.viewing.attention import (
     effective_attention,
 )
 
-CONFIG = ModelConfig(
-    source_vocab_size=20,
-    target_vocab_size=20,
-    d_model=16,
-    d_ff=32,
-    num_heads=2,
-    encoder=StackConfig(num_layers=2),
-    decoder=StackConfig(num_layers=1),
-    max_length=12,
-)
+CONFIG = small_model(20, encoder=StackConfig(num_layers=2), max_length=12)
 SOURCE, TARGET = [5, 6, 7, 2], [9, 8, 2]
 
 

@@ -122,7 +122,7 @@ def test_differences_are_taken_seed_by_seed():
 def test_a_comparison_continues_and_draws(recipe, tmp_path, monkeypatch, capsys):
     output = tmp_path / "out"
     command = ["compare", f"--config={recipe}", f"--output={output}", "--seeds=2", "--no_progress"]
-    command += ["--vary=model.decoder.mixers=full,[ssd,full]"]
+    command += ["--vary=model.decoder.mixers=full,[window,full]"]
     trained = []
     train = results.train
 
@@ -132,12 +132,12 @@ def test_a_comparison_continues_and_draws(recipe, tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(results, "train", counted)
     assert main([*command, "--part=2/2"]) == 0  # the second row of both seeds
-    assert {folder.parent.name for folder in trained} == {"ssd_full"} and len(trained) == 2
+    assert {folder.parent.name for folder in trained} == {"window_full"} and len(trained) == 2
     assert not (output / "table.md").exists()
     assert main(command) == 0
     assert len(trained) == 4
     out = capsys.readouterr().out
-    assert "| ssd,full | " in out and out == (output / "table.md").read_text()
+    assert "| window,full | " in out and out == (output / "table.md").read_text()
     rows = json.loads((output / "rows.json").read_text())
     assert [len(row["results"]) for row in rows] == [2, 2]
     assert [result["seed"] for result in rows[0]["results"]] == [0, 1]

@@ -403,13 +403,12 @@ def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, messa
     assert not (workdir / "distillation" / "translations").exists() or "--min_score=0" in flags
 
 
-def test_the_teacher_may_spread_labels_too(place, tmp_path):
+def test_the_teacher_may_spread_labels_too(place, undisturbed, tmp_path):
     flag = f"--config.train.teacher=word_level(run={place}/teacher, weight=0.9)"
-    assert main(command(place, tmp_path / "run", flag)) == 0
-    assert main(command(place, tmp_path / "alone")) == 0
+    assert main(command(place, tmp_path, flag)) == 0
     spread, alone = (
-        [each["loss"] for each in tj.open_run(tmp_path / name).metrics() if "loss" in each]
-        for name in ("run", "alone")
+        [each["loss"] for each in tj.open_run(folder).metrics() if "loss" in each]
+        for folder in (tmp_path, undisturbed)
     )
     assert len(spread) == 4 and spread[0] != alone[0]
 

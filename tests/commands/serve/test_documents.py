@@ -4,8 +4,9 @@ import httpx
 import jax
 import pytest
 
-from tests.commands.serve.conftest import served
 from tests.oracles import apart, need
+from tests.serving.conftest import served
+from tests.small import small_model
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
 from transformer_jax.data.sources.grammar.sentences import generate
@@ -14,7 +15,6 @@ from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.models.api import init
-from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.translation.documents import Tally
 from transformer_jax.translation.translator import Translator
 
@@ -25,16 +25,7 @@ def translator():
     apart("it compiles a server of blocks")
     trained = train_tokenizers(TokenizerConfig(vocab_size=400), generate(3, 400))
     both = with_tags(trained.source, Tags(separator=True))
-    config = ModelConfig(
-        source_vocab_size=both.vocab_size,
-        target_vocab_size=both.vocab_size,
-        d_model=16,
-        d_ff=16,
-        num_heads=2,
-        encoder=StackConfig(num_layers=1),
-        decoder=StackConfig(num_layers=1),
-        max_length=128,
-    )
+    config = small_model(both.vocab_size, d_ff=16, max_length=128)
     params = jax.tree.map(lambda x: 3 * x, init(config, jax.random.key(0)))
     decode = DecodeConfig(method=Beam(beam_size=2), batch_size=8, context_tokens=100)
     return Translator(config, params, Tokenizers(both, both), decode)
@@ -43,8 +34,8 @@ def translator():
 @pytest.fixture(scope="module")
 def url(translator):
     """Its queue is full with one sentence."""
-    from transformer_jax.commands.serve.app import make_app
-    from transformer_jax.commands.serve.jax_engine import jax_engine
+    from transformer_jax.serving.app import make_app
+    from transformer_jax.serving.jax_engine import jax_engine
 
     with served(make_app([jax_engine(translator, "en", "de")], queue=1)) as url:
         yield url

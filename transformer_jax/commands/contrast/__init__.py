@@ -7,7 +7,7 @@ Prints the share of right items of each category, with its 95 % interval (Wilson
 of guessing. A line of a `.tsv` file is `source TAB right TAB wrong`, and perhaps `TAB category`; of
 a `.jsonl` file, an object with these keys, where `wrong` may be a list. The context of a sentence
 stands before it in the same text, with ` <sep> ` between sentences. A `.json` file is a
-set in the form of ContraPro or ctxpro (gender); --documents has the text that it comes from.
+set in the form of ContraPro; --documents is the folder of the text that it comes from.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     add_run_arguments(parser, only=["batch_size", "max_source_length", *languages, "weights"])
     add = parser.add_argument
     add("--input", required=True, metavar="FILE", help="the items: .tsv, .jsonl or .json")
-    add("--documents", metavar="PATH", help="of a .json: a folder (ContraPro) or a file (ctxpro)")
+    add("--documents", metavar="FOLDER", help="of a .json: the folder of its documents")
     add("--context", type=int, metavar="N", help="most sentences before, from --documents")
     add("--json", action="store_true", help="print one JSON object")
 
@@ -64,10 +64,7 @@ def _items(args: argparse.Namespace) -> list[Any]:
         raise UserError(f"--context={args.context}: must be at least 1")
     if suffix(args.input) == ".json":
         context = args.documents and Context(args.documents, args.context)
-        items, left_out = read_set(args.input, context)
-        if left_out:
-            print(f"note: {left_out}", file=sys.stderr)
-        return items
+        return read_set(args.input, context)
     if args.documents is not None:
         raise UserError(f"--documents is for a set in .json; {args.input} has its context itself")
     return list(read_items(args.input))
