@@ -50,7 +50,7 @@ def corpora_place(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def corpora_run(corpora_place) -> Path:
     """A run of this recipe: copy it before you change it."""
-    from transformer_jax.cli.main import main
+    from transformer_jax.commands.main import main
 
     workdir = corpora_place / "run"
     recipe = f"--config={corpora_place / 'recipe.py'}"

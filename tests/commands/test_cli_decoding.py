@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.small import small_model
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.config import Config, TrainConfig, to_json
 from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.sources.files import Files

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from tests.cli.conftest import CORPORA
+from tests.commands.conftest import CORPORA
 from tests.oracles import need
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.data import preparation
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.paths import as_path
@@ -150,7 +150,7 @@ def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
     shutil.copytree(prepared / "tokenizer", tmp_path / "new/tokenizer")
     command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
     script = (
-        "from tests.cli.test_prepare import main, preparation, waits\n"
+        "from tests.commands.test_prepare import main, preparation, waits\n"
         f"preparation.make_shard = waits\nmain({[*command, '--shards=1']})\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:

@@ -10,9 +10,9 @@ import jax
 import pytest
 
 from tests.small import small_model
-from transformer_jax.cli import lines as lines_module
-from transformer_jax.cli import output_file, translate
-from transformer_jax.cli.main import main
+from transformer_jax.commands import lines as lines_module
+from transformer_jax.commands import output_file, translate
+from transformer_jax.commands.main import main
 from transformer_jax.config import Config, DataConfig, TrainConfig
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
@@ -20,8 +20,8 @@ from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.interop.exporters.base import TrainedModel
-from transformer_jax.interop.run_folder import write_run
+from transformer_jax.formats.exporter import TrainedModel
+from transformer_jax.formats.run_folder import write_run
 from transformer_jax.models import api
 
 LINES = 40
@@ -107,7 +107,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
 
 
 def parsed(words):
-    from transformer_jax.cli.main import parse
+    from transformer_jax.commands.main import parse
 
     return parse(words)
 

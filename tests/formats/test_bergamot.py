@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.interop import exporter_suite as suite
-from tests.interop.runtimes import NaiveInNumPy
+from tests.formats import exporter_suite as suite
+from tests.formats.runtimes import NaiveInNumPy
 from tests.quick import quick
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
@@ -22,12 +22,12 @@ from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
-from transformer_jax.interop.export import export, write
-from transformer_jax.interop.exporters.bergamot import Bergamot
-from transformer_jax.interop.import_model import import_model
-from transformer_jax.interop.marian_bin import Int8 as Int8Item
-from transformer_jax.interop.marian_bin import read_bin, to_bytes
-from transformer_jax.interop.run_folder import write_run
+from transformer_jax.formats.export import export, write
+from transformer_jax.formats.import_model import import_model
+from transformer_jax.formats.marian.bergamot import Bergamot
+from transformer_jax.formats.marian.items import Int8 as Int8Item
+from transformer_jax.formats.marian.items import read_bin, to_bytes
+from transformer_jax.formats.run_folder import write_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import transformer_jax as tj
-from transformer_jax.cli.main import main, parse
+from transformer_jax.commands.main import main, parse
 from transformer_jax.config import override
 from transformer_jax.data.splits import read_documents
 from transformer_jax.data.training_text import TrainingText
@@ -18,6 +18,7 @@ from transformer_jax.runs.pretrained import starting_from
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.evaluator import make_evaluator
 from transformer_jax.translation.documents import Tally
+from transformer_jax.translation.pieces import Pieces
 from transformer_jax.translation.run_batches import Timing
 from transformer_jax.translation.translator import Decoded, Translation
 
@@ -109,7 +110,7 @@ def test_a_block_that_the_limit_ended_is_divided(run, monkeypatch):
 def test_a_token_that_begins_targets_is_forced_once(run, monkeypatch):
     translator, seen = run.translator(context_tokens=10, block_tokens=24), []
     separator = translator.tokenizers.target.separator
-    monkeypatch.setattr(translator, "_prefixes", lambda *given: [[7]])
+    monkeypatch.setattr(Pieces, "prefixes", lambda *given: [[7]])
 
     def decode(sources, target_prefix, **options):
         seen.extend(target_prefix)

@@ -10,7 +10,7 @@ import pytest
 
 import transformer_jax as tj
 from tests.toy_run import RECIPE, train_command
-from transformer_jax.cli.main import main
+from transformer_jax.commands.main import main
 from transformer_jax.data.alignments import words
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig

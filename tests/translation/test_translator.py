@@ -15,7 +15,7 @@ from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig
-from transformer_jax.translation import translator as translator_module
+from transformer_jax.translation import runner
 from transformer_jax.translation.model_calls import decode_batch
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.translation.translator import Translator
@@ -130,7 +130,7 @@ def test_a_call_can_choose_another_method(make_translator):
 
 
 def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
-    monkeypatch.setattr(translator_module, "num_threads", lambda arrays: 2)
+    monkeypatch.setattr(runner, "num_threads", lambda arrays: 2)
     sources = texts(3, 20, longest=8)
     translator = make_translator(max_length=48)
     before = decode_batch._cache_size()

@@ -4,8 +4,8 @@ import httpx
 import jax
 import pytest
 
+from tests.commands.serve.conftest import served
 from tests.oracles import apart, need
-from tests.serving.conftest import served
 from tests.small import small_model
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.mapped_tokenizer import Tags, with_tags
@@ -34,8 +34,8 @@ def translator():
 @pytest.fixture(scope="module")
 def url(translator):
     """Its queue is full with one sentence."""
-    from transformer_jax.serving.app import make_app
-    from transformer_jax.serving.jax_engine import jax_engine
+    from transformer_jax.commands.serve.app import make_app
+    from transformer_jax.commands.serve.jax_engine import jax_engine
 
     with served(make_app([jax_engine(translator, "en", "de")], queue=1)) as url:
         yield url
