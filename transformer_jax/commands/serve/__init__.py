@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
     )
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    logging.getLogger(__name__).info("compiling; listening on http://%s:%d", shown, port)
+    logging.getLogger(__name__).info(
+        "listening on http://%s:%d, and answering while programs compile", shown, port
+    )
     server.run(app, sock)
     return 0
 
