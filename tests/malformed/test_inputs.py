@@ -7,7 +7,7 @@ import json
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.malformed.harness import TEXT, few, fewer, is_refused, training
@@ -38,6 +38,7 @@ VALUES = st.one_of(
     key=st.sampled_from(KEYS) | st.text(string.ascii_letters + "._", min_size=1, max_size=12),
     value=VALUES,
 )
+@example(key="model.norm.epsilon", value="INF")
 def test_an_override_is_taken_or_refused_in_one_line(place, tmp_path_factory, key, value):
     try:
         config = override(Config(), {key: value})

@@ -37,7 +37,7 @@ import jax
 import jax.numpy as jnp
 from annotated_types import Ge
 from jax import lax
-from pydantic import FiniteFloat, PositiveInt
+from pydantic import PositiveInt
 
 from transformer_jax.decoding.base import (
     Hypotheses,
@@ -81,11 +81,11 @@ class Beam(Method):
     """
 
     beam_size: PositiveInt = 4  #: hypotheses kept for each sentence (Z)
-    length_penalty: FiniteFloat = Method.length_penalty
+    length_penalty: float = Method.length_penalty
     #: alpha; larger favours longer translations
     length_penalty_form: LengthPenaltyForm = "gnmt"
     #: of length n: gnmt ((5 + n) / 6)^alpha, power n^alpha as Hugging Face has it
-    patience: Annotated[FiniteFloat, Ge(1)] | None = None
+    patience: Annotated[float, Ge(1)] | None = None
     #: stop when patience * beam_size hypotheses have ended, as most libraries do with 1; none =
     #: stop when no better one can come
 

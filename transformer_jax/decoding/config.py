@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import FiniteFloat, PositiveInt
+from pydantic import PositiveInt
 
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
@@ -27,7 +27,7 @@ class DecodeConfig:
     """
 
     method: Annotated[Method, OneOf(METHODS)] = Beam()  #: how translations are searched for
-    max_length_factor: Annotated[FiniteFloat, Ge(0), Le(1000)] = 1.5
+    max_length_factor: Annotated[float, Ge(0), Le(1000)] = 1.5
     #: most target tokens a source token
     max_length_offset: Annotated[int, Gt(0), Le(1_000_000)] = 10  #: leaves room for EOS
     max_source_length: Annotated[int, Ge(2)] = 256
@@ -37,7 +37,7 @@ class DecodeConfig:
     target_prefix: str = ""  #: text that every translation begins with
     no_repeat_ngram: Annotated[int, Ge(0)] = 0
     #: no sequence of this many pieces occurs twice in a translation; 0 = off
-    repetition_penalty: Annotated[FiniteFloat, Gt(0)] = 1.0
+    repetition_penalty: Annotated[float, Gt(0)] = 1.0
     #: pieces that occurred: their logits are divided by it if positive, else multiplied
     allow_unk: bool = False
     #: whether a translation may have the piece of what the vocabulary lacks, which reads ⁇

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Self
 
-from pydantic import FiniteFloat
-
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.errors import UserError
@@ -14,7 +12,7 @@ from transformer_jax.errors import UserError
 class Greedy(Method):
     """One hypothesis a sentence; the fastest method."""
 
-    length_penalty: FiniteFloat = Method.length_penalty  #: changes the reported score only
+    length_penalty: float = Method.length_penalty  #: changes the reported score only
 
     @property
     def num_hypotheses(self) -> int:

@@ -16,7 +16,7 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import FiniteFloat, PositiveInt
+from pydantic import PositiveInt
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
 from transformer_jax.decoding.rollout import first_argmax, rollout
@@ -28,7 +28,7 @@ class Sample(Method):
     """Independent samples from the model's distribution, sorted by score."""
 
     num_samples: PositiveInt = 1  #: translations drawn for each sentence
-    temperature: Annotated[FiniteFloat, Ge(1e-6)] = 1.0
+    temperature: Annotated[float, Ge(1e-6)] = 1.0
     #: logits are divided by it; below 1 sharpens
     top_k: PositiveInt | None = None  #: draw only from the k most probable tokens; none = all
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
@@ -36,7 +36,7 @@ class Sample(Method):
     epsilon: Annotated[float, Ge(0), Lt(1)] = 0.0
     #: draw only tokens of at least this probability; the most probable one stays
     seed: Annotated[int, Ge(0), Lt(2**32)] = 0  #: the same seed gives the same translations
-    length_penalty: FiniteFloat = Method.length_penalty
+    length_penalty: float = Method.length_penalty
     #: changes the reported score, and so the order, only
 
     @property

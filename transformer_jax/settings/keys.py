@@ -66,7 +66,7 @@ def adapter(cls: type[C]) -> TypeAdapter[C]:
     It takes a millisecond to make, and a call of `decode` uses several.
     """
     if "__pydantic_config__" not in vars(cls):
-        strict = ConfigDict(extra="forbid", revalidate_instances="always")
+        strict = ConfigDict(extra="forbid", revalidate_instances="always", allow_inf_nan=False)
         cls.__pydantic_config__ = strict  # type: ignore[attr-defined]
     return TypeAdapter(cls)
 

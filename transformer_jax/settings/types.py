@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
-from pydantic import BeforeValidator, FiniteFloat
+from pydantic import BeforeValidator
 
 
 def _split_commas(value: Any) -> Any:
@@ -19,10 +19,10 @@ COMMAS = BeforeValidator(_split_commas)
 Strings = Annotated[tuple[str, ...], COMMAS]
 
 #: A finite number above 0.
-Positive = Annotated[FiniteFloat, Gt(0)]
+Positive = Annotated[float, Gt(0)]
 
 #: A finite number, 0 or larger.
-NonNegative = Annotated[FiniteFloat, Ge(0)]
+NonNegative = Annotated[float, Ge(0)]
 
 #: A number in [0, 1): a rate of dropout, of decay.
-Rate = Annotated[FiniteFloat, Ge(0), Lt(1)]
+Rate = Annotated[float, Ge(0), Lt(1)]
