@@ -23,6 +23,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.run_folder import write_run
 from transformer_jax.models import api
+from transformer_jax.runs.folder import Run
 
 LINES = 40
 
@@ -69,6 +70,21 @@ def test_a_file_has_what_standard_output_has(place, tmp_path, monkeypatch, capfd
     assert [path.name for path in tmp_path.iterdir()] == ["out.de"]
 
 
+def test_scores_that_are_not_finite_end_with_status_1(place, tmp_path, monkeypatch, capsys):
+    whole = Run.params
+
+    def damaged(self, *args):
+        return jax.tree.map(lambda x: x * float("nan"), whole(self, *args))
+
+    monkeypatch.setattr(Run, "params", damaged)
+    assert main(command(place, tmp_path / "out.de")) == 1
+    # All but the line without text.
+    assert "error: the scores of 39 of 40 inputs are not finite" in capsys.readouterr().err
+    files = [f"--source={place / 'in.en'}", f"--target={place / 'in.en'}"]
+    assert main(["score", f"--workdir={place / 'run'}", *files]) == 1
+    assert "error: the scores of 40 of 40" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "flags", [[], ["--n_best=2", "--method=beam(beam_size=2)"], ["--method=sample(seed=3)"]]
 )
@@ -82,7 +98,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
                 raise KeyboardInterrupt
             return reply(chunk, done)
 
-        write(output, items, chunk_size, fails, total)
+        return write(output, items, chunk_size, fails, total)
 
     with monkeypatch.context() as patch:
         patch.setattr(translate, "answer", stops)
@@ -97,7 +113,7 @@ def test_a_start_that_was_stopped_is_continued(place, tmp_path, monkeypatch, fla
 
     def counts(output, items, chunk_size, reply, total):
         seen.append(output.done)
-        write(output, items, chunk_size, reply, total)
+        return write(output, items, chunk_size, reply, total)
 
     monkeypatch.setattr(translate, "answer", counts)
     assert main(command(place, tmp_path / "out", *flags)) == 0

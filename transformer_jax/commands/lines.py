@@ -77,8 +77,10 @@ def answer(
     chunk_size: int,
     reply: Reply[T],
     total: int | None = None,
-) -> None:
+) -> int:
     """Writes the reply to each chunk of items; standard error tells how many were cut.
+
+    Returns the exit status: 1 if a score was not a finite number.
 
     Args:
         output: where to.
@@ -101,6 +103,13 @@ def answer(
         print(
             f"note: {cut} of {inputs} inputs were longer than the limit, and cut", file=sys.stderr
         )
+    if lost := output.counts["not_finite"]:
+        print(
+            f"error: the scores of {lost} of {output.done} inputs are not finite numbers: the "
+            "model's parameters are damaged, or too large for its dtype",
+            file=sys.stderr,
+        )
+    return int(lost > 0)
 
 
 def file_pairs(**files: str | None) -> list[tuple[str, str]]:

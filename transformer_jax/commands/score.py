@@ -11,6 +11,7 @@ Without files, standard input has lines `source <TAB> target`.
 
 import argparse
 import sys
+from math import isfinite
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.lines import Counts, Output, answer, file_pairs, stdin_lines
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             return list(map(pharaoh, translator.align(*zip(*pairs, strict=True)))), {}
         scored = translator.score_pairs(*zip(*pairs, strict=True))
         values = scored.log_probs / scored.num_tokens if args.per_token else scored.log_probs
-        return [f"{value:.6f}" for value in values], {"cut": scored.num_cut}
+        counts = {"cut": scored.num_cut, "not_finite": sum(not isfinite(x) for x in values)}
+        return [f"{value:.6f}" for value in values], counts
 
-    answer(Output(sys.stdout.buffer), pairs, chunk_size, reply)
-    return 0
+    return answer(Output(sys.stdout.buffer), pairs, chunk_size, reply)

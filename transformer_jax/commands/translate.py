@@ -26,6 +26,7 @@ import string
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands.flags import Parser
@@ -97,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
         note(lines, done)
         options = {"num_best": count, "first_id": done, "batch_size": batch_size}
         decoded = translator.decode(lines, **options)
-        counts = {"cut": decoded.num_cut}
+        lost = (not all(isfinite(each.score) for each in found) for found in decoded.translations)
+        counts = {"cut": decoded.num_cut, "not_finite": sum(lost)}
         best = [best for best, *_ in decoded.translations]
         if args.alignments:
             links = translator.align(lines, [each.tokens for each in best])
@@ -120,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         chunk_size = batch_size
     if args.output is None:
         output = Output(sys.stdout.buffer)
-        answer(output, items(stdin_lines()), chunk_size, respond)
+        status = answer(output, items(stdin_lines()), chunk_size, respond)
     else:
         command = {
             "checkpoint": [os.fspath(run.path), selection.name, args.workdir],
@@ -134,11 +136,11 @@ def run(args: argparse.Namespace) -> int:
         total = sum(1 for _ in items(read_lines(args.input)))
         with output_file(args.output, command) as output:
             rest = islice(items(read_lines(args.input)), output.done, None)
-            answer(output, rest, chunk_size, respond, total)
+            status = answer(output, rest, chunk_size, respond, total)
     if args.documents:
         counts: dict[str, Any] = dict(output.counts)
         print(f"note: {Tally(**counts)}", file=sys.stderr)
-    return 0
+    return status
 
 
 def _check_flags(args: argparse.Namespace) -> None:
