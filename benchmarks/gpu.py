@@ -264,8 +264,12 @@ def main() -> None:
     parser.add_argument("command", choices=PARTS)
     parser.add_argument("--output", type=Path, default=os.environ.get("OUT", "build/gpu"))
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, which a CPU can run")
-    parser.add_argument("--only", default="", help="some of its parts")
+    parser.add_argument("--only", default="", help="names of parts, with commas")
     arguments = parser.parse_args()
+    names = [part.name for part in PARTS[arguments.command]]
+    only = arguments.only.split(",") if arguments.only else names
+    if unknown := sorted(set(only) - set(names)):
+        parser.error(f"--only={','.join(unknown)}: the parts are {', '.join(names)}")
     output = Path(arguments.output).absolute()
     output.mkdir(parents=True, exist_ok=True)
     same = about()
@@ -277,7 +281,7 @@ def main() -> None:
         text = Path(os.environ.get("MULTI30K", "../shared/data/multi30k")).absolute()
         words = {"out": output, "python": sys.executable, "runs": runs, "text": text}
         for part in PARTS[arguments.command]:
-            if arguments.only and part.name not in arguments.only.split(","):
+            if part.name not in only:
                 continue
 
             def write(*, job: str = part.name, **row: Any) -> None:

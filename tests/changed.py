@@ -119,6 +119,9 @@ class Graph:
     def _add_node(self, node: str, tree: ast.AST, name: str) -> None:
         found = set(self._imported(tree, ".".join(Path(name).parts[:-1])))
         found |= set(self._named(tree, name))
+        # Who imports a file runs the packages that it is in, too.
+        packages = {f"{parent.as_posix()}/__init__.py" for parent in Path(name).parents}
+        found |= packages & self._all - {self._modules.get("transformer_jax")}
         self.read[node] = set(self._read(tree, name))
         if name.startswith("tests/"):
             parents = [f"{parent.as_posix()}/conftest.py" for parent in Path(name).parents][:-1]

@@ -56,6 +56,7 @@ def graph(tmp_path_factory) -> Graph:
         ("transformer_jax/ops/scans.py", "scans"),  # by a helper
         ("transformer_jax/commands/train.py", "all train"),
         ("transformer_jax/commands/serve/app.py", "all page serve"),  # by a fixture, by STARTS
+        ("transformer_jax/commands/serve/__init__.py", "all page serve"),
         ("transformer_jax/commands/serve/static/page.html", "all page serve"),
         ("tests/helper.py", "scans"),
         ("tests/test_api.py", "api"),

@@ -105,8 +105,8 @@ def answer(
         )
     if lost := output.counts["not_finite"]:
         print(
-            f"error: the scores of {lost} of {output.done} inputs are not finite numbers: the "
-            "model's parameters are damaged, or too large for its dtype",
+            f"error: the scores of {lost} of {output.done} inputs are not finite numbers: most "
+            "likely the model's parameters are damaged",
             file=sys.stderr,
         )
     return int(lost > 0)

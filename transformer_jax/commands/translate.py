@@ -26,7 +26,6 @@ import string
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands.flags import Parser
@@ -98,8 +97,7 @@ def run(args: argparse.Namespace) -> int:
         note(lines, done)
         options = {"num_best": count, "first_id": done, "batch_size": batch_size}
         decoded = translator.decode(lines, **options)
-        lost = (not all(isfinite(each.score) for each in found) for found in decoded.translations)
-        counts = {"cut": decoded.num_cut, "not_finite": sum(lost)}
+        counts = {"cut": decoded.num_cut, "not_finite": decoded.num_not_finite}
         best = [best for best, *_ in decoded.translations]
         if args.alignments:
             links = translator.align(lines, [each.tokens for each in best])

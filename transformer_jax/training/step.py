@@ -141,6 +141,7 @@ def _norm(total: tuple[Any, Metrics], grads: Any, joined: bool) -> jax.Array:
 
     That is more than the layers have. So there all vectors are joined with the sums of the rows of
     all matrices, before they are scaled: a product with the scale would be one more kernel each.
+    (So a norm above 1e19 of the sum, not of the mean, is infinite.)
     """
     if not joined:
         return optax.global_norm(grads)

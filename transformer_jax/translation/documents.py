@@ -62,6 +62,7 @@ class Tally:
     alone: int = 0  #: sentences that were translated alone because of that
     sentences: int = 0
     cut: int = 0  #: of these, those that were longer than the limit, and cut
+    not_finite: int = 0  #: blocks whose score was not a finite number
     timing: Timing = Timing()
 
     @property

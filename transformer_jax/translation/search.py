@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, NamedTuple
 
 import jax
@@ -47,6 +48,11 @@ class Decoded:
     translations: list[list[Translation]]  #: one list a sentence, in input order, best first
     num_cut: int  #: sentences whose end was cut off to fit the limit
     timing: Timing
+
+    @property
+    def num_not_finite(self) -> int:
+        """The number of sentences with a score that is not a finite number."""
+        return sum(not all(isfinite(one.score) for one in found) for found in self.translations)
 
 
 class Asked(NamedTuple):

@@ -166,6 +166,7 @@ class Translator:
             sources = [block.source for block in blocks]
             decoded = self.decode(sources, first_id=numbers, **options)
             tally.timing += decoded.timing
+            tally.not_finite += decoded.num_not_finite
             return [best.own_tokens for best, *_ in decoded.translations]
 
         found = translate_documents(ids, decode, room, tally, progress, first_ids)

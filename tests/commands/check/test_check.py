@@ -45,6 +45,7 @@ def test_a_difference_is_relative_to_the_largest_number():
     want = {"a": jnp.array([1.0, -200.0]), "b": jnp.array([0.0])}
     got = {"a": jnp.array([1.0, -199.0]), "b": jnp.array([0.5])}
     assert numbers.difference(got, want) == pytest.approx(1 / 200)
+    assert np.isnan(numbers.difference([np.ones(2), np.array([1, np.nan])], [np.ones(2)] * 2))
 
 
 @pytest.mark.parametrize(("value", "is_ok"), [(0.1, True), (0.2, False), (float("nan"), False)])
@@ -70,7 +71,7 @@ def test_a_kernel_that_reads_padding_is_found(monkeypatch):
 
 def test_a_mixer_on_another_device_is_one_program_there_and_one_on_the_cpu():
     rows = {"full": True, "full, decoder": True, "full, encoder": True}
-    found = with_eight_devices("-m", "tests.commands.check.other_device")
+    found = with_eight_devices("tests/commands/check/other_device.py")
     assert found == {"rows": rows, "programs": 2, "devices": {"wanted": 0, "found": 1}}
 
 
@@ -220,6 +221,41 @@ def test_parts_are_chosen(monkeypatch, capsys):
     assert "compiling 1 programs" in printed.err
     assert main(["check", "--parts=mixer"]) == 2
     assert "--parts=mixer: no such part (did you mean mixers?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", ["-1", "inf", "nan"])
+def test_a_limit_is_a_number_of_seconds(limit, capsys):
+    assert main(["check", f"--limit={limit}"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --limit={limit}: must be")
+
+
+def test_what_is_timed_waits_for_all_programs():
+    compiled = []
+    lower = [lambda n=n: Fake(lambda: compiled.append(n)) for n in range(3)]
+    found = [
+        jobs.Job("speed", str(n), {"one": lower[n]}, lambda _: [len(compiled)], True)
+        for n in range(3)
+    ]
+    assert list(jobs.run(found, 60.0)) == [3, 3, 3] and found == []
+
+
+def test_nothing_is_compiled_any_more_for_who_has_gone():
+    started, go = [], threading.Event()
+
+    def compile(number):
+        started.append(number)
+        go.wait(60)
+
+    many = [
+        jobs.Job("model", str(n), {"one": lambda n=n: Fake(lambda: compile(n))}, lambda _: [])
+        for n in range(jobs.NUM_THREADS + 5)
+    ]
+    first = jobs.Job("machine", "first", {}, lambda _: ["row"])
+    rows = jobs.run([first, *many], 60.0)
+    assert next(rows) == "row"
+    rows.close()
+    go.set()
+    assert len(started) <= jobs.NUM_THREADS
 
 
 @pytest.mark.parametrize(("value", "status"), [(1.0, 2), (2.0, 1)])

@@ -28,7 +28,7 @@ PROGRAM = "import sys; from transformer_jax.commands.main import main; sys.exit(
 @contextlib.contextmanager
 def serving(run, *flags):
     """A process that serves a run, once all programs are compiled, and its address."""
-    apart("it compiles a server")  # tests/serving has one in ./run test
+    apart("it compiles a server")  # tests/commands/serve has one in ./run test
     command = [sys.executable, "-c", PROGRAM, "serve", f"--workdir={run}", "--port=0", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:

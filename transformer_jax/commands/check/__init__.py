@@ -13,6 +13,7 @@ import argparse
 import json
 import signal
 import sys
+import threading
 from itertools import chain
 
 from transformer_jax.commands.check.row import Row
@@ -26,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax check`."""
     parts = ",".join(PARTS)
     parser.add_argument("--parts", default=parts, metavar="NAMES", help=f"some of {parts}")
-    text = "seconds for each part, which then ends without its other rows (default 300)"
+    text = "seconds that each part waits for its programs, then without these rows (default 300)"
     parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="a JSON object for each line")
 
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     for name in chosen:
         if name not in PARTS:
             raise UserError(f"--parts={name}: no such part{hint(name, PARTS)}; {', '.join(PARTS)}")
+    if not 0 <= args.limit <= threading.TIMEOUT_MAX:
+        raise UserError(f"--limit={args.limit:g}: must be a number of seconds")
     import jax
 
     from transformer_jax.commands.check import machine, numbers, speed

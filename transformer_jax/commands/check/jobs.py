@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,9 +29,10 @@ class Job(NamedTuple):
     name: str
     programs: Mapping[str, Callable[[], Any]]  #: name -> what gives the lowered program
     rows: Callable[[Mapping[str, Any]], Iterable[Row]]  #: of the compiled programs
+    is_timed: bool = False  #: nothing may be compiled meanwhile
 
     def missing(self, why: str) -> Row:
-        """Stands for rows that there are not."""
+        """Stands for rows that are missing."""
         return Row(self.part, self.name, f"not finished: {why}", limit=0.0)
 
 
@@ -74,12 +75,12 @@ def at_once(job: Job) -> Iterable[Row]:
 def run(jobs: list[Job], limit: float) -> Iterator[Row]:
     """The rows of jobs in their order; a job is taken off the list when its rows are known.
 
-    Threads compile, no more than there are cores, one of which lowers at a time: that holds the
-    interpreter's lock.
+    As many threads as cores compile; only one lowers at a time, since that holds the interpreter's
+    lock.
 
     Args:
         jobs: in their order.
-        limit: seconds for the jobs of each part.
+        limit: seconds that a part waits for its programs.
     """
     lowering, ends, pool = threading.Lock(), dict[str, float](), ThreadPoolExecutor(NUM_THREADS)
 
@@ -91,15 +92,24 @@ def run(jobs: list[Job], limit: float) -> Iterator[Row]:
     programs = [
         {name: pool.submit(compiled, lower) for name, lower in job.programs.items()} for job in jobs
     ]
-    for own in programs:
-        end = ends.setdefault(jobs[0].part, time.monotonic() + limit)
-        try:
-            waited = {n: each.result(max(0.0, end - time.monotonic())) for n, each in own.items()}
-            yield from jobs[0].rows(waited)
-        except TimeoutError:
-            for each in own.values():
-                each.cancel()
-            yield jobs[0].missing(f"over the limit of {limit:g} s")
-        except Exception as error:  # what else there is still tells something
-            yield jobs[0].missing(f"{type(error).__name__}: {first_line(error)}")
-        jobs.pop(0)
+    try:
+        for own in programs:
+            end = ends.setdefault(jobs[0].part, time.monotonic() + limit)
+            try:
+                everything = [each for some in programs for each in some.values()]
+                if jobs[0].is_timed and wait(everything, limit).not_done:
+                    raise TimeoutError
+                results = {
+                    name: each.result(max(0.0, end - time.monotonic()))
+                    for name, each in own.items()
+                }
+                yield from jobs[0].rows(results)
+            except TimeoutError:
+                for each in own.values():
+                    each.cancel()
+                yield jobs[0].missing(f"over the limit of {limit:g} s")
+            except Exception as error:  # what else there is still tells something
+                yield jobs[0].missing(f"{type(error).__name__}: {first_line(error)}")
+            jobs.pop(0)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

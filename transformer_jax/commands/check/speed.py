@@ -133,7 +133,7 @@ def _training_job(config: Config, target: Target, part: str, seconds: float) -> 
             planned = f"planned {program_bytes(compiled) / 2**30:,.2f} for the training step"
             yield Row(part, "memory, most so far", peak / 2**30, "GiB", beside=planned)
 
-    return Job("speed", "training step", {"state": lower_state, "step": lower_step}, rows)
+    return Job("speed", "training step", {"state": lower_state, "step": lower_step}, rows, True)
 
 
 def searching(config: Config, mesh: Mesh, part: str, seconds: float) -> Iterable[Row]:
@@ -179,7 +179,7 @@ def _search_job(config: Config, mesh: Mesh, part: str, seconds: float) -> Job:
         yield Row(part, name, 1e3 * took, "ms", beside=found)
         yield Row(part, "sentences translated", num_rows / took, "a second")
 
-    return Job("speed", "search", {"params": lower_params, "search": lower_search}, rows)
+    return Job("speed", "search", {"params": lower_params, "search": lower_search}, rows, True)
 
 
 def _random_ids(rows: int, length: int, model: ModelConfig) -> np.ndarray:
