@@ -21,7 +21,7 @@ from transformer_jax.data.splits import read_pairs
 from transformer_jax.runs.folder import open_run
 
 DEMO = Path(__file__).with_name("demo.html")
-STATIC = Path(__file__).parents[1] / "transformer_jax" / "serving" / "static"
+STATIC = Path(__file__).parents[1] / "transformer_jax" / "commands" / "serve" / "static"
 
 SENTENCES = 30
 

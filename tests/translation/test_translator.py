@@ -15,7 +15,7 @@ from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig
-from transformer_jax.translation import runner
+from transformer_jax.translation import runner, search
 from transformer_jax.translation.model_calls import decode_batch
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.translation.translator import Translator
@@ -150,9 +150,7 @@ def test_a_real_models_translation_depends_on_its_sentence_alone(monkeypatch):
     translator = Translator(model, params, tokenizers, decode)
     sources = texts(6, 5, longest=15)
     alone = [translator.decode([source], batch_size=1).translations[0] for source in sources]
-    monkeypatch.setattr(
-        "transformer_jax.translation.translator.padded_length", lambda length, limit: 40
-    )
+    monkeypatch.setattr(search, "padded_length", lambda length, limit: 40)
     together_and_wider = translator.decode(sources).translations
     for one, two in zip(alone, together_and_wider, strict=True):
         assert [t.tokens for t in one] == [t.tokens for t in two]

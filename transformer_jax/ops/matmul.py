@@ -211,7 +211,7 @@ def _product(
         a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
         y = jnp.matmul(a, b, preferred_element_type=result)
         if bias is not None:
-            y = y + bias.reshape(-1).astype(result)
+            y = y + bias.reshape(1, -1).astype(result)
         return y.reshape(*rows, *columns)
     else:
         y = jnp.tensordot(a, b, contracted, preferred_element_type=jnp.float32)

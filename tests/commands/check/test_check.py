@@ -287,7 +287,8 @@ def test_what_the_compiler_refuses_is_missing(error, monkeypatch, capsys, ended)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_check_says_what_is_missing(number, monkeypatch, capsys, ended):
-    before = signal.getsignal(signal.SIGTERM)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
 
     def stop(programs):
         signal.raise_signal(number)
@@ -296,7 +297,8 @@ def test_an_interrupted_check_says_what_is_missing(number, monkeypatch, capsys, 
     model = Job("model", "the loss", {}, stop)
     fake_checks(monkeypatch, [job("product"), model, job("mixers")])
     main(["check"])
-    signal.signal(signal.SIGTERM, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
     out = capsys.readouterr().out.splitlines()
     assert [" ".join(line.split()) for line in out[-4:]] == [
         "model",
