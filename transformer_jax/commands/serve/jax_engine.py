@@ -30,7 +30,7 @@ class JaxEngine:
         self.max_pieces = translator.max_source_length - 1
         self.target_size = translator.model.target_vocab_size
         room = translator.room()
-        self.documents = Documents(room, translator.text) if room else None
+        self.documents = Documents(room, translator.pieces().text) if room else None
         self._translator = translator
         self._encode = translator.source_encoder()
         # Few sentences need not wait for the rows of a full batch.
