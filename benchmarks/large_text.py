@@ -61,19 +61,18 @@ def measure(folder: Path, shards: int) -> dict[str, tuple[float, int, int]]:
     """(seconds, peak MiB, mapped MiB) of each stage, in this process."""
     import jax  # noqa: F401  # as in training
 
-    from transformer_jax.config import Config
-    from transformer_jax.data.batches import BatchPlan
-    from transformer_jax.data.ids import ids_of_text
-    from transformer_jax.data.pipeline import batches
-    from transformer_jax.data.preparation import (
+    from transformer_jax.commands.prepare.shards import (
         Preparation,
         begin,
         learn_tokenizers,
         merge,
     )
-    from transformer_jax.data.splits import resolve
+    from transformer_jax.config import Config
+    from transformer_jax.data.batches import BatchPlan
+    from transformer_jax.data.ids import ids_of_text
+    from transformer_jax.data.pipeline import batches
+    from transformer_jax.data.splits import first_documents, resolve
     from transformer_jax.data.tokenizer_training import tokenizers_of_text
-    from transformer_jax.data.training_text import TrainingText
     from transformer_jax.runs.prepared import with_prepared
 
     stages: dict[str, tuple[float, int, int]] = {}
@@ -102,10 +101,8 @@ def measure(folder: Path, shards: int) -> dict[str, tuple[float, int, int]]:
     merge(preparation)
     done("merge")
     run, _ = with_prepared(Config(data=DataConfig(prepared=str(preparation.folder))), None)
-    with TrainingText(run.data, is_new=True) as text:
-        text.validation(500)
-        tokenizers = tokenizers_of_text(run.tokenizer, run.data, text.sample(run.tokenizer))
-        ids = ids_of_text(text, tokenizers)
+    first_documents(run.data, "validation", 500)
+    ids = ids_of_text(run.data, tokenizers_of_text(run.tokenizer, run.data))
     done("ids")
     plan = BatchPlan(ids.source.lengths, ids.target.lengths, BatchConfig())
     done("plan")
@@ -119,7 +116,7 @@ def measure(folder: Path, shards: int) -> dict[str, tuple[float, int, int]]:
 
 def _shard(preparation: Any, number: int, shards: int) -> float:
     """Makes a shard; the peak of this process in MiB."""
-    from transformer_jax.data.preparation import make_shard
+    from transformer_jax.commands.prepare.shards import make_shard
 
     make_shard(preparation, number, shards)
     return _mebibytes("VmHWM")

@@ -33,15 +33,15 @@ from rows import Key, main, run_folder
 
 import transformer_jax as tj
 from transformer_jax.commands.compare.rows import Row, make_rows
-from transformer_jax.data.contrast import BETWEEN, Item
-from transformer_jax.data.padding import pad
-from transformer_jax.data.preparation import (
+from transformer_jax.commands.prepare.shards import (
     Preparation,
     begin,
     learn_tokenizers,
     make_shard,
     merge,
 )
+from transformer_jax.data.contrast import BETWEEN, Item
+from transformer_jax.data.padding import pad
 from transformer_jax.data.sources.base import BOUNDARY
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS

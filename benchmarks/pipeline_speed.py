@@ -9,7 +9,6 @@ best segmentations of each sentence.
 
 import argparse
 import gzip
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,9 +16,10 @@ import numpy as np
 
 from transformer_jax.data.batches import BatchPlan, Sampler
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.ids import IdCorpus, prepare_ids
+from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tensorflow import has_tensorflow
 from transformer_jax.data.tokenizer_training import train_tokenizers
 
@@ -95,17 +95,15 @@ def main() -> None:
         for engine in engines:
             row("synthetic ids", corpus, engine)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        pairs = list(zip(read(args.source), read(args.target), strict=True))
-
-        joint = train_tokenizers(TokenizerConfig(), pairs)
-        plain = prepare_ids([pairs], joint, folder, "text")
-        for engine in engines:
-            row("stored ids", plain, engine)
-        text = prepare_ids([pairs], joint, folder, "text", sampler=SubwordSampler(joint, ALPHA))
-        sampler = SubwordSampler(joint, ALPHA)  # one that has not seen the text
-        for later, name in ((False, "first epoch"), (True, "later epochs")):
-            row(f"alpha {ALPHA}, {name}", text, "python", sampler, later=later)
+    pairs = list(zip(read(args.source), read(args.target), strict=True))
+    joint = train_tokenizers(TokenizerConfig(), pairs)
+    plain = ids_of_pairs(pairs, joint)
+    for engine in engines:
+        row("ids", plain, engine)
+    text = ids_of_pairs(pairs, joint, SubwordSampler(joint, ALPHA))
+    sampler = SubwordSampler(joint, ALPHA)  # one that has not seen the text
+    for later, name in ((False, "first epoch"), (True, "later epochs")):
+        row(f"alpha {ALPHA}, {name}", text, "python", sampler, later=later)
 
 
 if __name__ == "__main__":

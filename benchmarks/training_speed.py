@@ -49,16 +49,15 @@ def make_batches(arguments: argparse.Namespace) -> list[Batch]:
 
     from transformer_jax.data.batches import BatchPlan, make_batch
     from transformer_jax.data.config import BatchConfig, TokenizerConfig
-    from transformer_jax.data.ids import prepare_ids
+    from transformer_jax.data.ids import ids_of_pairs
     from transformer_jax.data.sources.files import read_lines
     from transformer_jax.data.tokenizer_training import train_tokenizers
 
     if arguments.source:
         lines = read_lines(arguments.source), read_lines(arguments.target)
         pairs = list(zip(*lines, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB_SIZE), pairs)
-            corpus = prepare_ids([pairs], tokenizers, Path(folder) / "ids", "benchmark")
+        tokenizers = train_tokenizers(TokenizerConfig(vocab_size=VOCAB_SIZE), pairs)
+        corpus = ids_of_pairs(pairs, tokenizers)
     else:
         corpus = synthetic_corpus()
     config = BatchConfig(tokens=arguments.tokens, num_buckets=arguments.shapes)

@@ -54,12 +54,11 @@ def test_a_run_reads_its_text_through_it(tree, tmp_path):
     changed = config.override(config.Config(), flags)
     assert changed.data.source == source
     assert config.from_json(config.to_json(changed), "config.json") == changed
-    TrainingText = copied(tree, "transformer_jax.data.training_text").TrainingText
+    first_documents = copied(tree, "transformer_jax.data.splits").first_documents
     learn = copied(tree, "transformer_jax.data.tokenizer_training").tokenizers_of_text
     ids_of_text = copied(tree, "transformer_jax.data.ids").ids_of_text
-    with TrainingText(changed.data, is_new=True) as training:
-        assert training.validation(100) == [text["train"][-9:]]
-        corpus = ids_of_text(training, learn(changed.tokenizer, changed.data, training))
+    assert first_documents(changed.data, "validation", 100) == [text["train"][-9:]]
+    corpus = ids_of_text(changed.data, learn(changed.tokenizer, changed.data))
     assert len(corpus) == len(text["train"]) - 9
 
 

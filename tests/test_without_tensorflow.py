@@ -16,7 +16,7 @@ from tests.training import toy
 import transformer_jax as tj
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.ids import IdCorpus
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam

@@ -6,12 +6,14 @@ be renamed, and nothing can be appended to. `write_whole` and `move_folder` hide
 """
 
 import contextlib
+import errno
 import functools
 import importlib.util
 import os
 import secrets
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import platformdirs
@@ -80,6 +82,31 @@ def write_whole(path: epath.Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, is_whole: Callable[[], bool] = lambda: True) -> Iterator[Path]:
+    """A temporary folder beside a folder on a disk, which gets its name where the block ends well.
+
+    Args:
+        folder: one that another process has made meanwhile stays.
+        is_whole: asked of such a folder; else it is replaced.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
+    ) as temporary:
+        inner = Path(temporary) / folder.name
+        inner.mkdir()
+        yield inner
+        try:
+            os.rename(inner, folder)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            if not is_whole():
+                shutil.rmtree(folder, ignore_errors=True)
+                os.rename(inner, folder)
 
 
 class GrowingFiles:

@@ -15,7 +15,7 @@ import pytest
 from tests.commands.conftest import CORPORA
 from tests.oracles import need
 from transformer_jax.commands.main import main
-from transformer_jax.data import preparation
+from transformer_jax.commands.prepare import shards
 from transformer_jax.data.tokenizer_pair import load_tokenizers
 from transformer_jax.paths import as_path
 from transformer_jax.runs.folder import open_run
@@ -132,7 +132,7 @@ def killed(*args, **options):
 def test_the_command_goes_on_after_a_process_was_killed(place, tmp_path, capsys, monkeypatch):
     command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
     with monkeypatch.context() as patch:
-        patch.setattr(preparation, "make_shard", killed)
+        patch.setattr(shards, "make_shard", killed)
         assert main([*command, "--shards=1"]) == 2
     (*_, line) = capsys.readouterr().err.strip().splitlines()
     assert "a shard was killed, perhaps for want of memory: there were 1; run the same" in line
@@ -150,8 +150,8 @@ def test_no_process_of_a_shard_outlives_the_command(place, prepared, tmp_path):
     shutil.copytree(prepared / "tokenizer", tmp_path / "new/tokenizer")
     command = ["prepare", f"--config={place / 'recipe.py'}", f"--output={tmp_path / 'new'}", PARTS]
     script = (
-        "from tests.commands.test_prepare import main, preparation, waits\n"
-        f"preparation.make_shard = waits\nmain({[*command, '--shards=1']})\n"
+        "from tests.commands.test_prepare import main, shards, waits\n"
+        f"shards.make_shard = waits\nmain({[*command, '--shards=1']})\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"begun\n"
@@ -190,13 +190,6 @@ def test_pairs_that_teach_little_are_counted(place, tmp_path, capsys):
         (["--config.data.prepared=x"], "data.prepared is what `prepare` makes"),
         (["--config.tokenizer.vocab_size=99"], "vocab_size=99 has no room for characters"),
         (["--config.data.corpora=none"], "no training text"),
-        (
-            [
-                "--config.data.corpora=corpus(source=files(train_source={0}/train.en,"
-                "train_target={0}/train.de,train_alignment=a))"
-            ],
-            "has no word alignments yet",
-        ),
     ],
 )
 def test_mistakes_are_one_line(place, tmp_path, capsys, flags, message):

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract.source_suite import SPLITS, Maker, Text
+from transformer_jax.commands.prepare.shards import (
+    Preparation,
+    begin,
+    learn_tokenizers,
+    make_shard,
+    merge,
+)
 from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.preparation import Preparation, begin, learn_tokenizers, make_shard, merge
 from transformer_jax.data.sources.base import BOUNDARY, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar

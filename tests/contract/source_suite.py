@@ -16,8 +16,8 @@ import pytest
 
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig
-from transformer_jax.data.ids import IdCorpus
 from transformer_jax.data.pipeline import batches
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import BOUNDARY, SPLITS, Pair, Source, Split
 from transformer_jax.data.splits import read_documents, read_pairs
 from transformer_jax.errors import UserError

@@ -20,14 +20,13 @@ from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.filters.language import Language
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.filters.registry import FILTERS
-from transformer_jax.data.filters.review import Review
+from transformer_jax.data.filters.review import Review, pairs_used
 from transformer_jax.data.filters.script import Script
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.splits import fingerprint, read_pairs, resolve
 from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 from transformer_jax.settings.variants import kind_of, to_text
 
@@ -199,8 +198,7 @@ def data(tmp_path: Path) -> DataConfig:
 
 
 def test_nothing_is_left_out_by_default_but_it_is_counted(data: DataConfig, logged: Any) -> None:
-    with TrainingText(data) as text:
-        assert list(text) == list(read_pairs(data, "train"))
+    assert list(pairs_used(data)) == list(read_pairs(data, "train"))
     (line,) = logged()
     assert line == (
         "1:en-de: 14 pairs; filters: 2 duplicates (14.29%) kept, 2 near_duplicates (14.29%) kept, "
@@ -211,10 +209,10 @@ def test_nothing_is_left_out_by_default_but_it_is_counted(data: DataConfig, logg
 def test_what_is_chosen_is_left_out_and_reported(data: DataConfig, logged: Any) -> None:
     pairs = list(read_pairs(data, "train"))
     chosen = replace(data, filters=(Script(), Duplicates()))
-    with TrainingText(chosen, is_new=True) as text:
-        tokenizers = train_tokenizers(TokenizerConfig(vocab_size=290), text)
-        ids = ids_of_text(text, tokenizers)
-        assert list(text) == [pair for i, pair in enumerate(pairs) if i not in (10, 11, 13)]
+    used = list(pairs_used(chosen))
+    assert used == [pair for i, pair in enumerate(pairs) if i not in (10, 11, 13)]
+    tokenizers = train_tokenizers(TokenizerConfig(vocab_size=290), used)
+    ids = ids_of_text(chosen, tokenizers)
     assert ids.sizes == (11,)
     assert [tokenizers.source.decode(ids.source[i]) for i in (9, 10)] == [pairs[9][0], pairs[12][0]]
     assert logged()[-1] == (
@@ -224,17 +222,15 @@ def test_what_is_chosen_is_left_out_and_reported(data: DataConfig, logged: Any) 
     assert list(read_pairs(chosen, "validation")) == list(read_pairs(data, "validation"))
     kinds = [data, chosen, replace(data, filters=(Script(least=0.9), Duplicates()))]
     assert len({fingerprint(each, "train") for each in kinds}) == 3
-    # A new run with a cache of the ids and given tokenizers reports it too.
-    with TrainingText(chosen, is_new=True) as text:
-        ids_of_text(text, tokenizers)
+    # A run with a cache of the ids reports it too.
+    ids_of_text(chosen, tokenizers)
     assert "11 of them used" in logged()[0]
 
 
 def test_each_corpus_is_judged_by_itself(data: DataConfig, logged: Any) -> None:
     corpora = (Corpus(data.source), Corpus(data.source, reverse=True))
     both = replace(data, source=Files(), corpora=corpora, filters=(Duplicates(),))
-    with TrainingText(resolve(both)) as text:
-        assert len(list(text)) == 24
+    assert len(list(pairs_used(resolve(both)))) == 24
     assert [line.partition(";")[0] for line in logged()] == [
         "1:en-de: 14 pairs, 12 of them used",
         "2:de-en: 14 pairs, 12 of them used",
@@ -252,4 +248,4 @@ def test_wrong_options_are_named() -> None:
 
 def test_an_empty_text_has_nothing_to_judge() -> None:
     review = Review((Duplicates(),), EN_DE)
-    assert list(review.seen([])) == [] and len(review.kept("1:en-de")) == 0
+    assert len(review.kept("1:en-de")[0]) == 0

@@ -14,8 +14,9 @@ from transformer_jax.data.batch_shapes import (
 )
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig, TokenizerConfig
-from transformer_jax.data.ids import IdCorpus, prepare_ids
+from transformer_jax.data.ids import ids_of_pairs
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer, train_tokenizers
 from transformer_jax.errors import UserError
@@ -281,7 +282,7 @@ def test_plans_scale():
 
 
 @pytest.fixture(scope="module")
-def sampled(tmp_path_factory):
+def sampled():
     words = ["haus", "häuser", "hausbau", "bauen", "gebaut", "umbau"]
     rng = np.random.default_rng(0)
     pairs = [
@@ -290,8 +291,7 @@ def sampled(tmp_path_factory):
     ]
     joint = train_tokenizer(TokenizerConfig(vocab_size=276), [s for s, _ in pairs])
     tokenizers = Tokenizers(joint, joint)
-    folder = tmp_path_factory.mktemp("ids")
-    corpus = prepare_ids([pairs], tokenizers, folder, "k", sampler=SubwordSampler(tokenizers, 0.2))
+    corpus = ids_of_pairs(pairs, tokenizers, SubwordSampler(tokenizers, 0.2))
     return pairs, tokenizers, corpus
 
 
@@ -337,7 +337,7 @@ def test_multi30k_has_at_most_a_tenth_padding(multi30k_corpus, tokens):
 
 
 @pytest.fixture(scope="module")
-def multi30k_corpus(tmp_path_factory, shared_data):
+def multi30k_corpus(shared_data):
     folder = shared_data / "multi30k"
     sides = [
         gzip.decompress((folder / f"train.{language}.gz").read_bytes())
@@ -347,6 +347,4 @@ def multi30k_corpus(tmp_path_factory, shared_data):
         for language in ("en", "de")
     ]
     pairs = list(zip(*sides, strict=True))
-    cache = tmp_path_factory.mktemp("multi30k")
-    tokenizers = train_tokenizers(TokenizerConfig(), pairs)
-    return prepare_ids([pairs], tokenizers, cache, "multi30k")
+    return ids_of_pairs(pairs, train_tokenizers(TokenizerConfig(), pairs))

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.data import listed
+from tests.data.listed import text_of
 from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
@@ -18,11 +20,12 @@ from transformer_jax.data.blocks import Blocks, cut
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
 from transformer_jax.data.filters.duplicates import Duplicates
 from transformer_jax.data.filters.lengths import LengthRatio
-from transformer_jax.data.ids import IdCorpus, ids_of_text, prepare_ids
+from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.mapped_tokenizer import Tags
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import BOUNDARY, Pair
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
@@ -34,7 +37,6 @@ from transformer_jax.data.tokenizer_training import (
     train_tokenizers,
     vocabularies,
 )
-from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 from transformer_jax.runs.start import begin_new
 from transformer_jax.vocabulary import EOS_ID
@@ -115,7 +117,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def stored(documents: list[list[Pair]], tokenizers: Tokenizers, place: Path) -> IdCorpus:
     corpora = stream(documents[:20]), [BOUNDARY, *stream(documents[20:])[:-1], BOUNDARY, BOUNDARY]
-    return prepare_ids(corpora, tokenizers, place, "key", joined=True)
+    return listed.stored(text_of(corpora, place, blocks=MIXTURE), tokenizers)
 
 
 @pytest.fixture(scope="module")
@@ -171,12 +173,13 @@ def test_nothing_is_copied_and_the_cache_serves_all_blocks(
     documents, tokenizers, stored, corpus, place
 ) -> None:
     assert corpus.source.ids is stored.source.ids
-    again = prepare_ids(iter(()), tokenizers, place, "key", joined=True)
-    assert isinstance(again.source.ids, np.memmap)
-    others = [again.in_blocks(each) for each in (MIXTURE, MIXTURE[1:], (Blocks(tokens=61),))]
+    corpora = stream(documents[:20]), [BOUNDARY, *stream(documents[20:])[:-1], BOUNDARY, BOUNDARY]
+    ways = (MIXTURE, MIXTURE[1:], (Blocks(tokens=61),))
+    others = [ids_of_text(text_of(corpora, place, blocks=each), tokenizers) for each in ways]
+    assert all(isinstance(each.source.ids, np.memmap) for each in others)
     prints = [each.fingerprint for each in (corpus, *others)]
     assert prints[0] == prints[1] and len(set(prints)) == 3
-    plain = prepare_ids([chain(*documents)], tokenizers, place, "key")
+    plain = ids_of_text(text_of([list(chain(*documents))], place), tokenizers)
     assert len(plain) == len(list(chain(*documents)))
     assert len(list(place.iterdir())) == 2
 
@@ -186,13 +189,12 @@ def test_chunks_and_an_empty_corpus_change_nothing(
 ) -> None:
     monkeypatch.setattr("transformer_jax.data.ids._CHUNK", 4)
     corpora = stream(documents[:20]), [], stream(documents[20:])
-    small = prepare_ids(corpora, tokenizers, tmp_path, "key", joined=True)
+    small = listed.stored(text_of(corpora, tmp_path, blocks=MIXTURE), tokenizers)
     np.testing.assert_array_equal(small.source.ids, stored.source.ids)
     np.testing.assert_array_equal(small.target.offsets, stored.target.offsets)
     assert small.sizes == (stored.sizes[0], 0, stored.sizes[1])
     assert small.in_blocks(MIXTURE).sizes[1] == 0
-    none = prepare_ids([[]], tokenizers, tmp_path, "none", joined=True)
-    assert len(none.in_blocks(MIXTURE)) == 0
+    assert len(ids_of_text(text_of([[]], tmp_path, blocks=MIXTURE), tokenizers)) == 0
 
 
 def plan_of(corpus: IdCorpus, rates: tuple[float, ...] = (1.0, 0.5)) -> BatchPlan:
@@ -225,9 +227,7 @@ def test_the_stream_is_the_batches_from_any_position(corpus: IdCorpus, engine: A
 def test_each_sentence_of_a_block_is_sampled(documents, tokenizers, corpus, tmp_path) -> None:
     sampler = SubwordSampler(tokenizers, 0.3, seed=4)
     corpora = stream(documents[:20]), stream(documents[20:])
-    options: dict[str, Any] = {"sampler": sampler, "joined": True}
-    stored = prepare_ids(corpora, tokenizers, tmp_path, "key", **options)
-    sampled = stored.in_blocks(MIXTURE)
+    sampled = ids_of_text(text_of(corpora, tmp_path, blocks=MIXTURE), tokenizers, sampler)
     assert (sampled.source.slots >= corpus.source.slots).all()
     plan = plan_of(sampled, rates=(1.0, 1.0))
     pairs, differs = list(chain(*documents)), 0
@@ -263,18 +263,16 @@ def data(documents: list[list[Pair]], tmp_path: Path) -> DataConfig:
 
 
 def test_the_text_of_a_run_is_read_in_blocks(data, documents, tokenizers) -> None:
-    with TrainingText(data, is_new=True) as text:
-        assert list(text) == list(read_pairs(data, "train")) == list(chain(*documents))
-        made = tokenizers_of_text(TOKENIZER, data, text)
-        corpus = ids_of_text(text, made)
+    assert list(read_pairs(data, "train")) == list(chain(*documents))
+    made = tokenizers_of_text(TOKENIZER, data)
+    corpus = ids_of_text(data, made)
     assert made.source.model == tokenizers.source.model
     first, second = texts_of(documents[:20], made)[0], texts_of(documents, made)[1]
     assert corpus.sizes == (len(first) + len(second),)
-    expected = prepare_ids([stream(documents)], made, data.cache_dir, "other", joined=True)
+    expected = ids_of_text(text_of([stream(documents)], data.cache_dir, blocks=MIXTURE), made)
     assert corpus.source.ids.tolist() == expected.source.ids.tolist()
     # Without blocks the boundaries are gone.
-    with TrainingText(replace(data, blocks=())) as text:
-        plain = ids_of_text(text, made)
+    plain = ids_of_text(replace(data, blocks=()), made)
     assert len(plain) == len(list(chain(*documents))) == count_pairs(data, 10**6)
     assert plain.source[3].tolist() == made.source.encode(list(chain(*documents))[3][0])
 
@@ -293,8 +291,7 @@ def test_filters_and_held_out_pairs_leave_boundaries_in_place(data, documents, t
         validation_from_train=count,
     )
     kept = [[pair for pair in document if pair[1]] for document in documents[:-2]]
-    with TrainingText(chosen) as text:
-        corpus = ids_of_text(text, tokenizers)
+    corpus = ids_of_text(chosen, tokenizers)
     expected = [*kept, repeated[-2][:1]]
     assert [corpus.source[i].tolist() for i in range(len(corpus))] == [
         joined([source for source, _ in document], tokenizers.source) for document in expected
@@ -310,9 +307,8 @@ def test_tags_begin_each_sentence_and_reversed_corpora_have_the_same_documents(
 ) -> None:
     corpora = (Corpus(data.source), Corpus(data.source, reverse=True, tag="<bt>"))
     both = resolve(replace(data, source=Files(), corpora=corpora, blocks=MIXTURE[1:]))
-    with TrainingText(both, is_new=True) as text:
-        made = tokenizers_of_text(TOKENIZER, both, text)
-        corpus = ids_of_text(text, made)
+    made = tokenizers_of_text(TOKENIZER, both)
+    corpus = ids_of_text(both, made)
     assert made.source.pieces(range(336, 340)) == ["<2de>", "<2en>", "<bt>", "<sep>"]
     assert made.source.vocab_size == 340
     place = len(list(chain(*documents)))
@@ -349,7 +345,7 @@ def test_the_separator_is_a_piece_of_both_vocabularies(documents, tmp_path) -> N
     extended = train_tokenizers(given, [], tags)
     assert (extended.source.separator, extended.target.separator) == (340, 340)
     with pytest.raises(ValueError, match="has no piece <sep>"):
-        prepare_ids([pairs], plain, tmp_path, "key", joined=True)
+        ids_of_text(text_of([stream([pairs])], tmp_path, blocks=MIXTURE), plain)
 
 
 def test_blocks_have_a_flag_and_are_stored() -> None:

@@ -12,6 +12,7 @@ from tests.data.test_tokenizer import sentences
 from transformer_jax.config import Config, from_json, override, to_json
 from transformer_jax.data.batches import BatchPlan, make_batch
 from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.filters.review import pairs_used
 from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.language_tags import tags_of, towards
 from transformer_jax.data.mapped_tokenizer import (
@@ -41,7 +42,6 @@ from transformer_jax.data.tokenizer_training import (
     train_tokenizers,
     vocabularies,
 )
-from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 PLAN = BatchConfig(tokens=200, max_length=40, num_buckets=4, seed=5)
@@ -195,8 +195,7 @@ def test_examples_are_those_of_all_sources() -> None:
 def test_the_text_of_a_validation_set_is_in_no_corpus(three: DataConfig) -> None:
     again = replace(three, corpora=(*three.corpora, replace(three.corpora[0], tag="<x>")))
     held_out = set(read_pairs(three, "validation"))
-    with TrainingText(again) as text:
-        assert not held_out & set(text)
+    assert not held_out & set(pairs_used(again))
 
 
 @pytest.fixture
@@ -299,10 +298,9 @@ def test_another_translation_of_the_same_file_is_another_text(same) -> None:
 
 def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path: Path) -> None:
     data = resolve(three)
-    with TrainingText(data, is_new=True) as text:
-        tokenizers = tokenizers_of_text(TOKENIZER, data, text)
-        ids = ids_of_text(text, tokenizers)
-        pairs = list(text)
+    tokenizers = tokenizers_of_text(TOKENIZER, data)
+    ids = ids_of_text(data, tokenizers)
+    pairs = list(pairs_used(data))
     assert ids.sizes == (80, 80, 80, 90)
     assert tokenizers.source.vocab_size == tokenizers.target.vocab_size == 340
     assert vocabularies(TOKENIZER, tags_of(data))[:2] == (340, 340)
@@ -330,10 +328,9 @@ def test_sources_begin_with_the_tags_of_their_corpus(three: DataConfig, tmp_path
 
 def test_samples_keep_their_tags(three: DataConfig) -> None:
     data = resolve(three)
-    with TrainingText(data, is_new=True) as text:
-        tokenizers = tokenizers_of_text(TOKENIZER, data, text)
-        sampler = SubwordSampler(tokenizers, 0.1)
-        ids = ids_of_text(text, tokenizers, sampler)
+    tokenizers = tokenizers_of_text(TOKENIZER, data)
+    sampler = SubwordSampler(tokenizers, 0.1)
+    ids = ids_of_text(data, tokenizers, sampler)
     rates = visit_rates(data, ids.sizes)
     plan = BatchPlan(
         ids.source.lengths,
@@ -368,8 +365,7 @@ def test_the_cache_of_ids_knows_tags_and_directions(three: DataConfig) -> None:
     names = set()
     for tag in ("<bt>", ""):
         tagged = replace(same, corpora=(Corpus(one.source, tag=tag),), cache_dir=three.cache_dir)
-        with TrainingText(tagged) as text:
-            ids_of_text(text, tokenizers)
+        ids_of_text(tagged, tokenizers)
         names |= {path.name for path in Path(three.cache_dir or "").iterdir()}
     assert len(names) == 2
 

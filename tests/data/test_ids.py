@@ -8,10 +8,14 @@ import time
 import numpy as np
 import pytest
 
+from tests.data.listed import Listed, folder_of, text_of
 from transformer_jax.data import ids as ids_module
+from transformer_jax.data import sentences as sentences_module
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.ids import IdCorpus, Sentences, cache_name, load_ids, prepare_ids
+from transformer_jax.data.id_files import Part, entry_name, read_entry
+from transformer_jax.data.ids import ids_of_pairs, ids_of_text
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
 from transformer_jax.errors import UserError
@@ -39,8 +43,8 @@ def same(a, b):
     )
 
 
-def test_ids_and_lengths(tmp_path, tokenizers):
-    corpus = prepare_ids([PAIRS], tokenizers, tmp_path, "key")
+def test_ids_and_lengths(tokenizers):
+    corpus = ids_of_pairs(PAIRS, tokenizers)
     assert len(corpus) == len(PAIRS)
     for i, (source, target) in enumerate(PAIRS):
         assert corpus.source[i].tolist() == tokenizers.source.encode(source)
@@ -52,29 +56,32 @@ def test_ids_and_lengths(tmp_path, tokenizers):
         corpus.source.text(0)
 
 
-def test_second_call_reads_the_cache_memory_mapped(tmp_path, tokenizers):
-    first = prepare_ids([PAIRS], tokenizers, tmp_path, "key")
+@pytest.fixture
+def data(tmp_path):
+    return text_of([PAIRS], tmp_path)
 
-    def must_not_read():
-        raise AssertionError("the corpus was read again")
-        yield
 
-    again = prepare_ids(must_not_read(), tokenizers, tmp_path, "key")
+def test_second_call_reads_the_cache_memory_mapped(data, tmp_path, tokenizers, monkeypatch):
+    first = ids_of_text(data, tokenizers)
+    assert same(first, ids_of_pairs(PAIRS, tokenizers))
+    monkeypatch.setattr(Listed, "pairs", None)
+    again = ids_of_text(data, tokenizers)
     assert same(first, again)
     assert isinstance(again.source.ids, np.memmap)
-    assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "key")]
+    assert list(tmp_path.iterdir()) == [folder_of(data, tokenizers)]
 
 
 def test_the_fingerprint_does_not_depend_on_where_the_arrays_are(tmp_path, tokenizers, monkeypatch):
-    mapped = prepare_ids([PAIRS, PAIRS[:7]], tokenizers, tmp_path, "key")
+    data = text_of([PAIRS, PAIRS[:7]], tmp_path)
+    mapped = ids_of_text(data, tokenizers)
     assert mapped.sizes == (len(PAIRS), 7)
     sides = [
         Sentences({name: np.array(values) for name, values in side.arrays.items()})
         for side in (mapped.source, mapped.target)
     ]
     expected = IdCorpus(*sides).fingerprint
-    monkeypatch.setattr(ids_module, "_PART", 64)  # bytes hashed at a time, then let go
-    again = load_ids(tmp_path / cache_name(tokenizers, "key"))
+    monkeypatch.setattr(sentences_module, "_PART", 64)  # bytes hashed at a time, then let go
+    again = ids_of_text(data, tokenizers)
     assert again.fingerprint == mapped.fingerprint == expected
     assert same(again, mapped)
 
@@ -82,91 +89,96 @@ def test_the_fingerprint_does_not_depend_on_where_the_arrays_are(tmp_path, token
 def test_key_covers_corpus_and_tokenizer(tokenizers):
     other = train_tokenizer(TokenizerConfig(vocab_size=275), texts(0, 300))
     names = {
-        cache_name(tokenizers, "a"),
-        cache_name(tokenizers, "b"),
-        cache_name(Tokenizers(tokenizers.source, other), "a"),
-        cache_name(Tokenizers(other, tokenizers.source), "a"),
-        cache_name(tokenizers, "a", 0.1),
-        cache_name(tokenizers, "a", 0.2),
+        entry_name(tokenizers, "a"),
+        entry_name(tokenizers, "b"),
+        entry_name(Tokenizers(tokenizers.source, other), "a"),
+        entry_name(Tokenizers(other, tokenizers.source), "a"),
+        entry_name(tokenizers, "a", 0.1),
+        entry_name(tokenizers, "a", 0.2),
     }
     assert len(names) == 6
 
 
-def test_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
-    whole = prepare_ids([PAIRS], tokenizers, tmp_path / "1", "k")
+def test_parts_and_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatch, capfd):
+    whole = ids_of_text(text_of([PAIRS, PAIRS[:9]], tmp_path / "1"), tokenizers)
     assert not capfd.readouterr().err
     monkeypatch.setattr(ids_module, "_CHUNK", 7)
-    in_chunks = prepare_ids([PAIRS], tokenizers, tmp_path / "2", "k", progress=True)
-    assert same(whole, in_chunks)
+    monkeypatch.setattr(ids_module, "PART_PAIRS", 20)
+    data = text_of([PAIRS, PAIRS[:9]], tmp_path / "2")
+    in_parts = ids_of_text(data, tokenizers, progress=True)
+    assert same(whole, in_parts) and whole.fingerprint == in_parts.fingerprint
     assert "encoding" in capfd.readouterr().err
 
 
-def test_text_is_kept_for_sampling_and_leaves_room(tmp_path, tokenizers):
-    corpus = prepare_ids(
-        [PAIRS], tokenizers, tmp_path, "k", sampler=SubwordSampler(tokenizers, 0.1)
-    )
-    plain = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
-    assert [(corpus.source.text(i), corpus.target.text(i)) for i in range(len(PAIRS))] == PAIRS
-    assert same(corpus, plain)
-    assert (corpus.source.lengths >= plain.source.lengths).all()
-    assert corpus.source.lengths.sum() > plain.source.lengths.sum()
+def test_text_is_kept_for_sampling_and_leaves_room(data, tokenizers):
+    plain, sampler = ids_of_text(data, tokenizers), SubwordSampler(tokenizers, 0.1)
+    for corpus in (
+        ids_of_text(data, tokenizers, sampler),
+        ids_of_pairs(PAIRS, tokenizers, sampler),
+    ):
+        texts = [(corpus.source.text(i), corpus.target.text(i)) for i in range(len(PAIRS))]
+        assert texts == PAIRS
+        assert same(corpus, plain)
+        assert (corpus.source.lengths >= plain.source.lengths).all()
+        assert corpus.source.lengths.sum() > plain.source.lengths.sum()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no meta", "wrong meta"])
-def test_a_damaged_entry_is_replaced(tmp_path, tokenizers, damage):
-    first = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
+def test_a_damaged_entry_is_replaced(data, tokenizers, damage):
+    first = ids_of_text(data, tokenizers)
     expected = [first.source[i].copy() for i in range(len(first))]
-    folder = tmp_path / cache_name(tokenizers, "k")
+    folder = folder_of(data, tokenizers)
+    ids, meta = folder / "source_ids.bin", folder / "meta.json"
     if damage == "cut":
-        ids = folder / "source_ids.bin"
         ids.write_bytes(ids.read_bytes()[:-2])
     elif damage == "changed":
-        ids = folder / "source_ids.bin"
         ids.write_bytes(ids.read_bytes()[:-2] + b"\7\0")
     elif damage == "no meta":
-        (folder / "meta.json").unlink()
+        meta.unlink()
     else:
-        (folder / "meta.json").write_text(json.dumps({"format": ids_module._FORMAT, "arrays": {}}))
-    assert load_ids(folder) is None
-    again = prepare_ids([PAIRS], tokenizers, tmp_path, "k")
+        meta.write_text(json.dumps(json.loads(meta.read_text()) | {"arrays": {}}))
+    assert read_entry(folder) is None
+    again = ids_of_text(data, tokenizers)
     assert all(np.array_equal(again.source[i], e) for i, e in enumerate(expected))
 
 
-def test_two_at_once_and_a_failure_leave_nothing_behind(tmp_path, tokenizers):
+def test_two_at_once_and_a_failure_leave_nothing_behind(data, tmp_path, tokenizers, monkeypatch):
     barrier = threading.Barrier(2)
     made = []
 
-    def work():
-        def pairs():
-            barrier.wait(10)  # neither writes an entry before both have looked for one
-            yield from PAIRS
+    def pairs(self, split, languages):
+        barrier.wait(10)  # neither writes an entry before both have looked for one
+        yield from PAIRS
 
-        made.append(prepare_ids([pairs()], tokenizers, tmp_path, "k"))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
+    monkeypatch.setattr(Listed, "pairs", pairs)
+    threads = [
+        threading.Thread(target=lambda: made.append(ids_of_text(data, tokenizers)))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(made) == 2 and same(*made)
 
-    def fails():
+    def fails(self, split, languages):
         yield PAIRS[0]
         raise RuntimeError("reader failed")
 
+    monkeypatch.setattr(Listed, "pairs", fails)
     with pytest.raises(RuntimeError, match="reader failed"):
-        prepare_ids([fails()], tokenizers, tmp_path, "other")
-    assert [p.name for p in tmp_path.iterdir()] == [cache_name(tokenizers, "k")]
+        ids_of_text(text_of([PAIRS[:3]], tmp_path), tokenizers)
+    assert list(tmp_path.iterdir()) == [folder_of(data, tokenizers)]
 
 
-def test_what_killed_processes_left_is_removed_a_day_later(tmp_path, tokenizers):
-    name, now = cache_name(tokenizers, "k"), time.time()
+def test_what_killed_processes_left_is_removed_a_day_later(data, tmp_path, tokenizers):
+    name, now = folder_of(data, tokenizers).name, time.time()
     for left, hours in ((f".{name}.killed", 25), (f".{name}.writing", 23), (".git.old", 99)):
         (tmp_path / left).mkdir()
         (tmp_path / left / "source_ids.bin").write_bytes(b"1234")
         for path in (tmp_path / left / "source_ids.bin", tmp_path / left):
             os.utime(path, (now - 3600 * hours,) * 2)
-    prepare_ids([PAIRS], tokenizers, tmp_path, "k")
+    ids_of_text(data, tokenizers)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f".{name}.writing",
         ".git.old",
@@ -174,20 +186,21 @@ def test_what_killed_processes_left_is_removed_a_day_later(tmp_path, tokenizers)
     ]
 
 
-def test_a_full_disk_is_one_line(tmp_path, tokenizers, monkeypatch):
+def test_a_full_disk_is_one_line(data, tmp_path, tokenizers, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ids_module, "append_arrays", full)
+    monkeypatch.setattr(Part, "write", full)
     with pytest.raises(UserError, match="No space left on device; free some space"):
-        prepare_ids([PAIRS], tokenizers, tmp_path, "k")
+        ids_of_text(data, tokenizers)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_corpus_is_cached_too(tmp_path, tokenizers):
     for _ in range(2):
-        corpus = prepare_ids([[]], tokenizers, tmp_path, "k")
+        corpus = ids_of_text(text_of([[]], tmp_path), tokenizers)
         assert len(corpus) == 0 and len(corpus.source.lengths) == 0
+    assert len(ids_of_pairs([], tokenizers)) == 0
 
 
 def test_from_lists():

@@ -10,8 +10,8 @@ import pytest
 
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.ids import IdCorpus, Sentences
 from transformer_jax.data.pipeline import _through_tensorflow, batches, prefetched
+from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.errors import UserError
 
@@ -213,7 +213,7 @@ def test_a_program_that_does_not_close_its_stream_ends(engine):
 import numpy as np
 from transformer_jax.data.batches import BatchPlan
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.ids import IdCorpus
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import batches
 corpus = IdCorpus.from_lists([[5, 6]] * 40, [[7]] * 40)
 plan = BatchPlan(corpus.source.lengths, corpus.target.lengths, BatchConfig(tokens=64))

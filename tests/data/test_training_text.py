@@ -4,26 +4,31 @@ import gzip
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transformer_jax.data import training_text as training_text_module
 from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.ids import cache_name, ids_of_text
+from transformer_jax.data.id_files import entry_name
+from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.sources import files as files_module
 from transformer_jax.data.sources.base import Pair, Split
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar import Grammar
 from transformer_jax.data.sources.tfds import Tfds
-from transformer_jax.data.splits import check_splits, fingerprint, has_split, read_pairs, resolve
+from transformer_jax.data.splits import (
+    check_splits,
+    fingerprint,
+    first_documents,
+    has_split,
+    read_pairs,
+    resolve,
+)
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import tokenizers_of_text, train_tokenizers
-from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 
@@ -238,27 +243,24 @@ def first_run(
     data: DataConfig, limit: int = 3
 ) -> tuple[list[list[Pair]], Tokenizers, list[list[int]]]:
     """What training needs of the text of a new run."""
-    with TrainingText(data, is_new=True) as text:
-        validation = text.validation(limit)
-        tokenizers = tokenizers_of_text(SMALL, data, text)
-        corpus = ids_of_text(text, tokenizers)
-        return validation, tokenizers, [corpus.source[i].tolist() for i in range(len(corpus))]
+    validation = first_documents(data, "validation", limit)
+    tokenizers = tokenizers_of_text(SMALL, data)
+    corpus = ids_of_text(data, tokenizers)
+    return validation, tokenizers, [corpus.source[i].tolist() for i in range(len(corpus))]
 
 
-@pytest.mark.parametrize("in_memory", [1 << 26, 100])
-def test_a_first_run_reads_its_text_once(
-    corpus: DataConfig, opened: list[str], in_memory: int, monkeypatch: pytest.MonkeyPatch
+def test_a_first_run_learns_from_its_text_and_keeps_its_ids_alone(
+    corpus: DataConfig, opened: list[str]
 ) -> None:
-    monkeypatch.setattr(training_text_module, "_IN_MEMORY", in_memory)
     validation, tokenizers, ids = first_run(corpus)
-    assert sorted(opened) == ["train.de.gz", "train.en.gz"]
-    # The result is that of reading the text three times.
+    # For the validation set, the tokenizer and the ids; the digests of the files are known by then.
+    assert sorted(opened) == 3 * ["train.de.gz"] + 3 * ["train.en.gz"]
     assert validation == [list(read_pairs(corpus, "validation"))[:3]]
     pairs = list(read_pairs(corpus, "train"))
     assert tokenizers.source.model == train_tokenizers(SMALL, pairs).source.model
     assert ids == [tokenizers.source.encode(source) for source, _ in pairs]
     assert [path.name for path in Path(corpus.cache_dir or "").iterdir()] == [
-        cache_name(tokenizers, fingerprint(corpus, "train"))
+        entry_name(tokenizers, fingerprint(corpus, "train"))
     ]
 
 
@@ -269,9 +271,8 @@ def test_a_continued_run_reads_the_text_once_and_encodes_nothing(
     monkeypatch.setattr(files_module, "_DIGESTS", {})  # as in another process
     monkeypatch.setattr(Tokenizer, "encode_batch", None)
     opened.clear()
-    with TrainingText(corpus) as text:
-        assert text.validation(3) == validation
-        ids_of_text(text, tokenizers)
+    assert first_documents(corpus, "validation", 3) == validation
+    ids_of_text(corpus, tokenizers)
     assert sorted(opened) == ["train.de.gz", "train.en.gz"]
 
 
@@ -286,18 +287,7 @@ def test_a_changed_file_is_read_again(corpus: DataConfig, opened: list[str]) -> 
     assert fingerprint(corpus, "train") != before
 
 
-def test_a_full_disk_is_one_line(corpus: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
-    with TrainingText(corpus) as text, pytest.raises(UserError, match="No space left"):
-        list(text)
-
-
-def test_validation_pairs_stand_by_document_whether_they_are_held_out_or_read(
-    tmp_path: Path,
-) -> None:
+def test_validation_pairs_that_are_held_out_stand_by_document(tmp_path: Path) -> None:
     pairs = ["a", "b", "", "c", "d", "", "e"]
     for side in ("en", "de"):
         lines = [f"{pair}-{side}" if pair else "" for pair in pairs]
@@ -314,7 +304,5 @@ def test_validation_pairs_stand_by_document_whether_they_are_held_out_or_read(
         cache_dir=str(tmp_path / "cache"),
     )
     b, c, d, e = ((f"{pair}-en", f"{pair}-de") for pair in "bcde")
-    for is_new in (True, False):
-        with TrainingText(data, is_new=is_new) as text:
-            assert text.validation(9) == [[b], [c, d], [e]]
-            assert text.validation(2) == [[b], [c]]
+    assert first_documents(data, "validation", 9) == [[b], [c, d], [e]]
+    assert first_documents(data, "validation", 2) == [[b], [c]]

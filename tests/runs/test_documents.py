@@ -9,8 +9,7 @@ import pytest
 import transformer_jax as tj
 from transformer_jax.commands.main import main, parse
 from transformer_jax.config import override
-from transformer_jax.data.splits import read_documents
-from transformer_jax.data.training_text import TrainingText
+from transformer_jax.data.splits import first_documents, read_documents
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.parallel.mesh import make_mesh
@@ -202,8 +201,7 @@ def test_no_separator_is_in_the_translation_of_a_line(run, monkeypatch, capfdbin
 
 
 def test_the_bleu_while_training_is_that_of_the_documents(run, monkeypatch):
-    with TrainingText(run.config.data) as text:
-        documents = text.validation(5)
+    documents = first_documents(run.config.data, "validation", 5)
     whole = list(read_documents(run.config.data, "validation"))
     assert sum(map(len, documents)) == 5 and documents[:-1] == whole[: len(documents) - 1]
     assert documents[-1] == whole[len(documents) - 1][: len(documents[-1])]

@@ -22,7 +22,6 @@ from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_training import train_tokenizers
-from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 PAIRS = generate(5, 60)
@@ -57,8 +56,7 @@ def write(folder: Path, pairs, links) -> Files:
 
 
 def corpus_of(data, tokenizers, folder):
-    with TrainingText(replace(data, cache_dir=str(folder)), is_new=True) as text:
-        return ids_of_text(text, tokenizers)
+    return ids_of_text(replace(data, cache_dir=str(folder)), tokenizers)
 
 
 def of_pieces(tokenizers, pair, links):

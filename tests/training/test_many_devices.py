@@ -17,7 +17,7 @@ from tests.training import toy
 from dataclasses import replace
 from transformer_jax.data.batches import BatchPlan, Share
 from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.ids import IdCorpus
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.pipeline import batches
 from transformer_jax.parallel.mesh import MeshConfig, batch_devices, make_mesh
 from transformer_jax.training.loop import fit

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from transformer_jax.data.batches import WHOLE, Batch, BatchPlan, Sampler, Share, make_batch
-from transformer_jax.data.ids import IdCorpus, Sentences
+from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.errors import first_line

@@ -164,6 +164,22 @@ def read_grouped(
     return chain.from_iterable(by_document(_read(data, corpus, split)) for corpus in corpora)
 
 
+def first_documents(
+    data: DataConfig, split: Split, limit: int, direction: Languages | None = None
+) -> list[list[Pair]]:
+    """The first pairs of `read_grouped`, so many at most. All is read, to find mistakes.
+
+    Raises:
+        UserError: as `read_pairs`.
+    """
+    first: list[list[Pair]] = []
+    for document in read_grouped(data, split, direction):
+        if limit > 0:
+            first.append(document[:limit])
+        limit -= len(document)
+    return first
+
+
 def by_document(rows: Iterable[Numbered]) -> Iterator[list[Pair]]:
     """The pairs of one corpus, those of each document together."""
     for _, document in groupby(rows, itemgetter(0)):

@@ -6,8 +6,9 @@ Unigram: Kudo 2018 (arXiv:1804.10959). BPE: Sennrich et al. 2016 (arXiv:1508.079
 import io
 import logging
 import re
+from collections import deque
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from transformer_jax.data.language_tags import in_languages, tags_of
 from transformer_jax.data.mapped_tokenizer import NO_TAGS, Tags, with_tags
 from transformer_jax.data.normalization import rule_file, without_rule_file
 from transformer_jax.data.sampling import check_can_sample
+from transformer_jax.data.sources.base import Pair
+from transformer_jax.data.splits import without_held_out
 from transformer_jax.data.tokenizer import Tokenizer
 from transformer_jax.data.tokenizer_pair import Tokenizers, open_tokenizer
 from transformer_jax.errors import UserError
@@ -33,21 +36,45 @@ _TRAINING_THREADS = 4
 _USUAL_BYTES = 4192  # SentencePiece leaves out longer lines without a word, unless it is told
 
 
-def tokenizers_of_text(
-    config: TokenizerConfig, data: DataConfig, pairs: Iterable[tuple[str, str]]
-) -> Tokenizers:
+def tokenizers_of_text(config: TokenizerConfig, data: DataConfig) -> Tokenizers:
     """The tokenizers of a new run; its default direction decides on their prefixes.
+
+    The text is read where one is trained, and learned from as `sample_of` gives it.
 
     Args:
         config: see `train_tokenizers`.
-        data: what the pairs are of.
-        pairs: the training text, without tags.
+        data: the text.
 
     Raises:
         UserError: as `train_tokenizers`, or the text is damaged.
     """
-    trained = train_tokenizers(config, pairs, tags_of(data))
-    return in_languages(data, trained, data.languages)
+    sample = sample_of(data, config) if None in _given(config) else []
+    return in_languages(data, train_tokenizers(config, sample, tags_of(data)), data.languages)
+
+
+def sample_of(data: DataConfig, config: TokenizerConfig) -> list[Pair]:
+    """The pairs that tokenizers learn from, without tags.
+
+    Filters see the sample alone, not the text that it is drawn from.
+
+    Args:
+        data: the text.
+        config: how many pairs.
+
+    Raises:
+        UserError: the text is damaged.
+    """
+    texts = (without_held_out(data, corpus, deque()) for corpus in data.parts)
+    rows = ((number, pair) for number, text in enumerate(texts) for _, pair in text)
+    drawn = draw_sample(rows, max(1, config.max_training_sentences // (2 if config.joint else 1)))
+    found: list[Pair] = []
+    for number, corpus in enumerate(data.parts):
+        pairs = [pair for of_corpus, pair in drawn if of_corpus == number]
+        kept = np.ones(len(pairs), bool)
+        for judge in data.filters:
+            kept &= ~judge.bad(judge.marks(pairs, corpus.direction))
+        found += compress(pairs, kept)
+    return found
 
 
 def train_tokenizers(

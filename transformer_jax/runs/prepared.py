@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from transformer_jax.config import Config, from_dict, walk
-from transformer_jax.data.config import DataConfig, TokenizerConfig
-from transformer_jax.data.preparation import corpora_settings, prepared_data, use_settings
+from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.noise.registry import NOISES
 from transformer_jax.data.sources.files import Files, file_digest
-from transformer_jax.data.sources.prepared import read_merged
+from transformer_jax.data.sources.prepared import Prepared, read_merged
 from transformer_jax.errors import UserError
 from transformer_jax.paths import absolute_name
 from transformer_jax.recipes import ByPairs
+from transformer_jax.settings.keys import adapter
+from transformer_jax.settings.variants import to_text
 
 
 def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByPairs | None]:
@@ -42,6 +44,53 @@ def with_prepared(config: Config, by_pairs: ByPairs | None) -> tuple[Config, ByP
     data = dataclasses.replace(data, blocks=config.data.blocks)
     without = by_pairs and by_pairs.without({"tokenizer", "data"})
     return dataclasses.replace(config, data=data, tokenizer=tokenizer), without
+
+
+def corpora_settings(data: DataConfig) -> dict[str, Any]:
+    """What of the settings a config tells without its text: what is trained on and how."""
+    return {
+        "corpora": [
+            [*each.direction, each.tag, each.weight, [to_text(one, NOISES) for one in each.noise]]
+            for each in data.parts
+        ],
+        "languages": list(data.languages),
+        "temperature": data.temperature,
+        **use_settings(data),
+    }
+
+
+def use_settings(data: DataConfig) -> dict[str, Any]:
+    """What of `corpora_settings` does not depend on the corpora."""
+    return {
+        "filters": adapter(DataConfig).dump_python(data, mode="json")["filters"],
+        "blocks": bool(data.blocks),
+    }
+
+
+def prepared_data(folder: Path) -> DataConfig:
+    """What a training reads of a prepared text, in place of the text itself.
+
+    Raises:
+        UserError: the folder has no prepared text.
+    """
+    merged = read_merged(folder)
+    sources = [Prepared(str(folder), number) for number in range(len(merged["corpora"]))]
+    if merged["is_one"]:
+        texts: dict[str, Any] = {"source": sources[0]}
+    else:
+        texts = {
+            "temperature": merged["settings"]["temperature"],
+            "corpora": tuple(
+                Corpus(source, (one, other), tag=tag, weight=weight)
+                for source, (one, other, tag, weight, _) in zip(  # the noise is in the text
+                    sources, merged["settings"]["corpora"], strict=True
+                )
+            ),
+        }
+    source, target = merged["settings"]["languages"]
+    return DataConfig(
+        **texts, source_language=source, target_language=target, cache_dir=str(folder / "ids")
+    )
 
 
 def _models(folder: str) -> tuple[Path, Path]:

@@ -12,15 +12,20 @@ from etils import epath
 from transformer_jax.config import Config
 from transformer_jax.data.batch_shapes import Shape
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
-from transformer_jax.data.ids import IdCorpus, ids_of_text
+from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.pipeline import batches
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.base import Languages, Pair
-from transformer_jax.data.splits import check_splits, directions_with, visit_rates
+from transformer_jax.data.splits import (
+    check_splits,
+    directions_with,
+    first_documents,
+    visit_rates,
+)
 from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
-from transformer_jax.data.training_text import TrainingText
-from transformer_jax.parallel.processes import from_first, is_first, one_host_at_a_time
+from transformer_jax.parallel.processes import from_first, one_host_at_a_time
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.pretrained import check_named
 from transformer_jax.runs.start import Start, check_training
@@ -42,7 +47,7 @@ class TrainingData(Feed):
         sampler: gives other ids at each visit, where the config asks for it.
         plan: which pairs each batch holds.
         validation: the documents that BLEU is measured on while training, for each direction that
-            has a validation set; see `TrainingText.validation`.
+            has a validation set.
         share: the rows of each batch that this process makes.
     """
 
@@ -93,7 +98,7 @@ class TrainingData(Feed):
 def read_training_data(
     start: Start, workdir: epath.Path, share: Share, *, progress: bool
 ) -> TrainingData:
-    """Reads the text once. A continued run has its own tokenizers; a new one learns them.
+    """Reads the text. A continued run has its own tokenizers; a new one learns them.
 
     Nothing is written but the cache of ids.
 
@@ -115,23 +120,23 @@ def read_training_data(
 
     def learn_or_load() -> Tokenizers:
         if start.is_new:  # any tokenizer in the folder is of a start that failed
-            sample = text.sample(config.tokenizer)
-            return tokenizers_of_text(config.tokenizer, config.data, sample)
+            return tokenizers_of_text(config.tokenizer, config.data)
         return Run(workdir, config).tokenizers()
 
-    with TrainingText(config.data, is_new=start.is_new and is_first()) as text:
-        for source, target in from_first(check):
-            direction = source, target
-            make_metrics(target_language=target)
-            read = functools.partial(text.validation, config.train.evaluate_sentences, direction)
-            validation[direction] = list(one_host_at_a_time(read))
-        tokenizers = from_first(learn_or_load, _encode, _decode)
-        named = check_named(config, tokenizers, is_new=start.is_new)
-        alpha = config.tokenizer.sampling_alpha
-        sampler = SubwordSampler(tokenizers, alpha, config.batch.seed) if alpha else None
-        corpus = one_host_at_a_time(
-            lambda: ids_of_text(text, tokenizers, sampler, progress=progress)
+    for source, target in from_first(check):
+        make_metrics(target_language=target)
+        limit = config.train.evaluate_sentences
+        read = functools.partial(
+            first_documents, config.data, "validation", limit, (source, target)
         )
+        validation[source, target] = list(one_host_at_a_time(read))
+    tokenizers = from_first(learn_or_load, _encode, _decode)
+    named = check_named(config, tokenizers, is_new=start.is_new)
+    alpha = config.tokenizer.sampling_alpha
+    sampler = SubwordSampler(tokenizers, alpha, config.batch.seed) if alpha else None
+    corpus = one_host_at_a_time(
+        lambda: ids_of_text(config.data, tokenizers, sampler, progress=progress)
+    )
     plan = BatchPlan(
         corpus.source.lengths,
         corpus.target.lengths,

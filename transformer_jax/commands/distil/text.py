@@ -8,10 +8,10 @@ from typing import Any
 from etils import epath
 
 from transformer_jax.data.config import DataConfig
+from transformer_jax.data.filters.review import pairs_used
 from transformer_jax.data.sources.base import SPLITS, Pair
 from transformer_jax.data.sources.files import Files, read_parallel
 from transformer_jax.data.splits import fingerprint, has_split, read_pairs
-from transformer_jax.data.training_text import TrainingText
 from transformer_jax.errors import UserError
 
 _LINE_ENDS = str.maketrans("\r\n", "  ")
@@ -63,8 +63,7 @@ def write_text(data: DataConfig, folder: epath.Path) -> None:
     Raises:
         UserError: the text is damaged.
     """
-    with TrainingText(data, is_new=True) as text:
-        write_pairs(text, folder, "train")
+    write_pairs(pairs_used(data), folder, "train")
     for split in ("validation", "test"):
         if has_split(data, split):
             write_pairs(read_pairs(data, split), folder, split)

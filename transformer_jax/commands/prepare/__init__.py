@@ -37,7 +37,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, in_bucket
 
 if TYPE_CHECKING:
-    from transformer_jax.data.preparation import Preparation
+    from transformer_jax.commands.prepare.shards import Preparation
 
 #: The settings that the short help shows.
 USUAL = (
@@ -69,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Does the steps that the flags name, or all."""
-    from transformer_jax.data.preparation import begin, learn_tokenizers, make_shard, merge
+    from transformer_jax.commands.prepare.shards import begin, learn_tokenizers, make_shard, merge
 
     for flag in ("shards", "part_pairs"):
         if (value := getattr(args, flag)) is not None and value < 1:
@@ -124,9 +124,9 @@ def _begin_shard() -> None:
 
 
 def _preparation(args: argparse.Namespace) -> "Preparation":
+    from transformer_jax.commands.prepare.shards import Preparation
     from transformer_jax.config import validated
     from transformer_jax.data.language_tags import tags_of
-    from transformer_jax.data.preparation import Preparation
     from transformer_jax.data.splits import resolve
     from transformer_jax.data.tokenizer_training import vocabularies
     from transformer_jax.runs.start import apply_by_pairs
@@ -139,8 +139,6 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
     # No devices: those of the machine that trains are not known.
     config = apply_by_pairs(validated(config), by_pairs, devices=[])
     data = resolve(config.data)
-    if any(corpus.source.alignments for corpus in data.parts):
-        raise UserError("data.source.train_alignment: a prepared text has no word alignments yet")
     vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
     folder = Path(os.path.abspath(args.output))
     longest = min(config.batch.max_length, config.model.max_length)

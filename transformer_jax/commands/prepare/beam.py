@@ -3,7 +3,7 @@
 import shlex
 from functools import partial
 
-from transformer_jax.data.preparation import Preparation, make_shard
+from transformer_jax.commands.prepare.shards import Preparation, make_shard
 from transformer_jax.errors import UserError
 
 

@@ -1,15 +1,18 @@
 """Filters at work: marks made while a text is read, then what is left out and what is reported."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from copy import copy
-from itertools import islice
+from itertools import compress, islice
 
 import numpy as np
 
+from transformer_jax.data.config import DataConfig
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.filters.registry import FILTERS
-from transformer_jax.data.sources.base import Languages, Numbered, Pair
+from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.splits import without_held_out
 from transformer_jax.settings.variants import to_text
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,13 +41,6 @@ class Review:
         self._languages = languages
         self._marks: list[Marks] = []
 
-    def seen(self, numbered: Iterable[Numbered]) -> Iterator[Numbered]:
-        """Yields the pairs, with the numbers of their documents, and marks them."""
-        iterator = iter(numbered)
-        while chunk := list(islice(iterator, _CHUNK)):
-            self.add(self.marks([pair for _, pair in chunk]))
-            yield from chunk
-
     def marks(self, pairs: Sequence[Pair]) -> Marks:
         """The marks that each filter gives some of the pairs, which depend on them alone."""
         return [each.marks(pairs, self._languages) for each in self._filters]
@@ -53,11 +49,11 @@ class Review:
         """Takes the marks of the next pairs."""
         self._marks.append(marks)
 
-    def kept(self, name: str) -> np.ndarray:
-        """Which of the pairs seen are used, [pairs] bool; logs the counts.
+    def kept(self, name: str) -> tuple[np.ndarray, str]:
+        """Which of the pairs seen are used, [pairs] bool, and the counts as a line for the log.
 
         Args:
-            name: of the corpus, for the log.
+            name: of the corpus, for the line.
         """
         total = sum(len(marks[0]) for marks in self._marks)
         kept = np.ones(total, bool)
@@ -72,8 +68,23 @@ class Review:
                 counts.append(f"{share} {'left out' if is_chosen else 'kept'}")
         left = f", {int(kept.sum()):,} of them used" if self._num_chosen else ""
         found_by = ", ".join(counts) or "nothing found"
-        _LOGGER.info(f"{name}: {total:,} pairs{left}; filters: {found_by}")
-        return kept
+        return kept, f"{name}: {total:,} pairs{left}; filters: {found_by}"
+
+
+def pairs_used(data: DataConfig) -> Iterator[Pair]:
+    """The training pairs of all corpora but those that filters leave out; the text is read twice.
+
+    Raises:
+        UserError: the text is damaged.
+    """
+    for name, corpus in zip(data.names, data.parts, strict=True):
+        review = Review(data.filters, corpus.direction)
+        rows = without_held_out(data, corpus, deque())
+        while chunk := [pair for _, pair in islice(rows, _CHUNK)]:
+            review.add(review.marks(chunk))
+        kept, found = review.kept(name)
+        _LOGGER.info(found)
+        yield from compress((pair for _, pair in without_held_out(data, corpus, deque())), kept)
 
 
 def find_bad(judge: Filter, marks: Sequence[np.ndarray]) -> np.ndarray:

@@ -30,7 +30,10 @@ from transformer_jax.errors import UserError
 from transformer_jax.paths import absolute_name
 
 #: Of the folder: raise it when its layout changes.
-FORMAT = 1
+FORMAT = 2
+
+#: The file of a corpus with the links between the words of each pair that is used.
+LINKS = "links"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ class Prepared(Source):
     def has_documents(self) -> bool:
         """Whether the text told where documents end."""
         return bool(self._record["has_documents"])
+
+    @property
+    def alignments(self) -> tuple[str, ...]:
+        """The links that the text had, if it had any."""
+        folder = corpus_folder(Path(self.folder), self.corpus)
+        return (str(folder / LINKS),) if self._record["has_links"] else ()
 
     def has(self, split: Split) -> bool:
         """Whether the text had the split; a validation set may be of its training text."""
@@ -81,7 +90,8 @@ class Prepared(Source):
     def _rows(self, split: Split) -> Iterator[Numbered]:
         folder = corpus_folder(Path(self.folder), self.corpus)
         if split != "train":
-            yield from read_rows(folder / f"{split}.jsonl.gz")
+            for number, source, target, _ in read_lines(folder / f"{split}.jsonl.gz"):
+                yield number, (source, target)
             return
         begin, sizes = 0, self._record["sizes"]
         kept = read_kept(folder, sizes)
@@ -89,7 +99,11 @@ class Prepared(Source):
             path = part_folder(folder, number) / "text.jsonl.gz"
             is_kept = kept[begin : begin + size].tolist()
             try:
-                yield from (row for row, keep in zip(read_rows(path), is_kept, strict=True) if keep)
+                for (document, source, target, _), keep in zip(
+                    read_lines(path), is_kept, strict=True
+                ):
+                    if keep:
+                        yield document, (source, target)
             except ValueError:
                 raise _damaged(path, f"not {size} pairs") from None
             begin += size
@@ -158,25 +172,19 @@ def read_kept(folder: Path, sizes: Sequence[int]) -> np.ndarray:
     return np.fromfile(path, bool)
 
 
-def read_rows(path: Path) -> Iterator[Numbered]:
-    """The rows of a file: the number of the document, and the pair.
+def read_lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """The lines of a file: the number of the document, the pair, and the links of its words.
 
     Raises:
         UserError: it is missing or damaged.
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
-            for number, source, target in map(json.loads, lines):
-                yield number, (source, target)
+            for number, source, target, *links in map(json.loads, lines):
+                yield number, source, target, "".join(links)
     except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
         raise _damaged(path, error) from None
 
 
 def _damaged(path: Path, why: object) -> UserError:
     return UserError(f"{path}: damaged ({why}): prepare this part again")
-
-
-def row_bytes(rows: list[Numbered]) -> bytes:
-    """The lines of a file, not compressed."""
-    lines = (json.dumps((number, *pair), ensure_ascii=False) + "\n" for number, pair in rows)
-    return "".join(lines).encode()

@@ -11,6 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from transformer_jax.commands.prepare.shards import (
+    Preparation,
+    begin,
+    learn_tokenizers,
+    make_shard,
+    merge,
+)
 from transformer_jax.config import Config
 from transformer_jax.data.blocks import Blocks
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
@@ -18,15 +25,16 @@ from transformer_jax.data.filters import review
 from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.filters.lengths import LengthRatio
-from transformer_jax.data.ids import IdCorpus, ids_of_text
+from transformer_jax.data.filters.review import pairs_used
+from transformer_jax.data.ids import ids_of_text
 from transformer_jax.data.noise.case import UpperCase
-from transformer_jax.data.preparation import Preparation, begin, learn_tokenizers, make_shard, merge
+from transformer_jax.data.noise.marks import NoFinalMark
 from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.splits import has_split, read_grouped, read_pairs, resolve, visit_rates
-from transformer_jax.data.tokenizer_training import tokenizers_of_text
-from transformer_jax.data.training_text import TrainingText
+from transformer_jax.data.tokenizer_training import sample_of, tokenizers_of_text
 from transformer_jax.errors import UserError
 from transformer_jax.runs.prepared import with_prepared
 
@@ -96,6 +104,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def assert_equal(one: IdCorpus, other: IdCorpus) -> None:
     assert one.sizes == other.sizes
     assert one.fingerprint == other.fingerprint
+    assert (one.links is None) == (other.links is None)
     for side in ("source", "target"):
         arrays = (getattr(each, side).arrays for each in (one, other))
         first, second = arrays
@@ -126,13 +135,12 @@ def test_training_reads_what_it_would_make_of_the_text(
     config, _ = with_prepared(Config(data=given, tokenizer=tokenizer), None)
     made = []
     for text_data, learned in ((data, tokenizer), (resolve(config.data), config.tokenizer)):
-        with TrainingText(text_data, is_new=True) as text:
-            tokenizers = tokenizers_of_text(learned, text_data, text.sample(learned))
-            alpha = learned.sampling_alpha
-            sampler = SubwordSampler(tokenizers, alpha) if alpha else None
-            made.append((tokenizers.files(), ids_of_text(text, tokenizers, sampler)))
-            pairs = list(text)
-            assert pairs[0] == next(read_pairs(data, "train"))
+        tokenizers = tokenizers_of_text(learned, text_data)
+        alpha = learned.sampling_alpha
+        sampler = SubwordSampler(tokenizers, alpha) if alpha else None
+        made.append((tokenizers.files(), ids_of_text(text_data, tokenizers, sampler)))
+        pairs = list(pairs_used(text_data))
+        assert pairs[0] == next(read_pairs(data, "train"))
     assert made[0][0] == made[1][0]
     assert_equal(made[0][1], made[1][1])
     assert pairs == list(read_pairs(resolve(config.data), "train"))
@@ -162,9 +170,7 @@ def test_corpora_keep_tags_weights_and_directions(files: Files, tmp_path: Path) 
     config, _ = with_prepared(Config(data=DataConfig(prepared=str(folder)), tokenizer=SMALL), None)
     made = []
     for text_data, learned in ((data, SMALL), (config.data, config.tokenizer)):
-        with TrainingText(text_data, is_new=True) as text:
-            tokenizers = tokenizers_of_text(learned, text_data, text.sample(learned))
-            made.append(ids_of_text(text, tokenizers))
+        made.append(ids_of_text(text_data, tokenizers_of_text(learned, text_data)))
     assert_equal(*made)
     assert [each.weight for each in config.data.parts] == [1, 2, 1]
     assert config.data.temperature == 2
@@ -185,7 +191,7 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
             pair = (
                 ["a same line"] * 2
                 if twice
-                else [f"{NAMES[i % 11]} {name} {i}", f"{NAMES[i % 7]} {name.upper()} {i}"]
+                else [f"{NAMES[i % 11]} {name} {i} .", f"{NAMES[i % 7]} {name.upper()} {i} ."]
             )
             for side, text in zip(lines, pair, strict=True):
                 side.append(text)
@@ -199,13 +205,18 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
             path.write_text("\n".join(side) + "\n")
         sources.append(Files((str(paths[0]),), (str(paths[1]),), documents=True))
     has_blocks = draw.random() < 0.5
+    if not has_blocks and draw.random() < 0.5:
+        links = "".join(draw.choice(["", "0-0", "0-2 1-1 2-0"]) + "\n" for _ in range(40))
+        (folder / "a.align").write_text(links)
+        sources[0] = replace(sources[0], train_alignment=(f"{folder}/a.align",))
     corpora = [Corpus(each, ("en", "de"), weight=draw.choice([1, 0.5])) for each in sources]
     if draw.random() < 0.5:
         corpora.append(replace(corpora[0], reverse=True))
     if draw.random() < 0.5:
         corpora.append(replace(draw.choice(corpora), tag="<x>"))
     if draw.random() < 0.5:
-        corpora.append(replace(draw.choice(corpora), noise=(UpperCase(),)))
+        noise = draw.choice([(UpperCase(),), (NoFinalMark(), UpperCase())])
+        corpora.append(replace(draw.choice(corpora), noise=noise))
     draw.shuffle(corpora)
     data = DataConfig(
         corpora=tuple(corpora),
@@ -218,7 +229,7 @@ def random_text(seed: int, folder: Path) -> tuple[DataConfig, int]:
     return resolve(data), draw.choice([5, 16, 1000])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_texts_are_prepared_as_a_training_reads_them(seed: int, tmp_path: Path) -> None:
     data, part_pairs = random_text(seed, tmp_path)
     preparation = Preparation(tmp_path / "prepared", data, TINY, part_pairs)
@@ -231,9 +242,8 @@ def test_random_texts_are_prepared_as_a_training_reads_them(seed: int, tmp_path:
     prepared = with_prepared(Config(data=given, tokenizer=TINY), None)[0].data
     made = []
     for each in (data, prepared):
-        with TrainingText(each, is_new=True) as text:
-            tokenizers = tokenizers_of_text(TINY, each, text.sample(TINY))
-            made.append((tokenizers.files(), ids_of_text(text, tokenizers)))
+        tokenizers = tokenizers_of_text(TINY, each)
+        made.append((tokenizers.files(), ids_of_text(each, tokenizers)))
     assert made[0][0] == made[1][0]
     assert_equal(made[0][1], made[1][1])
     (entry,) = (preparation.folder / "ids").iterdir()  # nothing was encoded again
@@ -279,7 +289,7 @@ def test_a_killed_shard_is_made_again(
     begin(preparation)
     learn_tokenizers(preparation)
     make_shard(preparation, 1, 2)
-    from transformer_jax.data import preparation as module
+    from transformer_jax.data import ids as module
 
     calls: list[int] = []
 
@@ -289,8 +299,8 @@ def test_a_killed_shard_is_made_again(
             raise KeyboardInterrupt
         return encode(*args)  # type: ignore[arg-type]
 
-    encode = module.encode_rows
-    monkeypatch.setattr(module, "encode_rows", killed)
+    encode = module.encoded
+    monkeypatch.setattr(module, "encoded", killed)
     with pytest.raises(KeyboardInterrupt):
         make_shard(preparation, 0, 2)
     with pytest.raises(UserError, match="missing: run that shard again"):
@@ -468,9 +478,7 @@ def test_a_large_text_is_sampled_before_it_is_filtered(files: Files, tmp_path: P
     few = replace(SMALL, max_training_sentences=300)
     data = data_of(files, cache_dir=str(tmp_path / "cache"))
     preparation = prepared_by(tmp_path / "prepared", data, tokenizer=few)
-    with TrainingText(data, is_new=True) as text:
-        sample = list(text.sample(few))
-        learned = tokenizers_of_text(few, data, text.sample(few))
-        assert len(set(sample)) == len(sample) <= 150 and set(sample) <= set(text)
+    sample, learned = sample_of(data, few), tokenizers_of_text(few, data)
+    assert len(set(sample)) == len(sample) <= 150 and set(sample) <= set(pairs_used(data))
     assert learned.files() == learn_tokenizers(preparation).files()
     assert len(list(chain.from_iterable(sample))) == 2 * len(sample)

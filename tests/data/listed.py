@@ -1,0 +1,55 @@
+"""A text that a test lists, and its ids in a cache."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_jax.data.config import Corpus, DataConfig
+from transformer_jax.data.id_files import Entry, read_entry
+from transformer_jax.data.ids import Encoder, ids_of_text
+from transformer_jax.data.sampling import SubwordSampler
+from transformer_jax.data.sentences import IdCorpus
+from transformer_jax.data.sources.base import Languages, Pair, Source, Split
+from transformer_jax.data.tokenizer_pair import Tokenizers
+
+
+@dataclass(frozen=True)
+class Listed(Source):
+    """A training text of these pairs, with documents where they have boundaries."""
+
+    listed: tuple[Pair, ...]
+    has_documents: bool = False  # type: ignore[misc]
+
+    def has(self, split: Split) -> bool:
+        return split == "train"
+
+    def pairs(self, split: Split, languages: Languages) -> Iterator[Pair]:
+        yield from self.listed
+
+    def fingerprint(self, split: Split, languages: Languages) -> str:
+        return str(hash(self.listed))
+
+
+def text_of(corpora: Sequence[Sequence[Pair]], cache: Path | str, **options: Any) -> DataConfig:
+    """These corpora; `options` are those of `DataConfig`."""
+    has_documents = bool(options.get("blocks"))
+    parts = (Corpus(Listed(tuple(each), has_documents), ("en", "de")) for each in corpora)
+    return DataConfig(corpora=tuple(parts), cache_dir=str(cache), **options)
+
+
+def folder_of(
+    data: DataConfig, tokenizers: Tokenizers, sampler: SubwordSampler | None = None
+) -> Path:
+    """The folder of the text in the cache."""
+    return Path(data.cache_dir or "", Encoder(data, tokenizers, sampler).entry())
+
+
+def stored(
+    data: DataConfig, tokenizers: Tokenizers, sampler: SubwordSampler | None = None
+) -> IdCorpus:
+    """The ids of the text in the cache, of which blocks would be cut."""
+    ids_of_text(data, tokenizers, sampler)
+    entry = read_entry(folder_of(data, tokenizers, sampler))
+    assert isinstance(entry, Entry)
+    return entry.corpus

@@ -1,0 +1,209 @@
+"""Sentences, blocks of them, and sentence pairs as ids: views of flat arrays."""
+
+import functools
+import hashlib
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+
+from transformer_jax.data.batch_shapes import Shape
+from transformer_jax.data.blocks import Blocks, cut
+from transformer_jax.vocabulary import EOS_ID, PAD_ID
+
+Arrays = dict[str, np.ndarray]
+
+_PART = 1 << 26  # bytes of an array that are read at a time
+
+
+class Sentences:
+    """The sentences of one language as ids, or blocks of them, in memory or memory-mapped.
+
+    Args:
+        arrays: "ids" [total] integers, no BOS or EOS; "offsets" [sentences + 1] int64, ascending,
+            from 0. For subword sampling also "room" [sentences], the length that leaves room for
+            the usual sample, and "text" [bytes] with "text_offsets" [sentences + 1]. For blocks
+            also "first" and "last" [blocks]: block i is the sentences first[i] ... last[i] - 1,
+            and each sentence has the separator, or at the end of a document EOS, as its last id.
+
+    Attributes:
+        ids, offsets: see above.
+        starts, stops: [rows] int64, where the ids of each sentence, or block, begin and end.
+    """
+
+    def __init__(self, arrays: Arrays):
+        self.arrays = arrays
+        self.ids, self.offsets = arrays["ids"], arrays["offsets"]
+        if "first" in arrays:
+            first, last = arrays["first"], arrays["last"]
+            self.starts, self.stops = self.offsets[first], self.offsets[last] - 1
+        else:
+            self.starts, self.stops = self.offsets[:-1], self.offsets[1:]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        """Ids of sentence or block i, [length] int32, no EOS."""
+        return self.ids[self.starts[i] : self.stops[i]].astype(np.int32)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[rows] int32: slots that each row needs, EOS included. It is computed anew each time."""
+        slots = self.slots
+        if "first" in self.arrays:
+            first, last = self.arrays["first"], self.arrays["last"]
+            return np.asarray((slots[last] - slots[first]).astype(np.int32))
+        lengths = np.empty(len(self), np.int32)
+        for begin in range(0, len(self), _PART):
+            lengths[begin : begin + _PART] = np.diff(slots[begin : begin + _PART + 1]) + 1
+        return lengths
+
+    @property
+    def slots(self) -> np.ndarray:
+        """[sentences + 1] int64: the ids that the sentences before each have, or may have."""
+        if "room" not in self.arrays:
+            return self.offsets
+        return np.append(0, np.cumsum(self.arrays["room"], dtype=np.int64))
+
+    def members(self, i: int) -> range:
+        """The sentences of which row i consists."""
+        if "first" in self.arrays:
+            return range(int(self.arrays["first"][i]), int(self.arrays["last"][i]))
+        return range(i, i + 1)
+
+    def joined(self, members: range, parts: Sequence[Sequence[int]]) -> list[int]:
+        """The ids of a row, no EOS, whose sentences `members` have the ids `parts`."""
+        if "first" not in self.arrays:
+            return list(parts[0])
+        ends = self.ids[self.offsets[members.start + 1 : members.stop + 1] - 1].tolist()
+        separated = ((*part, end) for part, end in zip(parts, ends, strict=True))
+        return list(chain.from_iterable(separated))[:-1]
+
+    def counts(self, size: int) -> np.ndarray:
+        """How often each of the ids 0 ... size - 1 occurs, [size] int64."""
+        counts = np.zeros(size, np.int64)
+        for start in range(0, len(self.ids), _PART):
+            counts += np.bincount(self.ids[start : start + _PART], minlength=size)
+        return counts
+
+    def text(self, i: int) -> str:
+        """Sentence i as text.
+
+        Raises:
+            ValueError: the corpus was made without a sampler.
+        """
+        if "text" not in self.arrays:
+            raise ValueError("this corpus keeps no text: make it with a sampler")
+        start, stop = self.arrays["text_offsets"][i : i + 2]
+        return self.arrays["text"][start:stop].tobytes().decode("utf-8")
+
+    def padded(self, rows: np.ndarray, size: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows with EOS: ids [size, length] int32, and the mask of real tokens."""
+        starts_B1, lengths_B1 = np.zeros((size, 1), np.int64), np.full((size, 1), -1)
+        starts_B1[: len(rows), 0] = self.starts[rows]
+        lengths_B1[: len(rows), 0] = self.stops[rows] - self.starts[rows]
+        column_L = np.arange(length)
+        is_token_BL = column_L < lengths_B1
+        ids_BL = np.where(column_L == lengths_B1, EOS_ID, PAD_ID).astype(np.int32)
+        ids_BL[is_token_BL] = self.ids[(starts_B1 + column_L)[is_token_BL]]
+        return ids_BL, column_L <= lengths_B1
+
+
+class PieceLinks:
+    """Which pieces of each sentence pair are linked: its word alignments.
+
+    Args:
+        arrays: "source" and "target" [links] integers, places in the two sentences, and "offsets"
+            [pairs + 1] int64, where the links of each pair begin.
+    """
+
+    def __init__(self, arrays: Arrays):
+        self.arrays = arrays
+
+    def padded(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
+        """The links of some pairs, as bool [B, T, S], for a batch of shape (B, S, T)."""
+        size, source_length, target_length = shape
+        linked_BTS = np.zeros((size, target_length, source_length), bool)
+        for place, row in enumerate(rows.tolist()):
+            own = slice(*self.arrays["offsets"][row : row + 2])
+            linked_BTS[place, self.arrays["target"][own], self.arrays["source"][own]] = True
+        return linked_BTS
+
+
+@dataclass(frozen=True)
+class IdCorpus:
+    """Sentence pairs, or pairs of blocks, as ids."""
+
+    source: Sentences
+    target: Sentences
+    sizes: tuple[int, ...] = ()  #: pairs of each corpus, in order; () = there is one
+    links: PieceLinks | None = None  #: None = the text has no word alignments
+
+    @classmethod
+    def from_lists(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Self:
+        """From lists of ids without BOS and EOS.
+
+        Raises:
+            ValueError: the lists differ in length.
+        """
+        if len(source) != len(target):
+            raise ValueError(
+                f"expected as many source as target sentences, got {len(source)} and {len(target)}"
+            )
+        sides = []
+        for sentences in (source, target):
+            ids, lengths = flat(sentences, np.int32)
+            sides.append(Sentences({"ids": ids, "offsets": np.append(0, np.cumsum(lengths))}))
+        return cls(sides[0], sides[1], (len(source),))
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def in_blocks(self, blocks: Sequence[Blocks]) -> "IdCorpus":
+        """The same ids as pairs of blocks, which are ordered by corpus.
+
+        Args:
+            blocks: what is asked for; the corpus was made with `joined`.
+        """
+        sides = self.source, self.target
+        # Of both sides: a document ends with the same pair.
+        is_last = self.source.ids[self.source.offsets[1:] - 1] == EOS_ID
+        ranges = cut(blocks, [side.slots for side in sides], is_last)
+        corpus_of = np.searchsorted(np.cumsum(self.sizes), ranges[0], "right")
+        first, last = ranges[:, np.argsort(corpus_of, kind="stable")]
+        source, target = (Sentences(side.arrays | {"first": first, "last": last}) for side in sides)
+        sizes = np.bincount(corpus_of, minlength=len(self.sizes)).tolist()
+        return IdCorpus(source, target, tuple(sizes))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of everything that training reads from the corpus, in its order."""
+        content = hashlib.sha256()
+        for side in ("source", "target", *(["links"] if self.links else [])):
+            for name, values in sorted(getattr(self, side).arrays.items()):
+                content.update(f"{side}_{name} {values.dtype.str} {len(values)}\n".encode())
+                for part in in_pages(values):
+                    content.update(np.ascontiguousarray(part).data)
+        return content.hexdigest()[:32]
+
+
+def flat(sentences: Sequence[Sequence[int]], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of all sentences, one after the other, and the length of each."""
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum())), lengths
+
+
+def in_pages(values: np.ndarray) -> Iterator[np.ndarray]:
+    """The parts of an array; those of a mapped file leave memory once they are used."""
+    step = _PART // values.itemsize
+    for start in range(0, len(values), step):
+        yield values[start : start + step]
+        mapped = values.base
+        if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
+            begin = start * values.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            end = min((start + step) * values.itemsize, len(mapped))
+            mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
