@@ -23,7 +23,7 @@ from transformer_jax.commands.compare.rows import Row, make_rows
 from transformer_jax.config import Config, override
 from transformer_jax.paths import as_path
 from transformer_jax.recipes import open_recipe
-from transformer_jax.runs.start import apply_by_pairs
+from transformer_jax.runs.start import for_its_text
 
 TEXT = Path(os.environ.get("MULTI30K", "../shared/data/multi30k"))
 STEPS = 3000
@@ -63,7 +63,7 @@ def base() -> Config:
         for split, name in (("train", "train"), ("validation", "val"), ("test", "test_2016_flickr"))
         for side, ending in (("source", "en"), ("target", "de"))
     }
-    config = apply_by_pairs(override(recipe.config, files), recipe.by_pairs, jax.devices())
+    config = for_its_text(override(recipe.config, files), recipe.by_pairs, jax.devices())
     return override(
         config,
         {

@@ -24,7 +24,7 @@ from transformer_jax.config import override
 from transformer_jax.data.splits import read_documents
 from transformer_jax.recipes import open_recipe
 from transformer_jax.runs.evaluation import Report, evaluate
-from transformer_jax.runs.start import apply_by_pairs
+from transformer_jax.runs.start import for_its_text
 from transformer_jax.translation.document_scores import document_scores
 
 TEXT = Path(os.environ.get("PAGES", "../shared/data/pages.en-de"))
@@ -45,7 +45,7 @@ def config_of(name: str, seed: int) -> tj.Config:
     }
     documents = {"data.source.documents": "true"}
     config = override(recipe.config, files | documents)
-    config = apply_by_pairs(config, recipe.by_pairs, jax.devices())
+    config = for_its_text(config, recipe.by_pairs, jax.devices())
     mixers = MIXERS[mixers]
     changes = {
         "model.encoder.mixers": mixers,

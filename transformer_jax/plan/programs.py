@@ -29,7 +29,6 @@ from transformer_jax.parallel.mesh import (
 )
 from transformer_jax.plan.devices import Target
 from transformer_jax.recipes import ByPairs
-from transformer_jax.runs.prepared import with_prepared
 from transformer_jax.runs.start import begin_new
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
@@ -77,7 +76,6 @@ class Compiler:
     """
 
     def __init__(self, config: Config, target: Target, by_pairs: ByPairs | None = None) -> None:
-        config, by_pairs = with_prepared(config, by_pairs)
         self.config = config = begin_new(config, by_pairs, target.devices).config
         self.target = target
         self.mesh = make_mesh(config.mesh, target.devices)

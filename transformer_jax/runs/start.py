@@ -127,7 +127,7 @@ def begin_new(
             is damaged.
     """
     devices = devices or jax.devices()
-    config = apply_by_pairs(config, by_pairs, devices)
+    config = for_its_text(config, by_pairs, devices)
     for blocks in config.data.blocks:
         blocks.check(min(config.batch.max_length, config.model.max_length))
     tokens = vocabularies(config.tokenizer, tags_of(config.data))
@@ -293,17 +293,20 @@ def check_training(config: Config) -> None:
             raise UserError(f"train.alignment_weight={weight} and {key}: {why}; leave out one")
 
 
-def apply_by_pairs(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
-    """The config with the settings for the size of its text, which is read to count its pairs.
+def for_its_text(config: Config, by_pairs: ByPairs | None, devices: list[jax.Device]) -> Config:
+    """The config with the text that was prepared for it, and with the settings for a text's size.
+
+    The text is read to count its pairs.
 
     Args:
-        config: of a recipe.
+        config: as the recipe and the command line give it.
         by_pairs: of the recipe.
         devices: that the run is for; none = any, so that the text alone decides.
 
     Raises:
         UserError: the text is damaged, or a value is wrong.
     """
+    config, by_pairs = with_prepared(validated(config), by_pairs)
     if by_pairs is None or not by_pairs.keys:
         return config
     most, lacks_validation = max(by_pairs.below), lacks_own_validation(config.data)

@@ -19,11 +19,10 @@ import re
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.main import STOPPED
-from transformer_jax.commands.recipe_flags import USUAL
-from transformer_jax.config import Config, override
+from transformer_jax.commands.recipe_flags import USUAL, recipe_of
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
 from transformer_jax.paths import as_path, write_whole
-from transformer_jax.recipes import open_recipe
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,16 +48,12 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.commands.compare.results import Result, Summary, run_row, table, to_json
     from transformer_jax.commands.compare.rows import make_rows, split_vary
     from transformer_jax.commands.signals import StopOnSignals
-    from transformer_jax.runs.prepared import with_prepared
-    from transformer_jax.runs.start import apply_by_pairs
+    from transformer_jax.runs.start import for_its_text
 
     part, parts = _part(args.part)
     if args.seeds < 1:
         raise UserError(f"--seeds={args.seeds}: must be at least 1")
-    config, by_pairs = open_recipe(args.config)
-    config = override(config, args.flags)
-    config, by_pairs = with_prepared(config, by_pairs and by_pairs.without(args.flags))
-    config = apply_by_pairs(config, by_pairs, jax.devices())
+    config = for_its_text(*recipe_of(args), jax.devices())
     varied = [changes for text in args.vary for changes in split_vary(text)]
     rows = make_rows(config, varied, equal_parameters=not args.unequal)
     for row in rows:

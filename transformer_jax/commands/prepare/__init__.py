@@ -125,11 +125,10 @@ def _begin_shard() -> None:
 
 def _preparation(args: argparse.Namespace) -> "Preparation":
     from transformer_jax.commands.prepare.shards import Preparation
-    from transformer_jax.config import validated
     from transformer_jax.data.language_tags import tags_of
     from transformer_jax.data.splits import resolve
     from transformer_jax.data.tokenizer_training import vocabularies
-    from transformer_jax.runs.start import apply_by_pairs
+    from transformer_jax.runs.start import for_its_text
 
     config, by_pairs = recipe_of(args)
     if in_bucket(args.output):
@@ -137,7 +136,7 @@ def _preparation(args: argparse.Namespace) -> "Preparation":
     if config.data.prepared:
         raise UserError("data.prepared is what `prepare` makes: leave it out")
     # No devices: those of the machine that trains are not known.
-    config = apply_by_pairs(validated(config), by_pairs, devices=[])
+    config = for_its_text(config, by_pairs, devices=[])
     data = resolve(config.data)
     vocabularies(config.tokenizer, tags_of(data))  # raises what is wrong with the settings
     folder = Path(os.path.abspath(args.output))
