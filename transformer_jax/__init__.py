@@ -21,7 +21,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 __version__ = "0.2.0"
 
 with epy.lazy_api_imports(globals()):
-    from transformer_jax.config import Config, TrainConfig
+    from transformer_jax.config import Config, TrainConfig, register
     from transformer_jax.data.blocks import Blocks
     from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
     from transformer_jax.data.sources.files import Files
@@ -44,6 +44,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.layers.norms import LayerNorm, RMSNorm
     from transformer_jax.metrics.comet import Comet, CometKiwi
     from transformer_jax.metrics.metricx import MetricX, MetricX23, MetricX23QE, MetricXQE
+    from transformer_jax.mixers.alone import MixerLayer
     from transformer_jax.mixers.bigbird import BigBird
     from transformer_jax.mixers.full_attention import Full, FullCross
     from transformer_jax.mixers.h3 import H3

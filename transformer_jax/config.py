@@ -23,7 +23,7 @@ from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Sched
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.settings.keys import Key, adapter, keys_of
 from transformer_jax.settings.types import Positive, Rate, Strings
-from transformer_jax.settings.variants import ManyOf, OneOf, mark_of
+from transformer_jax.settings.variants import FAMILIES, ManyOf, OneOf, mark_of
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.registry import TRACKERS
 
@@ -85,6 +85,37 @@ class Config:
 
 
 C = TypeVar("C")
+
+
+def register(name: str, cls: type) -> None:
+    """Gives a class of one's own a name, by which recipes, flags and `config.json` choose it.
+
+    The class extends what a mixer, a position scheme, a norm, a feed-forward network, a decoding
+    method, a data source, a filter, a noise, an optimizer, a schedule or a tracker extends, and is
+    a frozen dataclass of its options. Call it before a config or a run that uses the name is read.
+    The entry points of an installed package in the group `transformer_jax` do the same:
+
+        [project.entry-points.transformer_jax]
+        moving_average = "my_package.mixers:MovingAverage"
+
+    Args:
+        name: letters, digits, dots and underscores.
+        cls: the class.
+
+    Raises:
+        UserError: the name is taken, or the class is none of these.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"register: {name!r} is no name: use letters, digits, dots and underscores")
+    families = [family for family in FAMILIES if issubclass(cls, family.base)]
+    if not families:
+        known = ", ".join(dict.fromkeys(family.base.__qualname__ for family in FAMILIES))
+        raise UserError(f"register: {cls.__qualname__} extends none of {known}")
+    for family in families:
+        try:
+            family.add(name, cls)
+        except ValueError as error:
+            raise UserError(f"register: {error}") from None
 
 
 def to_dict(config: Any) -> dict[str, Any]:

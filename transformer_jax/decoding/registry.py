@@ -4,9 +4,11 @@ from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.sample import Sample
+from transformer_jax.settings.variants import Family
 
-METHODS: dict[str, type[Method]] = {
-    "beam": Beam,
-    "greedy": Greedy,
-    "sample": Sample,
-}
+METHODS: Family[Method] = Family(
+    Method,
+    beam=Beam,
+    greedy=Greedy,
+    sample=Sample,
+)

@@ -2,13 +2,16 @@
 
 from transformer_jax.layers.feed_forward import FeedForwardConfig, Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, NormConfig, RMSNorm
+from transformer_jax.settings.variants import Family
 
-NORMS: dict[str, type[NormConfig]] = {
-    "layer": LayerNorm,
-    "rms": RMSNorm,
-}
+NORMS: Family[NormConfig] = Family(
+    NormConfig,
+    layer=LayerNorm,
+    rms=RMSNorm,
+)
 
-FEED_FORWARDS: dict[str, type[FeedForwardConfig]] = {
-    "mlp": Mlp,
-    "glu": Glu,
-}
+FEED_FORWARDS: Family[FeedForwardConfig] = Family(
+    FeedForwardConfig,
+    mlp=Mlp,
+    glu=Glu,
+)

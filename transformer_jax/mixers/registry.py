@@ -21,30 +21,33 @@ from transformer_jax.mixers.ssd import SSD
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.mixers.strided import Strided
 from transformer_jax.mixers.window import Window
+from transformer_jax.settings.variants import Family
 
-MIXERS: dict[str, type[MixerConfig]] = {
-    "full": Full,
-    "window": Window,
-    "longformer": Longformer,
-    "strided": Strided,
-    "bigbird": BigBird,
-    "linear": Linear,
-    "linformer": Linformer,
-    "mlp_mixer": MlpMixer,
-    "performer": Performer,
-    "reformer": Reformer,
-    "h3": H3,
-    "mamba": Mamba,
-    "rwkv": RWKV,
-    "s4": S4,
-    "s4d": S4D,
-    "ssd": SSD,
-    "ssru": SSRU,
-}
+MIXERS: Family[MixerConfig] = Family(
+    MixerConfig,
+    full=Full,
+    window=Window,
+    longformer=Longformer,
+    strided=Strided,
+    bigbird=BigBird,
+    linear=Linear,
+    linformer=Linformer,
+    mlp_mixer=MlpMixer,
+    performer=Performer,
+    reformer=Reformer,
+    h3=H3,
+    mamba=Mamba,
+    rwkv=RWKV,
+    s4=S4,
+    s4d=S4D,
+    ssd=SSD,
+    ssru=SSRU,
+)
 
-CROSS_MIXERS: dict[str, type[CrossMixerConfig]] = {
-    "full": FullCross,
-    "linear": LinearCross,
-    "linformer": LinformerCross,
-    "performer": PerformerCross,
-}
+CROSS_MIXERS: Family[CrossMixerConfig] = Family(
+    CrossMixerConfig,
+    full=FullCross,
+    linear=LinearCross,
+    linformer=LinformerCross,
+    performer=PerformerCross,
+)

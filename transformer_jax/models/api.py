@@ -33,6 +33,8 @@ from transformer_jax.vocabulary import BOS_ID
 
 Array = jax.Array | np.ndarray
 
+_STACKS = "encoder", "decoder"
+
 #: Nested dicts of arrays.
 Params = dict[str, Any]
 
@@ -212,9 +214,9 @@ def apply(
     Args:
         config: the model.
         params: its parameters.
-        source_BS: int32 ids.
+        source_BS: int32 ids, or in their place embeddings [B, S, E] as `embed` makes them.
         source_mask_BS: True at real tokens, which come first in their row.
-        target_in_BT: the target from `shift_right`.
+        target_in_BT: the target from `shift_right`, or embeddings of it.
         target_mask_BT: as `source_mask_BS`.
         rng: the dropout key; without one, nothing is dropped.
 
@@ -225,6 +227,43 @@ def apply(
     check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
     return _apply(config, params, *arrays, rng=rng)
+
+
+def embed(
+    config: ModelConfig, params: Params, source_BS: Array, target_in_BT: Array
+) -> tuple[jax.Array, jax.Array]:
+    """The word embeddings that `apply` makes of ids: [B, S, E] and [B, T, E].
+
+    `apply` takes them in place of the ids, so that a gradient by its inputs is one `jax.grad`.
+    """
+    return _apply(config, params, source_BS, target_in_BT, method="embed")
+
+
+def hidden_states(
+    config: ModelConfig, params: Params, *arrays: Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """As `apply`, and what each block and each stack returns.
+
+    The arrays are those of `apply`.
+
+    Returns:
+        Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
+        [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
+    """
+    check_text("source", arrays[0], arrays[1], config.source_vocab_size)
+    check_text("target", arrays[2], arrays[3], config.target_vocab_size)
+
+    def is_watched(module: nn.Module, method: str) -> bool:
+        return method == "__call__" and len(module.path) in (1, 2) and module.path[0] in _STACKS
+
+    options: Any = {"capture_intermediates": is_watched, "mutable": ["intermediates"]}
+    logits_BTV, collected = _apply(config, params, *arrays, **options)
+    found = {}
+    for path, (value,) in flatten_dict(collected["intermediates"]).items():
+        stack, *block = path[:-1]
+        if all(name.startswith("blocks_") for name in block):
+            found[".".join([stack, *(name.removeprefix("blocks_") for name in block)])] = value
+    return logits_BTV, found
 
 
 def mixer_paths(config: ModelConfig) -> dict[str, tuple[str, ...]]:

@@ -36,7 +36,8 @@ Float = Literal["float32", "bfloat16"]
 
 def _is_cross(value: Any) -> Any:
     """Says why a mixer that exists cannot read the memory."""
-    kind = value.get("kind") if isinstance(value, dict) else str(value).partition("(")[0].strip()
+    text = value.get("kind") if isinstance(value, dict) else str(value).partition("(")[0]
+    kind = str(text).strip()
     if kind in MIXERS and kind not in CROSS_MIXERS:
         why = MIXERS[kind].refuses.get("cross", NOT_CROSS)
         raise ValueError(f"{kind}: {why}; use {' or '.join(sorted(CROSS_MIXERS))}")

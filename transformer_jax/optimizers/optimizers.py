@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import optax
 
 from transformer_jax.settings.types import NonNegative, Rate
+from transformer_jax.settings.variants import Family
 
 
 class Optimizer:
@@ -71,13 +72,14 @@ class Sgd(Optimizer):
         return optax.sgd(rate, momentum=self.momentum)
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {
-    "adam": Adam,
-    "adamw": AdamW,
-    "adafactor": Adafactor,
-    "lion": Lion,
-    "sgd": Sgd,
-}
+OPTIMIZERS: Family[Optimizer] = Family(
+    Optimizer,
+    adam=Adam,
+    adamw=AdamW,
+    adafactor=Adafactor,
+    lion=Lion,
+    sgd=Sgd,
+)
 
 
 def make_optimizer(

@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from pydantic import NonNegativeInt
 
 from transformer_jax.settings.types import Positive
+from transformer_jax.settings.variants import Family
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,10 @@ def _progress(update: jax.Array, warmup: jax.Array, steps: jax.Array) -> jax.Arr
     return jnp.clip((update - warmup) / jnp.maximum(1.0, steps - warmup), 0.0, 1.0)
 
 
-SCHEDULES: dict[str, type[Schedule]] = {
-    "rsqrt": RsqrtSchedule,
-    "cosine": CosineSchedule,
-    "linear": LinearSchedule,
-    "constant": ConstantSchedule,
-}
+SCHEDULES: Family[Schedule] = Family(
+    Schedule,
+    rsqrt=RsqrtSchedule,
+    cosine=CosineSchedule,
+    linear=LinearSchedule,
+    constant=ConstantSchedule,
+)

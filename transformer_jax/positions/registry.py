@@ -12,14 +12,16 @@ from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.scalar import Scalar
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.positions.t5 import T5
+from transformer_jax.settings.variants import Family
 
-POSITIONS: dict[str, type[PositionConfig]] = {
-    "none": NoPosition,
-    "sinusoidal": Sinusoidal,
-    "learned": Learned,
-    "concatenated": Concatenated,
-    "scalar": Scalar,
-    "t5": T5,
-    "alibi": Alibi,
-    "rope": Rope,
-}
+POSITIONS: Family[PositionConfig] = Family(
+    PositionConfig,
+    none=NoPosition,
+    sinusoidal=Sinusoidal,
+    learned=Learned,
+    concatenated=Concatenated,
+    scalar=Scalar,
+    t5=T5,
+    alibi=Alibi,
+    rope=Rope,
+)

@@ -8,7 +8,8 @@ three spellings, which mean the same:
     {"kind": "window", "window": 64}          in JSON
 
 A family is a dict from the name of each kind to its class. `OneOf` and `ManyOf` put a family
-on a field; Pydantic then accepts the three spellings for that field and writes the third:
+on a field; Pydantic then accepts the three spellings for that field and writes the third. Classes
+of other packages can join a `Family`; the third spelling then also names their package.
 
     norm: Annotated[Norm, OneOf(NORMS)] = LayerNorm()
     mixers: Annotated[tuple[Mixer, ...], ManyOf(MIXERS)] = (Full(),)
@@ -18,8 +19,9 @@ import ast
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import dataclass, is_dataclass
+from importlib.metadata import entry_points
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, core_schema
@@ -29,6 +31,59 @@ from transformer_jax.settings.keys import Key, adapter, keys_of
 
 #: Kinds that were removed, with the last version that reads them.
 REMOVED = {"trackio": "0.2"}
+
+
+#: The group of entry points by which an installed package names its variants: name -> class.
+GROUP = "transformer_jax"
+
+FAMILIES: list["Family[Any]"] = []
+
+T = TypeVar("T")
+
+
+class Family(dict[str, type[T]]):
+    """A family that other packages can add variants to.
+
+    Args:
+        base: what all variants extend.
+        own: those of this package, by name.
+    """
+
+    def __init__(self, base: type[T], **own: type[T]) -> None:
+        super().__init__(own)
+        self.base, self._has_looked = base, False
+        FAMILIES.append(self)
+
+    def add(self, name: str, cls: type) -> None:
+        """Adds a variant.
+
+        Raises:
+            ValueError: the name is another variant's, or the class is not a frozen dataclass.
+        """
+        if self.setdefault(name, cls) is not cls:
+            raise ValueError(f"{name!r} is already the name of {self[name].__qualname__}")
+        if not (is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+            del self[name]
+            raise ValueError(f"{cls.__qualname__} is not a frozen dataclass: give it options so")
+
+    def name(self, variant: Any) -> None:
+        """Gives a variant's class a name, that of the class, if it has none yet."""
+        cls = type(variant)
+        if isinstance(variant, self.base) and cls not in self.values():
+            self.add(f"{cls.__module__}.{cls.__qualname__}", cls)
+
+    def find_installed(self) -> None:
+        """Adds what the entry points of installed packages name, whatever a config asks for."""
+        if not self._has_looked:
+            self._has_looked = True
+            for point in entry_points(group=GROUP):
+                cls = point.load()
+                if issubclass(cls, self.base):
+                    self.add(point.name, cls)
+
+
+def _package_of(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +112,28 @@ class OneOf:
         if isinstance(value, str):
             value = {"kind": value}
         elif not isinstance(value, Mapping):
+            if isinstance(self.family, Family):
+                self.family.name(value)
             value = {"kind": kind_of(value, self.family)} | vars(value)
         kind = value.get("kind")
         kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
+        if kind not in self.family and isinstance(self.family, Family):
+            self.family.find_installed()
         if not isinstance(kind, str) or kind not in self.family:
             known = ", ".join(self.family)
+            if package := value.get("package"):
+                raise ValueError(
+                    f"{kind!r} is of {package}, which is not known here: call "
+                    f"transformer_jax.register({kind!r}, CLASS) before, with its class, or install "
+                    f"a package whose entry points name it; without it, use {known}"
+                )
             if version := REMOVED.get(str(kind)):
                 raise ValueError(
                     f"{kind!r} was removed; version {version} was the last to read it; use {known}"
                 )
             raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
         keys = keys_of(self.family[kind])
-        options |= {name: option for name, option in value.items() if name != "kind"}
+        options |= {k: option for k, option in value.items() if k not in ("kind", "package")}
         for name in options:
             if name not in keys:
                 has = f"its options are {', '.join(keys)}" if keys else "it has no options"
@@ -85,8 +150,12 @@ class OneOf:
 
     def to_dict(self, variant: Any) -> Any:
         """The JSON spelling: `kind` and every option."""
-        options = adapter(type(variant)).dump_python(variant, mode="json", warnings=False)
-        return {"kind": kind_of(variant, self.family)} | options
+        to_python = adapter(type(variant)).dump_python
+        options = to_python(variant, mode="json", warnings=False, fallback=lambda value: value)
+        named, package = {"kind": kind_of(variant, self.family)}, _package_of(type(variant))
+        if isinstance(self.family, Family) and package != _package_of(OneOf):
+            named["package"] = package
+        return named | options
 
 
 @dataclass(frozen=True, eq=False)

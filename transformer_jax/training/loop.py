@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import jax
 import numpy as np
@@ -44,7 +44,7 @@ from transformer_jax.training.record import (
 )
 from transformer_jax.training.reporter import BatchMetrics, Clock, Reporter
 from transformer_jax.training.state import TrainState
-from transformer_jax.training.step import Metrics
+from transformer_jax.training.step import Loss, Metrics
 from transformer_jax.training.trainer import Trainer
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,16 +55,30 @@ BatchesFrom = Callable[[int], Iterator[dict[str, np.ndarray]]]
 Evaluate = Callable[[Any, int], dict[str, float]]
 
 
+def never() -> bool:
+    """What `should_stop` is by default."""
+    return False
+
+
+class Control(TypedDict, total=False):
+    """How a training is watched."""
+
+    should_stop: Callable[[], bool]
+    #: asked once after each step; True saves and returns. Several processes must be given the same
+    #: answers
+    progress: bool  #: draw a progress bar on standard error
+
+
 def fit(
     model: ModelConfig,
     train: TrainConfig,
     batches: BatchesFrom,
     *,
+    loss: Loss | None = None,
     workdir: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
     evaluate: Evaluate | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    progress: bool = False,
+    **control: Unpack[Control],
 ) -> TrainState:
     """Trains until `train.steps`, early stopping, or `should_stop`.
 
@@ -79,13 +93,15 @@ def fit(
             `source_mask`, `target`, `target_mask`, and with `train.alignment_weight` also
             `alignment` (see `models.api.loss`); its number of rows must be a multiple of the mesh's
             data devices times `train.accumulate`.
+        loss: in place of `models.api.loss`: a pure function of (params, batch, dropout key) to the
+            sums over the batch's target tokens of the loss and of the negative log-likelihood, and
+            the number of these tokens. The mean loss of all devices' rows is minimised; batches may
+            have more arrays for it. A run is continued with the function that is given then.
         workdir: the folder of checkpoints and metrics; a run found there is continued. None keeps
             everything in memory.
         mesh: the devices, from `make_mesh`; default: all of them along `data`.
         evaluate: called with (params, step) every `train.evaluate_every` steps.
-        should_stop: asked once after each step; True saves and returns. Several processes must
-            be given the same answers.
-        progress: draw a progress bar on standard error.
+        **control: `should_stop` and `progress`, see `Control`.
 
     Returns:
         The last state.
@@ -105,12 +121,11 @@ def fit(
         )
     path = None if workdir is None else as_path(workdir)
     session = Session(
-        Trainer(model, train, mesh or make_mesh(MeshConfig())),
+        Trainer(model, train, mesh or make_mesh(MeshConfig()), loss),
         Feed(checked(model, batches)),
         workdir=path,
         evaluate=evaluate,
-        should_stop=should_stop,
-        progress=progress,
+        **control,
     )
     with only_run(path) if path is not None and is_first() else contextlib.nullcontext():
         return session.train()
@@ -154,7 +169,7 @@ class Session:
     feed: Feed
     workdir: epath.Path | None = None
     evaluate: Evaluate | None = None
-    should_stop: Callable[[], bool] = lambda: False
+    should_stop: Callable[[], bool] = never
     progress: bool = False
     deadline: float = math.inf
     prepared: float = 0.0

@@ -57,12 +57,33 @@ def options_for(mesh: Mesh) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if takes({name: value})}
 
 
+#: (params, batch, dropout key or None) -> sums over the target tokens of the batch, as those of
+#: `models.api.loss`: (of the loss, of the negative log-likelihood, their number).
+Loss = Callable[[Any, Batch, Any], tuple[jax.Array, jax.Array, jax.Array]]
+
+
 class Objective(NamedTuple):
     """What a training minimises: the loss of a model, by its trained parameters."""
 
     model: ModelConfig
     train: TrainConfig
     trained: frozenset[str]  #: their paths
+    loss: Loss | None = None  #: one of the caller's own
+
+    def sums(
+        self, params: Any, batch: Batch, rng: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The sums of a `Loss`."""
+        if self.loss is not None:
+            return self.loss(params, batch, rng)
+        return api.loss(
+            self.model,
+            params,
+            batch,
+            label_smoothing=self.train.label_smoothing,
+            alignment_weight=self.train.alignment_weight,
+            rng=rng,
+        )
 
 
 class Horizon(NamedTuple):
@@ -87,25 +108,17 @@ def sum_gradients(
         batch: see `models.api.loss`.
         rng: the dropout key; None: nothing is dropped.
     """
-    model, train, trained = objective
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
-        def objective(part_of_params: Any) -> tuple[jax.Array, Metrics]:
-            loss_sum, nll_sum, tokens = api.loss(
-                model,
-                overlaid(params, part_of_params),
-                part,
-                label_smoothing=train.label_smoothing,
-                alignment_weight=train.alignment_weight,
-                rng=key,
-            )
-            return loss_sum, {"loss_sum": loss_sum, "nll_sum": nll_sum, "tokens": tokens}
+        def sums_of(part_of_params: Any) -> tuple[jax.Array, Metrics]:
+            sums = objective.sums(overlaid(params, part_of_params), part, key)
+            return sums[0], dict(zip(("loss_sum", "nll_sum", "tokens"), sums, strict=True))
 
-        return jax.grad(objective, has_aux=True)(subset(params, trained))
+        return jax.grad(sums_of, has_aux=True)(subset(params, objective.trained))
 
-    if train.accumulate == 1:
+    count = objective.train.accumulate
+    if count == 1:
         return part_gradient(batch, rng)
-    count = train.accumulate
     # Row b goes to part b % count: a batch sharded over devices stays sharded.
     parts = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 0, 1), batch)
 
@@ -190,7 +203,7 @@ def make_train_step(
     `nll_sum` in nats, `tokens`, `grad_norm` (before clipping), `finite` (bool), `skipped`
     and `skipped_in_a_row` (as in the state).
     """
-    model, train, trained = objective
+    model, train, trained, _ = objective
     of_gradients = subset(shardings.params, trained)
     row_gradient: RowGradient = partial(sum_gradients, objective)
     if only_data(mesh):

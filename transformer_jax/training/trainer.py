@@ -44,6 +44,7 @@ from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
     Batch,
     Horizon,
+    Loss,
     Metrics,
     Objective,
     gradients_like,
@@ -76,7 +77,9 @@ class Trainer:
         ahead: the programs that are compiled before they are needed.
     """
 
-    def __init__(self, model: ModelConfig, train: TrainConfig, mesh: Mesh) -> None:
+    def __init__(
+        self, model: ModelConfig, train: TrainConfig, mesh: Mesh, loss: Loss | None = None
+    ) -> None:
         if model.quantize.measures and not train.init_from:
             raise UserError(
                 "model.quantize=int8 measures the activations of a trained model: train it with "
@@ -107,7 +110,7 @@ class Trainer:
         self._shardings = TrainState(everywhere, params, opt_state, ema, everywhere, everywhere)
         self.abstract: TrainState = shapes_on(shapes, self._shardings)
         self._gradient = gradients_like(shapes_on(trained_shapes, kept))
-        objective = Objective(model, train, self.trained)
+        objective = Objective(model, train, self.trained, loss)
         self._step = make_train_step(objective, self._optimizer_of, mesh, self._shardings)
         self._in_halves = mesh.devices.flat[0].platform == "cpu"
         self.ahead = Ahead()

@@ -7,13 +7,15 @@ from transformer_jax.data.filters.language import Language
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.filters.quality import Quality
 from transformer_jax.data.filters.script import Script
+from transformer_jax.settings.variants import Family
 
-FILTERS: dict[str, type[Filter]] = {
-    "duplicates": Duplicates,
-    "near_duplicates": NearDuplicates,
-    "length_ratio": LengthRatio,
-    "identical": Identical,
-    "script": Script,
-    "language": Language,
-    "quality": Quality,
-}
+FILTERS: Family[Filter] = Family(
+    Filter,
+    duplicates=Duplicates,
+    near_duplicates=NearDuplicates,
+    length_ratio=LengthRatio,
+    identical=Identical,
+    script=Script,
+    language=Language,
+    quality=Quality,
+)

@@ -5,11 +5,13 @@ from transformer_jax.data.noise.case import TitleCase, UpperCase
 from transformer_jax.data.noise.marks import NoFinalMark
 from transformer_jax.data.noise.numbers import Numbers
 from transformer_jax.data.noise.typos import Typos
+from transformer_jax.settings.variants import Family
 
-NOISES: dict[str, type[Noise]] = {
-    "upper_case": UpperCase,
-    "title_case": TitleCase,
-    "typos": Typos,
-    "no_final_mark": NoFinalMark,
-    "numbers": Numbers,
-}
+NOISES: Family[Noise] = Family(
+    Noise,
+    upper_case=UpperCase,
+    title_case=TitleCase,
+    typos=Typos,
+    no_final_mark=NoFinalMark,
+    numbers=Numbers,
+)

@@ -8,13 +8,15 @@ from transformer_jax.data.sources.huggingface import HuggingFaceSet
 from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.sources.tfds import Tfds
+from transformer_jax.settings.variants import Family
 
-SOURCES: dict[str, type[Source]] = {
-    "files": Files,
-    "tfds": Tfds,
-    "huggingface": HuggingFaceSet,
-    "opus": Opus,
-    "grammar": Grammar,
-    "grammar_documents": GrammarDocuments,
-    "prepared": Prepared,
-}
+SOURCES: Family[Source] = Family(
+    Source,
+    files=Files,
+    tfds=Tfds,
+    huggingface=HuggingFaceSet,
+    opus=Opus,
+    grammar=Grammar,
+    grammar_documents=GrammarDocuments,
+    prepared=Prepared,
+)

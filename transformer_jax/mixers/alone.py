@@ -1,0 +1,169 @@
+"""One mixer by itself: pure functions for a model of another program, or its Flax module."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.base import (
+    CrossMixer,
+    CrossMixerConfig,
+    Mixer,
+    MixerConfig,
+    MixerContext,
+    State,
+)
+from transformer_jax.positions.base import PositionConfig
+from transformer_jax.positions.none import NoPosition
+
+Params = dict[str, Any]
+
+_FIELDS = "config", "context", "position"
+
+
+@dataclass(frozen=True)
+class MixerLayer:
+    """A mixer in a role, by itself; hashable, so it can be a static argument of `jax.jit`.
+
+        layer = MixerLayer(SSD(), d_model=64, num_heads=4, causal=True)
+        params = layer.init(jax.random.key(0))
+        y = layer.apply(params, x, mask)            # [B, L, D], a whole sequence
+        state = layer.init_state(params, batch, max_length)
+        y, state = layer.step(params, x_t, state, position)     # [B, D], one token
+
+    A mixer that reads a memory has `project` and `read` in place of `apply` and `step`. Residual,
+    norm and dropout are the caller's. `module()` is the same as a Flax Linen module.
+
+    Raises:
+        UserError: the mixer cannot play the role, or does not apply what the position scheme does.
+    """
+
+    mixer: MixerConfig | CrossMixerConfig
+    d_model: int  #: D, the width of its input and output
+    num_heads: int = 1
+    causal: bool = False  #: whether a token sees only those before it
+    position: PositionConfig = NoPosition()  #: of which it applies `rotate` and `bias`
+    max_length: int = 4096  #: longest sequence, for mixers and schemes that are built for one
+    layer: int = 0  #: the number of the layer, for mixers whose layers differ
+    dtype: str = "float32"  #: of activations
+    matmul_dtype: str = "float32"  #: of the operands of matrix products
+
+    def __post_init__(self) -> None:
+        name = type(self.mixer).__qualname__
+        if self.d_model % self.num_heads:
+            raise UserError(
+                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
+            )
+        if isinstance(self.mixer, CrossMixerConfig):
+            return self.mixer.check(self.context)
+        if why := self.mixer.refuses.get("decoder" if self.causal else "encoder"):
+            raise UserError(f"{name} with causal={self.causal}: {why}")
+        hooks = self.position.build(self.context).hooks()
+        for hook in sorted(hooks - self.mixer.honours):
+            what = "call its `embed` before the first layer" if hook == "embed" else "take another"
+            raise UserError(f"{name} does not apply `{hook}` of {self.position!r}: {what}")
+        self.mixer.check(self.context, hooks)
+
+    @property
+    def context(self) -> MixerContext:
+        """What the mixer is built with."""
+        return MixerContext(
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            head_dim=self.d_model // self.num_heads,
+            max_length=self.max_length,
+            causal=self.causal,
+            dtype=self.dtype,
+            matmul_dtype=self.matmul_dtype,
+            layer=self.layer,
+        )
+
+    def module(self) -> Any:
+        """The Flax Linen module, to be a part of another one, or of an NNX module by its bridge.
+
+        Its methods are those of `Mixer` or `CrossMixer`, its parameters plain arrays.
+        """
+        built, methods = self._built(), ["__call__", "init_state", "step"]
+        if isinstance(built, CrossMixer):
+            methods = ["project", "read"]
+        plain = nn.map_variables(
+            type(built),
+            "params",
+            trans_in_fn=lambda params: params,
+            trans_out_fn=nn.unbox,
+            init=True,
+            mutable=True,
+            methods=methods,
+        )
+        return plain(**{field: getattr(built, field) for field in _FIELDS if hasattr(built, field)})
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh parameters, nested dicts of arrays."""
+        params: Params = nn.unbox(self._boxes_of(key))
+        return params
+
+    def logical_axes(self) -> Any:
+        """For every parameter a `PartitionSpec` of logical axis names, such as `heads`."""
+        return nn.get_partition_spec(jax.eval_shape(self._boxes_of, jax.random.key(0)))
+
+    def apply(
+        self,
+        params: Params,
+        x_BLD: jax.Array,
+        mask_BL: jax.Array | None = None,
+        *,
+        rng: jax.Array | None = None,
+    ) -> jax.Array:
+        """The whole sequence at once, [B, L, D].
+
+        Args:
+            params: from `init`.
+            x_BLD: the input.
+            mask_BL: True at real tokens, which come first in their row. None: all are.
+            rng: a key for a mixer that drops something; without one, nothing is dropped.
+        """
+        mask_BL = jnp.ones(x_BLD.shape[:2], bool) if mask_BL is None else mask_BL
+        rngs = {} if rng is None else {"dropout": rng}
+        y_BLD: jax.Array = self._built().apply({"params": params}, x_BLD, mask_BL, rngs=rngs)
+        return y_BLD
+
+    def init_state(self, params: Params, batch: int, max_length: int) -> State:
+        """The state before the first of up to `max_length` tokens; see `Mixer.init_state`."""
+        return self._call("init_state", params, batch, max_length)
+
+    def step(
+        self, params: Params, x_BD: jax.Array, state: State, position: jax.Array | int
+    ) -> tuple[jax.Array, State]:
+        """One token, at the same position in all rows: ([B, D], the next state)."""
+        y_BD, state = self._call("step", params, x_BD, state, jnp.asarray(position, jnp.int32))
+        return y_BD, state
+
+    def project(self, params: Params, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
+        """What `read` needs of a memory; see `CrossMixer`."""
+        return self._call("project", params, memory_BMD, mask_BM)
+
+    def read(self, params: Params, x_BTD: jax.Array, projected: State) -> jax.Array:
+        """T queries that read the memory, each on its own, [B, T, D]."""
+        y_BTD: jax.Array = self._call("read", params, x_BTD, projected)
+        return y_BTD
+
+    def _call(self, method: str, params: Params, *args: Any) -> Any:
+        return self._built().apply({"params": params}, *args, method=method)
+
+    def _built(self) -> Mixer | CrossMixer:
+        if isinstance(self.mixer, CrossMixerConfig):
+            return self.mixer.build(self.context)
+        return self.mixer.build(self.context, self.position.build(self.context))
+
+    def _boxes_of(self, key: jax.Array) -> Any:
+        x_BLD, mask_BL = jnp.zeros((1, 2, self.d_model), self.dtype), jnp.ones((1, 2), bool)
+        built = self._built()
+
+        def both(cross: CrossMixer, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+            return cross.read(x_BLD, cross.project(x_BLD, mask_BL))
+
+        method = both if isinstance(built, CrossMixer) else None
+        return built.init(key, x_BLD, mask_BL, method=method).get("params", {})
