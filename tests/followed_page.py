@@ -87,7 +87,7 @@ def patched(text: str, diff: str) -> str:
 
 
 def copied(folder: Path, name: str) -> ModuleType:
-    """A module of the copy, such as tests.contract.suite."""
+    """A module of the copy, such as transformer_jax.testing.mixers."""
     module = importlib.import_module(name)
     assert module.__file__ is not None and Path(module.__file__).is_relative_to(folder)
     return module

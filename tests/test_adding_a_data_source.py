@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import source_suite
 from tests.followed_page import copied, options_of
+from transformer_jax.testing import sources as source_suite
 
 PAGE = "adding_a_data_source.md"
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in source_suite.CHECKS])
 def test_the_suite_runs_over_the_source_of_the_page(tree, check, tmp_path):
-    suite = copied(tree, "tests.contract.source_suite")
+    suite = copied(tree, "transformer_jax.testing.sources")
     copied(tree, "tests.contract.test_sources").test_source("tmx", getattr(suite, check), tmp_path)
 
 
@@ -37,7 +37,7 @@ def test_the_tests_of_the_page_can_fail(tree, tmp_path, monkeypatch):
 
 def test_a_run_reads_its_text_through_it(tree, tmp_path):
     """Hold-out, tokenizer and ids come without further code."""
-    suite = copied(tree, "tests.contract.source_suite")
+    suite = copied(tree, "transformer_jax.testing.sources")
     source, text = copied(tree, "tests.contract.source_examples").tmx(
         tmp_path, {"train": suite.TEXT["train"]}
     )

@@ -10,7 +10,7 @@ PAGE = "adding_a_decoding_method.md"
 
 @pytest.mark.parametrize("check", range(6))
 def test_the_suite_runs_over_the_method_of_the_page(tree, check):
-    checks = copied(tree, "tests.decoding.suite").CHECKS
+    checks = copied(tree, "transformer_jax.testing.methods").CHECKS
     assert len(checks) == 6
     copied(tree, "tests.decoding.test_methods").test_a_registered_method_passes(
         "min_p", checks[check]

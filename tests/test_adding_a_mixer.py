@@ -43,7 +43,8 @@ def test_the_suite_runs_over_the_mixer_of_the_page(tree, check):
     contract = copied(tree, "tests.contract.test_mixers")
     assert "moving_average" in contract.CAUSAL
     assert "moving_average" not in contract.BIDIRECTIONAL
-    contract.test_decoder("moving_average", getattr(copied(tree, "tests.contract.suite"), check))
+    suite = copied(tree, "transformer_jax.testing.mixers")
+    contract.test_decoder("moving_average", getattr(suite, check))
 
 
 def test_the_test_of_the_page(tree):
@@ -95,7 +96,7 @@ def test_what_it_refuses(tree):
 
 
 def test_both_ways_gives_it_the_encoder(tree):
-    suite = copied(tree, "tests.contract.suite")
+    suite = copied(tree, "transformer_jax.testing.mixers")
     module = copied(tree, "transformer_jax.mixers.moving_average")
     both_ways = copied(tree, "transformer_jax.mixers.both_ways")
 

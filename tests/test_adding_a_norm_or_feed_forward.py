@@ -10,7 +10,7 @@ PAGE = "adding_a_norm_or_feed_forward.md"
 
 def test_the_suite_runs_over_the_layers_of_the_page(tree):
     contract = copied(tree, "tests.contract.test_layers")
-    suite = copied(tree, "tests.contract.layer_suite")
+    suite = copied(tree, "transformer_jax.testing.layers")
     assert "dynamic_tanh" in contract.NORMS and "maxout" in contract.FEED_FORWARDS
     for check in suite.EVERY_NORM:
         contract.test_norm("dynamic_tanh", check)

@@ -10,7 +10,7 @@ PAGE = "adding_a_position.md"
 
 def test_the_suite_runs_over_the_scheme_of_the_page(tree):
     contract = copied(tree, "tests.contract.test_positions")
-    suite = copied(tree, "tests.contract.position_suite")
+    suite = copied(tree, "transformer_jax.testing.positions")
     contract.test_scheme("kerple", suite.check_shift_invariance)
     contract.test_scheme("kerple", suite.check_widths)
     assert "kerple" in contract.AT_SCORES and "kerple" not in contract.EMBEDDING

@@ -24,14 +24,19 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.config import Config, TrainConfig, register
     from transformer_jax.data.blocks import Blocks
     from transformer_jax.data.config import BatchConfig, Corpus, DataConfig, TokenizerConfig
+    from transformer_jax.data.pipeline import batches_of_pairs
+    from transformer_jax.data.sources.base import Source
     from transformer_jax.data.sources.files import Files
     from transformer_jax.data.sources.grammar import Grammar
     from transformer_jax.data.sources.grammar_documents import GrammarDocuments
     from transformer_jax.data.sources.huggingface import HuggingFaceSet
     from transformer_jax.data.sources.opus import Opus
     from transformer_jax.data.sources.tfds import Tfds
+    from transformer_jax.data.tokenizer_training import train_tokenizers
+    from transformer_jax.decoding.base import Method
     from transformer_jax.decoding.beam import Beam
     from transformer_jax.decoding.config import DecodeConfig
+    from transformer_jax.decoding.constrained import Constrained
     from transformer_jax.decoding.greedy import Greedy
     from transformer_jax.decoding.mbr import Aggregate, Pairwise
     from transformer_jax.decoding.sample import Sample
@@ -40,11 +45,19 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.formats.export import export
     from transformer_jax.formats.import_model import import_model
     from transformer_jax.formats.safetensors import Safetensors
-    from transformer_jax.layers.feed_forward import Glu, Mlp
-    from transformer_jax.layers.norms import LayerNorm, RMSNorm
+    from transformer_jax.layers.feed_forward import FeedForwardConfig, Glu, Mlp
+    from transformer_jax.layers.norms import LayerNorm, NormConfig, RMSNorm
+    from transformer_jax.layers.projections import Dense
     from transformer_jax.metrics.comet import Comet, CometKiwi
     from transformer_jax.metrics.metricx import MetricX, MetricX23, MetricX23QE, MetricXQE
     from transformer_jax.mixers.alone import MixerLayer
+    from transformer_jax.mixers.base import (
+        CrossMixer,
+        CrossMixerConfig,
+        Mixer,
+        MixerConfig,
+        MixerContext,
+    )
     from transformer_jax.mixers.bigbird import BigBird
     from transformer_jax.mixers.full_attention import Full, FullCross
     from transformer_jax.mixers.h3 import H3
@@ -62,19 +75,38 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.mixers.ssru import SSRU
     from transformer_jax.mixers.strided import Strided
     from transformer_jax.mixers.window import Window
-    from transformer_jax.models.api import apply, decode_step, encode, init, loss
+    from transformer_jax.models.api import (
+        apply,
+        attention,
+        decode_step,
+        embed,
+        encode,
+        hidden_states,
+        init,
+        loss,
+        shift_right,
+    )
     from transformer_jax.models.config import ModelConfig, StackConfig
     from transformer_jax.models.lora import Lora
     from transformer_jax.models.quantization import Int8, Int8Dynamic
-    from transformer_jax.optimizers.optimizers import Adafactor, Adam, AdamW, Lion, Sgd
+    from transformer_jax.optimizers.optimizers import (
+        Adafactor,
+        Adam,
+        AdamW,
+        Lion,
+        Optimizer,
+        Sgd,
+    )
     from transformer_jax.optimizers.schedules import (
         ConstantSchedule,
         CosineSchedule,
         LinearSchedule,
         RsqrtSchedule,
+        Schedule,
     )
     from transformer_jax.parallel.mesh import MeshConfig
     from transformer_jax.positions.alibi import Alibi
+    from transformer_jax.positions.base import Position, PositionConfig, PositionContext
     from transformer_jax.positions.concatenated import Concatenated
     from transformer_jax.positions.learned import Learned
     from transformer_jax.positions.none import NoPosition

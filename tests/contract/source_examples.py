@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.source_suite import SPLITS, Maker, Text
 from transformer_jax.commands.prepare.shards import (
     Preparation,
     begin,
@@ -24,6 +23,7 @@ from transformer_jax.data.sources.opus import Opus
 from transformer_jax.data.sources.prepared import Prepared
 from transformer_jax.data.sources.tfds import Tfds
 from transformer_jax.data.splits import resolve
+from transformer_jax.testing.sources import SPLITS, Maker, Text
 
 
 def files(folder: Path, text: Text) -> tuple[Source, Text]:

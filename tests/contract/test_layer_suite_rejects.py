@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from tests.contract import layer_suite
 from transformer_jax.layers.feed_forward import Mlp
 from transformer_jax.layers.norms import LayerNorm, Norm
+from transformer_jax.testing import layers as layer_suite
 
 
 class MixesPositions(Norm):

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from tests.contract import layer_suite
 from transformer_jax.layers.registry import FEED_FORWARDS, NORMS
+from transformer_jax.testing import layers as layer_suite
 
 DROPPING = [
     kind

@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 
-from tests.contract import suite
 from tests.contract.small_options import EXACTLY_CAUSAL, small_cross, small_mixer
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.ops import sparse_attention
+from transformer_jax.testing import mixers as suite
 
 CAUSAL = [n for n, c in MIXERS.items() if "decoder" not in c.refuses]
 BIDIRECTIONAL = [n for n, c in MIXERS.items() if "encoder" not in c.refuses]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import source_suite as suite
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.errors import UserError
+from transformer_jax.testing import sources as suite
 
 
 @dataclass(frozen=True)

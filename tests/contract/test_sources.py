@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.contract.source_examples import EXAMPLES, WITH_DOCUMENTS
-from tests.contract.source_suite import CHECKS, TEXT
 from tests.oracles import need
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.settings.variants import OneOf, to_text
+from transformer_jax.testing.sources import CHECKS, TEXT
 
 #: What the libraries of a source are called.
 NEEDS = {"tfds": ["tensorflow_datasets"], "huggingface": ["datasets"], "opus": ["opustools"]}

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.contract import suite
 from tests.contract.small_options import small_mixer
 from transformer_jax.mixers.base import CrossMixer, Mixer
 from transformer_jax.mixers.full_attention import (
@@ -17,6 +16,7 @@ from transformer_jax.mixers.full_attention import (
 )
 from transformer_jax.mixers.kernel_attention import KernelAttention
 from transformer_jax.mixers.linear import Linear
+from transformer_jax.testing import mixers as suite
 
 
 class Leaks(FullAttention):

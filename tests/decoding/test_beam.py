@@ -3,11 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.decoding.toy import ToyDecoder
 from transformer_jax.decoding import beam
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
+from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 MAX_LENGTH = 4

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.decoding.test_methods import CASES
-from tests.decoding.toy import ToyDecoder
 from tests.quick import quick
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.registry import METHODS
+from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 MAX_LENGTH = 5

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.decoding.toy import ToyDecoder
 from tests.oracles import need
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.rollout import first_argmax
 from transformer_jax.decoding.sample import Sample, truncate
+from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, PAD_ID
 
 

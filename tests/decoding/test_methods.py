@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.decoding import suite
 from tests.quick import quick
 from transformer_jax.config import override
 from transformer_jax.decoding.base import best_first
@@ -16,6 +15,7 @@ from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.settings.variants import OneOf, to_text
+from transformer_jax.testing import methods as suite
 
 #: Each method with its default options, and some with others.
 CASES = {kind: cls() for kind, cls in METHODS.items()} | {

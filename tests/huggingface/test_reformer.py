@@ -21,8 +21,8 @@ transformers = need("transformers")
 
 from transformers.models.reformer.modeling_reformer import LSHSelfAttention  # noqa: E402
 
-from tests.contract import suite  # noqa: E402
 from transformer_jax.mixers.reformer import Reformer  # noqa: E402
+from transformer_jax.testing import mixers as suite  # noqa: E402
 
 LENGTH = 12
 

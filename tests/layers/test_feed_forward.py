@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract.layer_suite import DTYPES, D, F, initialised
 from transformer_jax.layers.feed_forward import ACTIVATIONS, Activation, Glu, Mlp
 from transformer_jax.layers.registry import FEED_FORWARDS
 from transformer_jax.settings.variants import OneOf
+from transformer_jax.testing.layers import DTYPES, D, F, initialised
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, D))) * 2
 CONFIGS = [

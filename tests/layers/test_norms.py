@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract.layer_suite import initialised
 from transformer_jax.layers.norms import LayerNorm, Norm, RMSNorm
 from transformer_jax.layers.registry import NORMS
 from transformer_jax.settings.variants import OneOf
+from transformer_jax.testing.layers import initialised
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (3, 5, 12))) * 3 + 7
 FLOAT32 = {"dtype": "float32", "param_dtype": "float32"}

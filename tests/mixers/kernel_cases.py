@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.contract import suite
 from tests.reference.naive_kernel_attention import naive_kernel_attention
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.base import Position, PositionConfig
+from transformer_jax.testing import mixers as suite
 
 
 class Turn(Position):

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from tests.contract import suite
 from transformer_jax.mixers.registry import CROSS_MIXERS
+from transformer_jax.testing import mixers as suite
 
 
 def heads(p, name, x_BLD):

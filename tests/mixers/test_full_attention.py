@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract import suite
 from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.small import small_model
@@ -20,6 +19,7 @@ from transformer_jax.models.config import ModelConfig, StackConfig, check_model_
 from transformer_jax.ops.sharding import layout
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.t5 import T5
+from transformer_jax.testing import mixers as suite
 
 D, H, K, L = suite.D, suite.HEADS, suite.D // suite.HEADS, suite.LENGTH
 
@@ -31,8 +31,11 @@ FORMS = {
 
 
 def built(options, *, causal, position="none"):
-    context, scheme = suite.context(causal=causal), suite.position(position, causal=causal)
-    mixer = Full(**options).build(context, scheme)
+    context, scheme = (
+        suite.context(causal=causal),
+        suite.position(POSITIONS[position](), causal=causal),
+    )
+    mixer = Full(**options).build(suite.context(causal=causal), scheme)
     return mixer, suite.initialised(mixer)
 
 
@@ -140,7 +143,7 @@ def test_fused_creates_the_same_parameters():
     plain, fused = (
         jax.eval_shape(
             lambda config=config: config.build(
-                suite.context(causal=True), suite.position("t5", causal=True)
+                suite.context(causal=True), suite.position(T5(), causal=True)
             ).init(jax.random.key(0), suite.inputs(), suite.MASK)
         )
         for config in (Full(), Full(implementation="fused"))

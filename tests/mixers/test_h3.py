@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from tests.contract import suite
 from transformer_jax.mixers.h3 import H3
+from transformer_jax.testing import mixers as suite
 
 
 def build(d_model=suite.D, **options):

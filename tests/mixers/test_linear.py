@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.contract import suite
 from tests.mixers.kernel_cases import assert_module_is_the_formula, build
 from tests.reference.naive_kernel_attention import naive_elu_features
+from transformer_jax.testing import mixers as suite
 
 
 @pytest.mark.parametrize("causal", [False, True])

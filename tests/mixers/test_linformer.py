@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from tests.contract import suite
 from tests.reference.naive_linformer import naive_linformer
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.mixers.linformer import Linformer
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
+from transformer_jax.testing import mixers as suite
 
 
 def build(max_length=suite.LENGTH, **options):

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract import suite
 from tests.reference.naive_mlp_mixer import naive_token_mlp
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.mlp_mixer import MlpMixer
+from transformer_jax.testing import mixers as suite
 
 
 def build(*, causal, max_length=9, **options):

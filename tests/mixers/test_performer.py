@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract import suite
 from tests.mixers.kernel_cases import assert_module_is_the_formula, build
 from tests.reference.naive_kernel_attention import naive_positive_features
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.performer import Performer, PerformerCross
 from transformer_jax.ops.random_features import orthogonal_directions
+from transformer_jax.testing import mixers as suite
 
 
 @pytest.mark.parametrize("causal", [False, True])

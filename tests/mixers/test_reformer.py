@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract import suite
 from tests.mixers.kernel_cases import turned_position
 from tests.reference.naive_reformer import naive_lsh_attention
 from transformer_jax.mixers.reformer import Reformer, bucket_factors
 from transformer_jax.ops.lsh_attention import hash_buckets, unit_keys
+from transformer_jax.testing import mixers as suite
 
 #: Several buckets and blocks for the suite's seven tokens; the defaults have one.
 SMALL = Reformer(chunk=3, rounds=6, buckets=4, seed=1)

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.contract import suite
 from tests.small import small_model
 from transformer_jax.mixers.base import Mixer, MixerConfig
 from transformer_jax.mixers.both_ways import BothWaysConfig
@@ -18,6 +17,7 @@ from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig
 from transformer_jax.positions.t5 import T5
+from transformer_jax.testing import mixers as suite
 from transformer_jax.viewing.attention import (
     _jacobian_norms,
     attention_maps,

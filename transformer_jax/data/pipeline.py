@@ -1,19 +1,24 @@
 """The stream of training batches: position -> batch, made ahead, in order, without end."""
 
+import functools
 import itertools
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from transformer_jax.data.batches import WHOLE, Batch, BatchPlan, Sampler, Share, make_batch
+from transformer_jax.data.config import BatchConfig
+from transformer_jax.data.ids import ids_of_pairs
+from transformer_jax.data.sampling import SubwordSampler
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer import SIDES, Side
+from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.errors import first_line
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
@@ -24,6 +29,42 @@ _LOGGER = logging.getLogger(__name__)
 _AHEAD = 4  # batches made ahead
 _SEGMENT = 1024  # positions in one tf.data dataset
 _COPIED = 1 << 28  # bytes of ids that tf.data, which copies them, is given at most
+
+
+def batches_of_pairs(
+    pairs: Sequence[tuple[str, str]],
+    tokenizers: Tokenizers,
+    config: BatchConfig | None = None,
+    *,
+    sampling_alpha: float | None = None,
+) -> Callable[[int], Iterator[Batch]]:
+    """The batches that a training makes of sentence pairs, from any position on, without end.
+
+    Pairs of similar length are together, in few static shapes and in another order in each epoch.
+    Position p is the p-th batch. To begin at a later one takes no longer than at the first.
+
+        batches = tj.batches_of_pairs(pairs, tokenizers, tj.BatchConfig(tokens=4096))
+        tj.fit(model, train, batches)       # or: for batch in batches(0): ...
+
+    Args:
+        pairs: source and target sentences.
+        tokenizers: from `train_tokenizers`, or of a run.
+        config: how large batches are. Its `row_multiple` is by default the number of JAX's devices,
+            over which `fit` divides a batch; with `train.accumulate` a multiple of both.
+        sampling_alpha: draws another segmentation of each sentence in each epoch (`data/sampling`).
+
+    Raises:
+        UserError: no pair is short enough, or the tokenizers cannot sample.
+    """
+    import jax
+
+    config = config or BatchConfig()
+    sampler = sampling_alpha and SubwordSampler(tokenizers, sampling_alpha, config.seed)
+    corpus = ids_of_pairs(pairs, tokenizers, sampler or None)
+    multiple = config.row_multiple or jax.device_count()
+    lengths = corpus.source.lengths, corpus.target.lengths
+    plan, share = BatchPlan(*lengths, config, row_multiple=multiple), Share(row_multiple=multiple)
+    return functools.partial(batches, corpus, plan, share=share, sampler=sampler or None)
 
 
 def batches(

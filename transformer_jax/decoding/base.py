@@ -71,8 +71,8 @@ class Limits:
 class Method(abc.ABC):
     """A decoding method: a frozen dataclass whose fields are the method's options.
 
-    A method sees a model only through its step function. `tests/decoding/suite.py` says what
-    every registered method must satisfy.
+    A method sees a model only through its step function. `transformer_jax/testing/methods.py` says
+    what every method must satisfy.
     """
 
     length_penalty: float = 0.6

@@ -285,7 +285,12 @@ def attention(
     Returns:
         Logits [B, T, V], and {"encoder.0": [B, H, S, S], "cross.0": [B, H, T, S], ...}. What is
         not used is not computed, within one jitted function.
+
+    Raises:
+        UserError: as `apply`.
     """
+    check_text("source", arrays[0], arrays[1], config.source_vocab_size)
+    check_text("target", arrays[2], arrays[3], config.target_vocab_size)
     logits_BTV, collected = _apply(config, params, *arrays, mutable=["intermediates"])
     sown = flatten_dict(collected.get("intermediates", {}))
     places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}

@@ -11,10 +11,10 @@ import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
+from transformer_jax.data.languages import base_language
 from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
-from transformer_jax.languages import base_language
 from transformer_jax.metrics.base import Metric, opened
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.parallel.mesh import decoding_mesh

@@ -1,6 +1,7 @@
 """The state of training: arrays only, donated to each step."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from flax import struct
 from transformer_jax.models.paths import by_path, from_paths, overlaid
 
 
-@struct.dataclass
+@partial(struct.dataclass, repr=False)
 class TrainState:
     """Attributes:
     step: int32 scalar, the number of batches seen.
@@ -28,6 +29,11 @@ class TrainState:
     ema: Any
     skipped: Any = 0
     skipped_in_a_row: Any = 0
+
+    def __repr__(self) -> str:
+        num_params = sum(getattr(leaf, "size", 0) for leaf in jax.tree.leaves(self.params))
+        average = ", with an average" if self.ema else ""
+        return f"TrainState(step={self.step}, {num_params:,} parameters{average})"
 
     @property
     def averages(self) -> Any:

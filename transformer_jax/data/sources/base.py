@@ -18,7 +18,7 @@ Numbered = tuple[int, Pair]  # the number of a pair's document, ascending; the p
 class Source(ABC):
     """Parallel text that a recipe names: `data=DataConfig(source=Files(...))`.
 
-    A source is a frozen dataclass; its fields are the options. `tests/contract/source_suite.py`
+    A source is a frozen dataclass; its fields are the options. `transformer_jax/testing/sources.py`
     says what is expected from each method, and runs on every registered source.
     """
 

@@ -1,10 +1,14 @@
 """A decoder small enough to enumerate: its logits depend on the whole history, through a hash."""
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from transformer_jax.decoding.base import Hypotheses
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 NUM_HASHES = 509
@@ -12,7 +16,7 @@ VOCAB_SIZE = 6  # PAD, BOS, EOS and three pieces
 PIECES = [token for token in range(VOCAB_SIZE) if token not in (PAD_ID, BOS_ID, EOS_ID)]
 
 
-def _next_hash(old, token, position):
+def _next_hash(old: Any, token: Any, position: Any) -> Any:
     return (old * 31 + token * 7 + position * 3 + 1) % NUM_HASHES
 
 
@@ -26,13 +30,14 @@ class ToyDecoder:
         table[:, EOS_ID] += eos_bias
         self.table = table.astype(np.float32)
 
-    def state(self, sentences, num_hypotheses: int):
+    def state(self, sentences: Any, num_hypotheses: int) -> Any:
         """The state before position 0 for sentences with these numbers."""
         hashes = jnp.asarray(sentences, jnp.int32)[:, None] * jnp.ones(num_hypotheses, jnp.int32)
         # A second leaf, of higher rank, that must be reordered with the first.
         return {"hash": hashes, "copy": jnp.tile(hashes[:, :, None, None], (1, 1, 2, 3))}
 
-    def step(self, tokens_BZ, position, state):
+    def step(self, tokens_BZ: jax.Array, position: jax.Array, state: Any) -> Any:
+        """See `decoding.base.Step`."""
         hashes = _next_hash(state["hash"], tokens_BZ, position)
         copies = _next_hash(state["copy"], tokens_BZ[:, :, None, None], position)
         logits = jnp.asarray(self.table)[hashes]
@@ -41,7 +46,7 @@ class ToyDecoder:
         logits = jnp.where(differs, -1000.0 * jnp.arange(VOCAB_SIZE), logits)
         return logits, {"hash": hashes, "copy": copies}
 
-    def log_prob(self, sentence: int, tokens) -> float:
+    def log_prob(self, sentence: int, tokens: Sequence[int]) -> float:
         """log p(tokens) in float64, written without any of the code under test."""
         total, state, last = 0.0, sentence, BOS_ID
         for position, token in enumerate(tokens):
@@ -51,14 +56,16 @@ class ToyDecoder:
             last = token
         return total
 
-    def logits(self, sentence: int, tokens) -> np.ndarray:
+    def logits(self, sentence: int, tokens: Sequence[int]) -> np.ndarray:
         """The logits [V] after these tokens, in float64."""
         state = sentence
         for position, token in enumerate((BOS_ID, *tokens)):
             state = _next_hash(state, token, position)
         return self.table[state].astype(np.float64)
 
-    def all_hypotheses(self, sentence: int, max_length: int, alpha: float, form="gnmt"):
+    def all_hypotheses(
+        self, sentence: int, max_length: int, alpha: float, form: str = "gnmt"
+    ) -> list[tuple[float, tuple[int, ...]]]:
         """Every sequence of at most `max_length` tokens: [(score, tokens)], best first."""
         hypotheses = []
         for length in range(1, max_length + 1):
@@ -70,7 +77,7 @@ class ToyDecoder:
         return sorted(hypotheses, reverse=True)
 
     @staticmethod
-    def tokens_of(hypotheses, sentence: int, place: int) -> tuple[int, ...]:
+    def tokens_of(hypotheses: Hypotheses, sentence: int, place: int) -> tuple[int, ...]:
         """The tokens of one hypothesis; checks that nothing but PAD follows its end."""
         length = int(hypotheses.lengths[sentence, place])
         tokens = np.asarray(hypotheses.tokens[sentence, place])

@@ -12,13 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from transformer_jax.mixers.base import CrossMixer, Mixer, MixerContext
+from transformer_jax.mixers.base import (
+    CrossMixer,
+    CrossMixerConfig,
+    Mixer,
+    MixerConfig,
+    MixerContext,
+)
 from transformer_jax.ops.key_value_cache import map_state
-from transformer_jax.positions.base import Position
-from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.positions.base import Position, PositionConfig
+from transformer_jax.positions.none import NoPosition
 
 D, HEADS, BATCH, LENGTH, MEMORY = 16, 4, 3, 7, 5
 TOLERANCE = 2e-5
+NONE = NoPosition()
 #: id of a mixer -> (the mixer, kept so that its id is not reused, its compiled `__call__`, and
 #: the gradients of its weighted outputs). Compiling is most of the suite's time.
 _PROGRAMS: dict[int, tuple[Mixer, Any, Any]] = {}
@@ -26,6 +33,7 @@ MASK = jnp.arange(LENGTH)[None] < jnp.array([LENGTH, 4, 1])[:, None]
 
 
 def context(*, causal: bool) -> MixerContext:
+    """The size of the suite's models."""
     return MixerContext(
         d_model=D,
         num_heads=HEADS,
@@ -35,15 +43,18 @@ def context(*, causal: bool) -> MixerContext:
     )
 
 
-def position(name: str = "none", *, causal: bool) -> Position:
-    return POSITIONS[name]().build(context(causal=causal))
+def position(config: PositionConfig = NONE, *, causal: bool) -> Position:
+    """A position scheme of that size."""
+    return config.build(context(causal=causal))
 
 
 def inputs(seed: int = 0) -> jax.Array:
+    """What mixers read, [BATCH, LENGTH, D]."""
     return jax.random.normal(jax.random.key(seed), (BATCH, LENGTH, D))
 
 
 def initialised(mixer: Mixer) -> Any:
+    """Variables with nothing left at zero."""
     init = jax.jit(lambda *args: mixer.init(*args))
     variables = init(jax.random.key(1), inputs(), MASK)
     # Parameters that start at zero (biases, gates) would hide mistakes.
@@ -65,6 +76,7 @@ def _programs(mixer: Mixer) -> tuple[Mixer, Any, Any]:
 
 
 def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: jax.Array = MASK) -> jax.Array:
+    """What `__call__` gives, jitted."""
     return _programs(mixer)[1](variables, x, mask)
 
 
@@ -208,3 +220,29 @@ def check_cross(mixer: CrossMixer) -> None:
         real = int(mask[row].sum())
         alone = run(x[row : row + 1], memory[row : row + 1, :real], mask[row : row + 1, :real])
         np.testing.assert_allclose(alone[0], plain[row], atol=TOLERANCE)
+
+
+def check_mixer(config: MixerConfig, *, causal: bool, scheme: PositionConfig = NONE) -> None:
+    """Runs every check on a mixer in the decoder (`causal`) or in the encoder.
+
+    Args:
+        config: with options for sequences of some tokens, such as small windows and chunks.
+        causal: which role.
+        scheme: the position scheme.
+    """
+    config.check(context(causal=causal), position(scheme, causal=causal).hooks())
+    mixer = config.build(context(causal=causal), position(scheme, causal=causal))
+    variables = initialised(mixer)
+    check_padding_and_batch_mates(mixer, variables)
+    check_gradients(mixer, variables)
+    if not causal:
+        return check_sees_both_ways(mixer, variables)
+    check_step_equals_parallel(mixer, variables)
+    check_beams_permute(mixer, variables)
+    check_no_leak(mixer, variables)
+
+
+def check_cross_mixer(config: CrossMixerConfig) -> None:
+    """Runs every check on a reader of the memory."""
+    config.check(context(causal=False))
+    check_cross(config.build(context(causal=False)))

@@ -5,24 +5,33 @@ Each takes a method, so that the suite itself can be tried on broken ones.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.decoding.toy import ToyDecoder
-from transformer_jax.decoding.base import Limits
+from transformer_jax.decoding.base import Hypotheses, Limits, Method
 from transformer_jax.errors import UserError
+from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 
-def decode(method, toy, sentences, limits, *, max_length, num_best=None, ids=None, seed=0):
+def decode(
+    method: Method,
+    toy: ToyDecoder,
+    sentences: Any,
+    limits: Any,
+    *,
+    max_length: int,
+    num_best: Any = None,
+    ids: Any = None,
+) -> Hypotheses:
     """The hypotheses of the toy's sentences, which are numbered as themselves unless `ids` says."""
-
     asked = Limits(
         jnp.asarray(limits, jnp.int32),
         jnp.asarray(sentences if ids is None else ids, jnp.int32),
-        jax.random.key(seed),
+        jax.random.key(0),
         max_length,
         None if num_best is None else jnp.asarray(num_best, jnp.int32),
     )
@@ -30,7 +39,7 @@ def decode(method, toy, sentences, limits, *, max_length, num_best=None, ids=Non
     return jax.jit(functools.partial(method.search, toy.step))(state, asked)
 
 
-def check_batch_mates_and_padding(method):
+def check_batch_mates_and_padding(method: Method) -> None:
     """A translation does not depend on the other rows of its batch, nor on the padding."""
     toy = ToyDecoder(seed=4, scale=0.5)
     sentences, limits = np.arange(12), np.arange(12) % 7 + 1
@@ -48,7 +57,7 @@ def check_batch_mates_and_padding(method):
         assert np.isneginf(alone.scores[1]).all()
 
 
-def check_ends(method):
+def check_ends(method: Method) -> None:
     """Every hypothesis ends with EOS, at the latest at its sentence's limit, and then has PAD."""
     toy = ToyDecoder(seed=2, eos_bias=-4.0)
     limits = [3, 6, 9, 12]
@@ -65,7 +74,7 @@ def check_ends(method):
     assert num_at_limit > 0, "the limits were not reached, so they were not tested"
 
 
-def check_log_probs_and_scores(method):
+def check_log_probs_and_scores(method: Method) -> None:
     """Log-probabilities equal a rescoring by the model; scores divide them by the penalty."""
     for seed, eos_bias in ((1, 0.0), (2, -4.0)):
         toy = ToyDecoder(seed=seed, eos_bias=eos_bias)
@@ -87,24 +96,26 @@ def check_log_probs_and_scores(method):
                 np.testing.assert_allclose(found.scores[row, place], want / penalty, rtol=1e-5)
 
 
-def check_compiles_once(method):
+def check_compiles_once(method: Method) -> None:
     """One program serves all sentences, limits and seeds; its step is traced for one position."""
-    toy, traces, steps = ToyDecoder(seed=7), [], []
+    toy = ToyDecoder(seed=7)
+    traces: list[Any] = []
+    steps: list[Any] = []
 
-    def run(static, state, limits):
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(static: Method, state: Any, limits: Limits) -> Hypotheses:
         traces.append(static)
 
-        def step(tokens, position, state):
+        def step(tokens_BZ: jax.Array, position: jax.Array, state: Any) -> Any:
             steps.append(position)
-            return toy.step(tokens, position, state)
+            return toy.step(tokens_BZ, position, state)
 
         return static.search(step, state, limits)
 
-    run = jax.jit(run, static_argnums=0)
     for number in range(3):
-        other = method
-        if "seed" in {field.name for field in dataclasses.fields(method)}:
-            other = dataclasses.replace(method, seed=number)
+        other: Any = method
+        if "seed" in {field.name for field in dataclasses.fields(other)}:
+            other = dataclasses.replace(other, seed=number)
         state = toy.state([number], method.num_hypotheses)
         longest, ids = jnp.asarray([10 * number + 1]), jnp.asarray([number])
         run(other.static, state, Limits(longest, ids, jax.random.key(other.seed), max_length=30))
@@ -112,7 +123,7 @@ def check_compiles_once(method):
     assert len(steps) <= 2, "the step is not inside a loop"  # while_loop may trace its body twice
 
 
-def check_num_hypotheses(method):
+def check_num_hypotheses(method: Method) -> None:
     """Results are [B, num_hypotheses]; `with_hypotheses` gives at least as many as asked for."""
     toy = ToyDecoder(seed=8)
     found = decode(method, toy, [1, 2], [3, 5], max_length=5)
@@ -130,7 +141,7 @@ def check_num_hypotheses(method):
         assert type(wider) is type(method)
 
 
-def check_num_best(method):
+def check_num_best(method: Method) -> None:
     """A search for the n best returns the first n of a search for all, and nothing else."""
     toy = ToyDecoder(seed=9, eos_bias=0.5)
     sentences, limits = np.arange(60), np.arange(60) % 9 + 1
@@ -151,3 +162,9 @@ CHECKS = (
     check_num_hypotheses,
     check_num_best,
 )
+
+
+def check_method(method: Method) -> None:
+    """Runs every check on a decoding method."""
+    for check in CHECKS:
+        check(method)

@@ -24,14 +24,17 @@ Build = Callable[[dict[str, str]], nn.Module]
 
 
 def norm(config: NormConfig) -> Build:
+    """How a norm is built."""
     return lambda dtypes: config.build(D, dtype=dtypes["dtype"], param_dtype=dtypes["param_dtype"])
 
 
 def feed_forward(config: FeedForwardConfig) -> Build:
+    """How a feed-forward network is built."""
     return lambda dtypes: config.build(D, F, dtypes)
 
 
 def inputs(*leading: int) -> jax.Array:
+    """Features [..., D] whose mean is not 0."""
     return jax.random.normal(jax.random.key(1), (*leading, D)) + 0.5
 
 

@@ -12,13 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from tests.contract import suite
-from tests.small import small_model
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.base import Position, PositionConfig
-from transformer_jax.positions.registry import POSITIONS
+from transformer_jax.testing import mixers as suite
 
 HEAD_DIM = suite.D // suite.HEADS
 
@@ -29,15 +27,6 @@ def build(config: PositionConfig, *, causal: bool) -> tuple[Position, Any]:
     variables = nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch))
     noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(2), x.shape)  # noqa: E731
     return scheme, jax.tree.map(noise, variables)
-
-
-def with_parameters(schemes: dict[str, type[PositionConfig]]) -> list[str]:
-    """Names of the schemes with parameters; traced only."""
-    params = {
-        name: jax.eval_shape(lambda cls=cls: build(cls(), causal=False)[1])
-        for name, cls in schemes.items()
-    }
-    return [name for name, tree in params.items() if jax.tree.leaves(tree)]
 
 
 def _touch(scheme: Position, positions: jax.Array) -> Any:
@@ -99,10 +88,18 @@ def check_mixer_steps(config: PositionConfig) -> None:
     suite.check_no_leak(mixer, variables)
 
 
-def tiny(name: str) -> ModelConfig:
-    stack = StackConfig(num_layers=1, position=POSITIONS[name]())
-    return small_model(
-        20, both=stack, d_model=suite.D, d_ff=16, num_heads=suite.HEADS, max_length=suite.LENGTH
+def tiny(position: PositionConfig) -> ModelConfig:
+    """A model with one layer on each side, and this scheme on both."""
+    stack = StackConfig(num_layers=1, position=position)
+    return ModelConfig(
+        source_vocab_size=20,
+        target_vocab_size=20,
+        d_model=suite.D,
+        d_ff=16,
+        num_heads=suite.HEADS,
+        encoder=stack,
+        decoder=stack,
+        max_length=suite.LENGTH,
     )
 
 
@@ -120,11 +117,11 @@ SOURCE = jnp.array([[5, 9, 14, 7, 11]])
 TARGET = jnp.array([[6, 8, 10, 2]])
 
 
-def order_matters(name: str) -> bool:
+def order_matters(position: PositionConfig) -> bool:
     """Whether the encoder of a model is not permutation-equivariant."""
     from transformer_jax.models.transformer import Transformer
 
-    config = tiny(name)
+    config = tiny(position)
     params = _params(config)
     order = jnp.array([3, 1, 2, 0, 4])
 
@@ -137,9 +134,9 @@ def order_matters(name: str) -> bool:
     return bool(difference > 1e-3)
 
 
-def check_model_steps(name: str) -> None:
+def check_model_steps(position: PositionConfig) -> None:
     """A model under this scheme: decoding step by step equals teacher forcing, with two beams."""
-    config = tiny(name)
+    config = tiny(position)
     params = _params(config)
     source_mask, target_mask = jnp.ones(SOURCE.shape, bool), jnp.ones(TARGET.shape, bool)
     target_in = api.shift_right(TARGET)
@@ -154,9 +151,9 @@ def check_model_steps(name: str) -> None:
         np.testing.assert_allclose(got[0, 1], want[0, t], atol=suite.TOLERANCE)
 
 
-def check_parameters(name: str) -> None:
+def check_parameters(position: PositionConfig) -> None:
     """A stack's layers share one set of parameters, and a gradient reaches every one."""
-    config = tiny(name)
+    config = tiny(position)
     params = _params(config)
     batch = {
         "source": SOURCE,
@@ -180,3 +177,12 @@ def check_parameters(name: str) -> None:
         for path, grad in jax.tree_util.tree_leaves_with_path(grads[stack].get("position", {})):
             where = jax.tree_util.keystr(path)
             assert np.isfinite(grad).all() and np.abs(grad).max() > 0, where
+
+
+def check_position(config: PositionConfig) -> None:
+    """Runs every check on a scheme, alone, in a mixer and in a model."""
+    check_shift_invariance(config)
+    check_widths(config)
+    check_mixer_steps(config)
+    check_model_steps(config)
+    check_parameters(config)
