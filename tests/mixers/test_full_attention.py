@@ -31,10 +31,7 @@ FORMS = {
 
 
 def built(options, *, causal, position="none"):
-    context, scheme = (
-        suite.context(causal=causal),
-        suite.position(POSITIONS[position](), causal=causal),
-    )
+    scheme = suite.position(POSITIONS[position](), causal=causal)
     mixer = Full(**options).build(suite.context(causal=causal), scheme)
     return mixer, suite.initialised(mixer)
 

@@ -1,7 +1,6 @@
 """The state of training: arrays only, donated to each step."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ from flax import struct
 from transformer_jax.models.paths import by_path, from_paths, overlaid
 
 
-@partial(struct.dataclass, repr=False)
+@struct.dataclass
 class TrainState:
     """Attributes:
     step: int32 scalar, the number of batches seen.
