@@ -22,7 +22,6 @@ CORE = {
     "errors": 0,
     "vocabulary": 0,
     "settings": 1,
-    "languages": 1,
     "ops": 2,
     "paths": 2,
     "trackers": 2,
@@ -43,7 +42,7 @@ CORE = {
     "training": 13,
 }
 #: They import the core, and not each other.
-LIBRARIES = ("formats", "plan", "viewing")
+LIBRARIES = ("formats", "plan", "testing", "viewing")
 
 HEAVY = ("tensorflow", "tensorflow_datasets", "matplotlib", "sentencepiece", "sacrebleu")
 

@@ -10,8 +10,7 @@ import jax
 import pytest
 
 from tests.small import small_model
-from transformer_jax.commands import lines as lines_module
-from transformer_jax.commands import output_file, translate
+from transformer_jax.commands import lines as lines_module, output_file, translate
 from transformer_jax.commands.main import main
 from transformer_jax.config import Config, DataConfig, TrainConfig
 from transformer_jax.data.config import TokenizerConfig

@@ -11,8 +11,7 @@ from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.rope import Rope, RotaryPosition, rotated
 from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.testing import mixers as suite
-from transformer_jax.testing import positions as position_suite
+from transformer_jax.testing import mixers as suite, positions as position_suite
 
 HOOKS = {name: cls().build(suite.context(causal=False)).hooks() for name, cls in POSITIONS.items()}
 EMBEDDING = [name for name, hooks in HOOKS.items() if "embed" in hooks]

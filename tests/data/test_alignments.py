@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from transformer_jax.data.alignments import links_of, pharaoh, piece_links, words
 from transformer_jax.data.config import TokenizerConfig

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.data.listed import Listed, folder_of, text_of
-from transformer_jax.data import ids as ids_module
-from transformer_jax.data import sentences as sentences_module
+from transformer_jax.data import ids as ids_module, sentences as sentences_module
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.id_files import Part, entry_name, read_entry
 from transformer_jax.data.ids import ids_of_pairs, ids_of_text

@@ -25,8 +25,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export, write
 from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.formats.marian.items import Int8 as Int8Item
-from transformer_jax.formats.marian.items import read_bin, to_bytes
+from transformer_jax.formats.marian.items import Int8 as Int8Item, read_bin, to_bytes
 from transformer_jax.formats.run_folder import write_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm

@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from flax.serialization import msgpack_serialize
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors.numpy import save_file
 
 from tests.malformed.harness import few

@@ -6,8 +6,7 @@ import io
 import json
 import sys
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from tests.toy_run import train_command
 from transformer_jax.commands.main import main

@@ -7,8 +7,7 @@ import json
 import string
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from tests.malformed.harness import TEXT, few, fewer, is_refused, training
 from transformer_jax.config import Config, from_json, override, to_dict, to_json

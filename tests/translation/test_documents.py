@@ -4,8 +4,7 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from transformer_jax.translation.documents import Room, Tally, translate_documents
 from transformer_jax.vocabulary import EOS_ID

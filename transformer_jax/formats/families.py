@@ -5,10 +5,8 @@ Adding one is a file that defines it and a line here.
 
 from transformer_jax.formats.family import Family
 from transformer_jax.formats.marian.reader import marian_own
-from transformer_jax.formats.transformers.m2m100 import LAYOUT as M2M100
-from transformer_jax.formats.transformers.m2m100 import m2m100
-from transformer_jax.formats.transformers.marian import LAYOUT as MARIAN
-from transformer_jax.formats.transformers.marian import marian
+from transformer_jax.formats.transformers.m2m100 import LAYOUT as M2M100, m2m100
+from transformer_jax.formats.transformers.marian import LAYOUT as MARIAN, marian
 from transformer_jax.formats.transformers.mbart import mbart
 from transformer_jax.formats.transformers.t5 import t5
 from transformer_jax.weights.layout import Layout

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from flax import linen as nn
-from flax import struct
+from flax import linen as nn, struct
 
 
 class MatrixBox(nn.LogicallyPartitioned):

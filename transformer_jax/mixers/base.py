@@ -43,7 +43,7 @@ class MixerContext(PositionContext):
     layer: int = 0
 
     @property
-    def dtypes(self) -> dict[str, str]:
+    def dtypes(self) -> dict[str, Any]:
         """The three dtypes, as arguments of a layer."""
         names = ("dtype", "matmul_dtype", "param_dtype")
         return {name: getattr(self, name) for name in names}

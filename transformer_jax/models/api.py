@@ -214,9 +214,9 @@ def apply(
     Args:
         config: the model.
         params: its parameters.
-        source_BS: int32 ids, or in their place embeddings [B, S, E] as `embed` makes them.
+        source_BS: int32 ids.
         source_mask_BS: True at real tokens, which come first in their row.
-        target_in_BT: the target from `shift_right`, or embeddings of it.
+        target_in_BT: the target from `shift_right`.
         target_mask_BT: as `source_mask_BS`.
         rng: the dropout key; without one, nothing is dropped.
 
@@ -232,11 +232,26 @@ def apply(
 def embed(
     config: ModelConfig, params: Params, source_BS: Array, target_in_BT: Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The word embeddings that `apply` makes of ids: [B, S, E] and [B, T, E].
-
-    `apply` takes them in place of the ids, so that a gradient by its inputs is one `jax.grad`.
-    """
+    """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E]."""
     return _apply(config, params, source_BS, target_in_BT, method="embed")
+
+
+def apply_embedded(
+    config: ModelConfig,
+    params: Params,
+    source_BSE: Array,
+    source_mask_BS: Array,
+    target_in_BTE: Array,
+    target_mask_BT: Array,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """`apply` with embeddings, such as those of `embed`, in place of the ids.
+
+    So a gradient by the model's inputs is one `jax.grad`.
+    """
+    arrays = source_BSE, source_mask_BS, target_in_BTE, target_mask_BT
+    return _apply(config, params, *arrays, rng=rng, method="of_embeddings")
 
 
 def hidden_states(

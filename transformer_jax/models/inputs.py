@@ -26,7 +26,7 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
 
     Args:
         name: `source` or `target`.
-        ids: integers [B, L], or in their place embeddings [B, L, E], floats.
+        ids: integers [B, L].
         mask: True at real tokens, [B, L].
         vocab_size: how many ids there are.
 
@@ -35,13 +35,12 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
             not of the vocabulary, or padding stands before a real token.
     """
     mask_name = _TEXTS[name]
-    are_words = jnp.issubdtype(ids.dtype, jnp.floating) and ids.ndim == 3
-    if not are_words and not (jnp.issubdtype(ids.dtype, jnp.integer) and ids.ndim == 2):
+    if not jnp.issubdtype(ids.dtype, jnp.integer) or ids.ndim != 2:
         raise UserError(
             f"{name} is {_kind(ids)}: give int32 ids [batch, length] (the order is source, "
             "source_mask, target, target_mask)"
         )
-    if mask.dtype != bool or mask.shape != ids.shape[:2]:
+    if mask.dtype != bool or mask.shape != ids.shape:
         raise UserError(
             f"{mask_name} is {_kind(mask)} and {name} {_kind(ids)}: give a boolean mask of the "
             "same shape, True at real tokens"
@@ -56,7 +55,7 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
             f"{mask_name}: row {row} has padding before a real token; put the real tokens first, "
             "and pad on the right"
         )
-    if not are_words and ids.size and vocab_size and not 0 <= ids.min() <= ids.max() < vocab_size:
+    if ids.size and vocab_size and not 0 <= ids.min() <= ids.max() < vocab_size:
         wrong = ids.min() if ids.min() < 0 else ids.max()
         raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
 

@@ -160,7 +160,7 @@ class Transformer(nn.Module):
 
     def memory(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """The encoder's output [B, S, D]."""
-        return self.encoder(self._source_words(source_BS), source_mask_BS)
+        return self.encoder(self.source_embedding(source_BS), source_mask_BS)
 
     def encode(
         self, source_BS: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
@@ -183,16 +183,23 @@ class Transformer(nn.Module):
     def _has_projection(self) -> bool:
         return self.config.tie_embeddings in ("inputs", "none")
 
-    def embed(self, source: jax.Array, target_in: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def embed(self, source_BS: jax.Array, target_in_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The word embeddings [B, S, E] and [B, T, E], to which positions are still to be added."""
-        return self._source_words(source), self._target_words(target_in)
+        return self.source_embedding(source_BS), self._target_words(target_in_BT)
 
-    def _source_words(self, ids: jax.Array) -> jax.Array:
-        return self.source_embedding(ids) if ids.ndim == 2 else ids
+    def of_embeddings(
+        self,
+        source_BSE: jax.Array,
+        source_mask_BS: jax.Array,
+        target_in_BTE: jax.Array,
+        target_mask_BT: jax.Array,
+    ) -> jax.Array:
+        """As `__call__`, from what `embed` returns."""
+        memory_BSD = self.encoder(source_BSE, source_mask_BS)
+        hidden_BTD = self.decoder(target_in_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
+        return self._logits(hidden_BTD)
 
     def _target_words(self, ids: jax.Array) -> jax.Array:
-        if not jnp.issubdtype(ids.dtype, jnp.integer):
-            return ids
         start = self.config.start_id
         if start is None:
             return jnp.where((ids == BOS_ID)[..., None], 0.0, self.target_embedding(ids))

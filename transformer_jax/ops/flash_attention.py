@@ -123,8 +123,8 @@ def splash_attention(
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel as splash,
+        splash_attention_mask as masks,
     )
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     length, heads = q_BTHK.shape[1:3]
     q_block, k_block = _splash_block(length), _splash_block(k_BMGK.shape[1])

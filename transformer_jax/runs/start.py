@@ -28,8 +28,12 @@ from transformer_jax.config import (
 from transformer_jax.data.config import TOKENS_PER_DEVICE
 from transformer_jax.data.language_tags import tags_of
 from transformer_jax.data.sources.files import file_digest
-from transformer_jax.data.splits import count_pairs, directions_with, lacks_own_validation
-from transformer_jax.data.splits import resolve as resolve_data
+from transformer_jax.data.splits import (
+    count_pairs,
+    directions_with,
+    lacks_own_validation,
+    resolve as resolve_data,
+)
 from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import check_guided

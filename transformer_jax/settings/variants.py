@@ -69,7 +69,10 @@ class Family(dict[str, type[T]]):
     def name(self, variant: Any) -> None:
         """Gives a variant's class a name, that of the class, if it has none yet."""
         cls = type(variant)
-        if isinstance(variant, self.base) and cls not in self.values():
+        if not isinstance(variant, self.base) or cls in self.values():
+            return
+        self.find_installed()
+        if cls not in self.values():
             self.add(f"{cls.__module__}.{cls.__qualname__}", cls)
 
     def find_installed(self) -> None:
@@ -117,9 +120,10 @@ class OneOf:
             value = {"kind": kind_of(value, self.family)} | vars(value)
         kind = value.get("kind")
         kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
-        if kind not in self.family and isinstance(self.family, Family):
+        is_name = isinstance(kind, str)
+        if is_name and kind not in self.family and isinstance(self.family, Family):
             self.family.find_installed()
-        if not isinstance(kind, str) or kind not in self.family:
+        if not is_name or kind not in self.family:
             known = ", ".join(self.family)
             if package := value.get("package"):
                 raise ValueError(

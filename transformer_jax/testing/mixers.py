@@ -29,7 +29,7 @@ NONE = NoPosition()
 #: id of a mixer -> (the mixer, kept so that its id is not reused, its compiled `__call__`, and
 #: the gradients of its weighted outputs). Compiling is most of the suite's time.
 _PROGRAMS: dict[int, tuple[Mixer, Any, Any]] = {}
-MASK = jnp.arange(LENGTH)[None] < jnp.array([LENGTH, 4, 1])[:, None]
+MASK = np.arange(LENGTH)[None] < np.array([LENGTH, 4, 1])[:, None]
 
 
 def context(*, causal: bool) -> MixerContext:
@@ -75,7 +75,7 @@ def _programs(mixer: Mixer) -> tuple[Mixer, Any, Any]:
     return _PROGRAMS[id(mixer)]
 
 
-def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: jax.Array = MASK) -> jax.Array:
+def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: Any = MASK) -> jax.Array:
     """What `__call__` gives, jitted."""
     return _programs(mixer)[1](variables, x, mask)
 

@@ -113,8 +113,8 @@ def _params(config: ModelConfig) -> Any:
     return jax.tree.map(noise, params)
 
 
-SOURCE = jnp.array([[5, 9, 14, 7, 11]])
-TARGET = jnp.array([[6, 8, 10, 2]])
+SOURCE = np.array([[5, 9, 14, 7, 11]])
+TARGET = np.array([[6, 8, 10, 2]])
 
 
 def order_matters(position: PositionConfig) -> bool:

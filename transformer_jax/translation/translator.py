@@ -20,8 +20,13 @@ from transformer_jax.decoding.mbr import UTILITIES, mbr_scores
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.settings.variants import to_text
-from transformer_jax.translation.documents import Asked as AskedBlock
-from transformer_jax.translation.documents import Ids, Room, Tally, translate_documents
+from transformer_jax.translation.documents import (
+    Asked as AskedBlock,
+    Ids,
+    Room,
+    Tally,
+    translate_documents,
+)
 from transformer_jax.translation.given import Given, Scored
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import hold_params

@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sacrebleu.metrics import CHRF
 
 from transformer_jax.commands.distil.choice import Candidate, Tally, choose, from_line, to_line

@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from transformer_jax.commands.serve.markup import parse
 from transformer_jax.commands.serve.tags import put_back, words

@@ -1,8 +1,7 @@
 """Texts are cut into sentences that fit, and nothing between them is lost."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.oracles import need
 

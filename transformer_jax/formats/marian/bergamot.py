@@ -33,8 +33,15 @@ from transformer_jax.errors import UserError, first_line
 from transformer_jax.formats.exporter import Exporter, TrainedModel, without_adapter
 from transformer_jax.formats.folding import converted, listed, unlike
 from transformer_jax.formats.marian.files import OPTIONS
-from transformer_jax.formats.marian.items import ALPHA, UNREAD, Item, floats, from_bytes, to_bytes
-from transformer_jax.formats.marian.items import Int8 as Int8Item
+from transformer_jax.formats.marian.items import (
+    ALPHA,
+    UNREAD,
+    Int8 as Int8Item,
+    Item,
+    floats,
+    from_bytes,
+    to_bytes,
+)
 from transformer_jax.formats.marian.reader import (
     BIAS,
     NEVER,
@@ -43,8 +50,7 @@ from transformer_jax.formats.marian.reader import (
     tensors,
     write_options,
 )
-from transformer_jax.formats.marian.shortlist import shortlist_of
-from transformer_jax.formats.marian.shortlist import to_bytes as shortlist_to_bytes
+from transformer_jax.formats.marian.shortlist import shortlist_of, to_bytes as shortlist_to_bytes
 from transformer_jax.formats.run_folder import INT8
 from transformer_jax.models.api import Params, matrix_boxes
 from transformer_jax.models.calibration import with_alphas

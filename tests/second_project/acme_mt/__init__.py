@@ -1,0 +1,1 @@
+"""Parts, a loss and rules for transformer_jax, by somebody else."""

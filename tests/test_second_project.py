@@ -1,0 +1,205 @@
+"""What another project can do with the public names alone: `tests/second_project`.
+
+It is installed beside this package: a folder on the path, with the metadata that pip would write.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import transformer_jax as tj
+import transformer_jax.config  # all families
+from tests.devices import with_eight_devices
+from transformer_jax.settings.variants import FAMILIES
+
+PROJECT = Path(__file__).parent / "second_project"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("installed")
+    shutil.copytree(PROJECT / "acme_mt", place / "acme_mt")
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    about = place / f"acme_mt-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    points = project["entry-points"]["transformer_jax"]
+    lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+    (about / "entry_points.txt").write_text(f"[transformer_jax]\n{lines}")
+    sys.path.insert(0, str(place))
+    before = [dict(family) for family in FAMILIES]
+    yield place
+    sys.path.remove(str(place))
+    for family, own in zip(FAMILIES, before, strict=True):  # other tests know nothing of it
+        family.clear()
+        family.update(own)
+
+
+@pytest.fixture(scope="module")
+def run(installed, tmp_path_factory):
+    """A run of its mixer, position scheme, method and source."""
+    from acme_mt import parts
+
+    parts.register()
+    place = tmp_path_factory.mktemp("run")
+    return tj.train(parts.config(), place / "run")
+
+
+def python(code, *path):
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (*path, PROJECT.parents[1])))
+    }
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_its_parts_are_trained_saved_and_opened_in_another_process(run, installed):
+    config = json.loads((Path(run.path) / "config.json").read_text())
+    assert config["model"]["decoder"]["mixers"] == [
+        {"kind": "acme_average", "package": "acme_mt", "gain": 2.0}
+    ]
+    assert config["model"]["encoder"]["position"] == {"kind": "acme_waves", "package": "acme_mt"}
+    assert config["decode"]["method"]["kind"] == "acme_narrow"
+    assert config["data"]["source"] == {
+        "kind": "acme_numbers",
+        "package": "acme_mt",
+        "count": 40,
+    }
+    texts = ["one two three four", "nine"]
+    here = run.translator("latest").translate(texts)
+    code = (
+        "import transformer_jax as tj\n"
+        "from acme_mt.parts import register\n"
+        "register()\n"
+        f"print(tj.open_run({str(run.path)!r}).translator('latest').translate({texts}))\n"
+    )
+    done = python(code, installed)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == repr(here)
+
+
+@pytest.mark.parametrize(
+    ("knows", "message"),
+    [
+        (False, "'acme_numbers' is of acme_mt, which is not known here: call transformer_jax.reg"),
+        (True, r"'acme_numbers' is of acme_mt, .*register\('acme_numbers', CLASS\) before"),
+    ],
+)
+def test_a_process_that_does_not_know_a_part_says_whose_it_is(run, installed, knows, message):
+    """Also where the package is installed, but the name is none of its entry points'."""
+    code = f"import transformer_jax as tj; tj.open_run({str(run.path)!r})"
+    done = python(code, *([installed] if knows else []))
+    assert done.returncode == 1
+    assert re.search(message, done.stderr.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.parametrize("format", ["ctranslate2", "bergamot", "huggingface"])
+def test_exporters_refuse_its_mixer_by_name(run, format, tmp_path):
+    if format == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    with pytest.raises(tj.UserError, match=r"acme_(average|waves)"):
+        tj.export(run, format, tmp_path / "out")
+
+
+def test_its_parts_pass_the_suites(installed, tmp_path):
+    from acme_mt.parts import Average, Narrow, Numbers, Waves
+
+    from transformer_jax.testing.methods import check_num_best, check_num_hypotheses
+    from transformer_jax.testing.mixers import check_mixer
+    from transformer_jax.testing.positions import check_widths
+    from transformer_jax.testing.sources import check_order_is_the_same_every_time, read
+
+    check_mixer(Average(), causal=True)
+    check_widths(Waves())
+    check_num_best(Narrow())
+    check_num_hypotheses(Narrow())
+    text = {split: read(Numbers(), split, ("en", "xx")) for split in ("train", "test")}
+    assert text["train"][0] == ("seven nine one nine", "7 9 1 9")
+    assert check_order_is_the_same_every_time
+
+
+def test_an_object_of_a_class_without_a_name_is_used_as_it_is(installed):
+    from acme_mt.parts import Narrow
+
+    class Own(Narrow):
+        pass
+
+    config = tj.DecodeConfig(method=Own())
+    from transformer_jax.config import validated
+
+    assert validated(config).method == Own()
+
+
+def test_its_loss_is_stopped_and_continued_to_the_same_bits(installed, tmp_path):
+    from acme_mt import loop
+
+    whole = loop.train(str(tmp_path / "whole"))
+    loop.train(str(tmp_path / "stopped"), stop_after=3)
+    continued = loop.train(str(tmp_path / "stopped"))
+    assert int(continued.step) == loop.STEPS
+    jax.tree.map(np.testing.assert_array_equal, continued.params, whole.params)
+    plain = tj.fit(loop.MODEL, tj.TrainConfig(steps=loop.STEPS, evaluate_every=9), loop.batches)
+    assert not np.array_equal(*(jax.tree.leaves(each.params)[0] for each in (plain, whole)))
+    assert repr(whole) == "TrainState(step=6, 4,848 parameters)"
+
+
+def test_its_rules_hold_and_its_gradient_is_a_finite_difference(run, installed):
+    from acme_mt import loop
+
+    translator = run.translator("latest")
+    size = run.tokenizers().target.vocab_size
+    texts = ["one two three four"]
+    (free,) = translator.n_best(texts, 2)[0][:1]
+    banned = free.tokens[0]
+    for best in translator.n_best(texts, 2, method=loop.never(banned, size))[0]:
+        assert banned not in best.tokens
+    wanted = next(piece for piece in range(10, size) if piece not in free.tokens)
+    for best in translator.n_best(texts, 2, method=loop.always(wanted, size))[0]:
+        assert wanted in best.tokens[:-1] or best.is_cut
+    params = tj.init(loop.MODEL, jax.random.key(0))
+    gradient, (total, words) = loop.gradient_by_source(params, next(loop.batches(0)))
+    direction = jax.random.normal(jax.random.key(1), words.shape)
+    expected = (total(words + 1e-2 * direction) - total(words - 1e-2 * direction)) / 2e-2
+    np.testing.assert_allclose((gradient * direction).sum(), expected, rtol=2e-3)
+
+
+def test_two_mixers_learn_in_an_nnx_model_on_eight_devices(installed):
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(installed)!r})\n"
+        "from acme_mt.language_model import train\n"
+        "losses, sharding = train(12)\n"
+        "print(json.dumps([losses, len(sharding.device_set)]))\n"
+    )
+    losses, devices = with_eight_devices("-c", code)
+    assert devices == 8
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_its_code_is_strictly_typed(installed):
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-incremental",
+            "acme_mt/parts.py",
+            "acme_mt/loop.py",
+        ],
+        cwd=installed,
+        env=os.environ | {"MYPYPATH": str(PROJECT.parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
