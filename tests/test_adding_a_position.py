@@ -15,9 +15,9 @@ def test_the_suite_runs_over_the_scheme_of_the_page(tree):
     contract.test_scheme("kerple", suite.check_widths)
     assert "kerple" in contract.AT_SCORES and "kerple" not in contract.EMBEDDING
     contract.test_in_a_mixer("kerple")
-    assert "kerple" in suite.with_parameters(contract.POSITIONS)
+    assert contract.has_parameters(contract.POSITIONS["kerple"])
     contract.test_parameters("kerple")
-    assert suite.order_matters("kerple")
+    assert suite.order_matters(contract.POSITIONS["kerple"]())
 
 
 @pytest.mark.parametrize("test", ["is_the_formula", "the_initial_rates_are_the_option"])

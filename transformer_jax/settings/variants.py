@@ -52,6 +52,7 @@ class Family(dict[str, type[T]]):
     def __init__(self, base: type[T], **own: type[T]) -> None:
         super().__init__(own)
         self.base, self._has_looked = base, False
+        self.unnamed: dict[str, type[T]] = {}  #: classes in use that nobody has named
         FAMILIES.append(self)
 
     def add(self, name: str, cls: type) -> None:
@@ -67,13 +68,12 @@ class Family(dict[str, type[T]]):
             raise ValueError(f"{cls.__qualname__} is not a frozen dataclass: give it options so")
 
     def name(self, variant: Any) -> None:
-        """Gives a variant's class a name, that of the class, if it has none yet."""
+        """Takes a variant whose class has no name; that of the class then is its kind."""
         cls = type(variant)
-        if not isinstance(variant, self.base) or cls in self.values():
-            return
-        self.find_installed()
-        if cls not in self.values():
-            self.add(f"{cls.__module__}.{cls.__qualname__}", cls)
+        if isinstance(variant, self.base) and cls not in self.values():
+            self.find_installed()
+            if cls not in self.values():
+                self.unnamed[_full_name(cls)] = cls
 
     def find_installed(self) -> None:
         """Adds what the entry points of installed packages name, whatever a config asks for."""
@@ -83,6 +83,10 @@ class Family(dict[str, type[T]]):
                 cls = point.load()
                 if issubclass(cls, self.base):
                     self.add(point.name, cls)
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _package_of(cls: type) -> str:
@@ -120,10 +124,8 @@ class OneOf:
             value = {"kind": kind_of(value, self.family)} | vars(value)
         kind = value.get("kind")
         kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
-        is_name = isinstance(kind, str)
-        if is_name and kind not in self.family and isinstance(self.family, Family):
-            self.family.find_installed()
-        if not is_name or kind not in self.family:
+        cls = self._class_of(kind)
+        if cls is None:
             known = ", ".join(self.family)
             if package := value.get("package"):
                 raise ValueError(
@@ -136,7 +138,7 @@ class OneOf:
                     f"{kind!r} was removed; version {version} was the last to read it; use {known}"
                 )
             raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
-        keys = keys_of(self.family[kind])
+        keys = keys_of(cls)
         options |= {k: option for k, option in value.items() if k not in ("kind", "package")}
         for name in options:
             if name not in keys:
@@ -144,13 +146,21 @@ class OneOf:
                 raise ValueError(f"{kind} has no option {name!r}{hint(name, keys)}; {has}")
         options = {name: keys[name].parsed(option) for name, option in options.items()}
         try:
-            return adapter(self.family[kind]).validate_python(options)
+            return adapter(cls).validate_python(options)
         except ValidationError as error:
             first = first_error(error)
             name = ".".join(map(str, first["loc"]))
             if first["type"] == "missing":
                 raise ValueError(f"{kind} needs {name}: {kind}({name}=...)") from error
             raise ValueError(f"{kind}({name}={first['input']}): {first['msg']}") from error
+
+    def _class_of(self, kind: Any) -> type | None:
+        if not isinstance(kind, str):
+            return None
+        if kind not in self.family and isinstance(self.family, Family):
+            self.family.find_installed()
+            return self.family.get(kind, self.family.unnamed.get(kind))
+        return self.family.get(kind)
 
     def to_dict(self, variant: Any) -> Any:
         """The JSON spelling: `kind` and every option."""
@@ -204,6 +214,8 @@ def kind_of(variant: Any, family: Mapping[str, type]) -> str:
     for name, cls in family.items():
         if type(variant) is cls:
             return name
+    if isinstance(family, Family) and isinstance(variant, family.base):
+        return _full_name(type(variant))
     raise ValueError(f"{variant!r} is not one of {', '.join(family)}")
 
 

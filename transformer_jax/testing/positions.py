@@ -155,7 +155,7 @@ def check_parameters(position: PositionConfig) -> None:
     """A stack's layers share one set of parameters, and a gradient reaches every one."""
     config = tiny(position)
     params = _params(config)
-    batch = {
+    batch: dict[str, Any] = {
         "source": SOURCE,
         "source_mask": jnp.ones(SOURCE.shape, bool),
         "target": TARGET,

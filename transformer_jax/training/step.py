@@ -11,6 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from transformer_jax.config import TrainConfig
+from transformer_jax.errors import UserError
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.paths import overlaid, subset
@@ -75,7 +76,13 @@ class Objective(NamedTuple):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The sums of a `Loss`."""
         if self.loss is not None:
-            return self.loss(params, batch, rng)
+            sums = self.loss(params, batch, rng)
+            if not isinstance(sums, tuple) or [jnp.shape(each) for each in sums] != [(), (), ()]:
+                raise UserError(
+                    "loss must return three scalars: the sums of the loss and of the negative "
+                    "log-likelihood over the target tokens, and their number"
+                )
+            return sums
         return api.loss(
             self.model,
             params,
