@@ -7,7 +7,10 @@ import pytest
 from annotated_types import Ge
 from pydantic import TypeAdapter, ValidationError
 
-from transformer_jax.settings.variants import ManyOf, OneOf, to_text
+from transformer_jax.config import register
+from transformer_jax.errors import UserError
+from transformer_jax.mixers import full_attention as mixers
+from transformer_jax.settings.variants import Family, ManyOf, OneOf, to_text
 
 
 @dataclass(frozen=True)
@@ -93,3 +96,43 @@ def test_a_mistake_is_named(norm, message):
 def test_an_empty_list_is_refused():
     with pytest.raises(ValidationError, match="name at least one of window, full"):
         STACK.validate_python({"mixers": ""})
+
+
+def test_classes_of_other_packages_join_a_family():
+    family = Family(Full, full=Full)
+
+    @dataclass(frozen=True)
+    class Half(Full):
+        part: Annotated[int, Ge(1)] = 2
+
+    one_of = OneOf(family)
+    own = f"{__name__}.{Half.__qualname__}"
+    assert one_of.to_dict(one_of.parse(Half(3))) == {"kind": own, "package": "tests", "part": 3}
+    assert one_of.parse({"kind": own, "package": "tests", "part": 4}) == Half(4)
+    assert list(family) == ["full"]  # nobody has named it
+    family.add("half", Half)
+    assert one_of.parse("half(part=5)") == Half(5)
+    with pytest.raises(ValueError, match="'half' is already the name of .*Half"):
+        family.add("half", Window)
+    with pytest.raises(ValueError, match="'third' is of acme, which is not known here: call"):
+        one_of.parse({"kind": "third", "package": "acme"})
+
+    @dataclass(frozen=True)
+    class Taken(Full):
+        package: str = ""
+
+    with pytest.raises(ValueError, match="name its option package otherwise"):
+        family.add("taken", Taken)
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "message"),
+    [
+        ("no name", Full, "'no name' is no name"),
+        ("own", type("Own", (), {}), "Own extends none of .*MixerConfig"),
+        ("full", type("Own", (mixers.Full,), {}), "'full' is already the name of Full"),
+    ],
+)
+def test_what_cannot_be_registered(name, cls, message):
+    with pytest.raises(UserError, match=f"register: {message}"):
+        register(name, cls)

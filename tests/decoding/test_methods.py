@@ -1,9 +1,11 @@
 """Every registered decoding method passes the suite, and the suite rejects broken ones."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.quick import quick
@@ -11,25 +13,53 @@ from transformer_jax.config import override
 from transformer_jax.decoding.base import best_first
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.decoding.constrained import Constrained
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
 from transformer_jax.settings.variants import OneOf, to_text
 from transformer_jax.testing import methods as suite
+from transformer_jax.testing.toy_decoder import PIECES, VOCAB_SIZE, ToyDecoder
+from transformer_jax.vocabulary import EOS_ID
 
 #: Each method with its default options, and some with others.
 CASES = {kind: cls() for kind, cls in METHODS.items()} | {
     "beam of one": Beam(beam_size=1, length_penalty_form="power"),
     "power penalty": Beam(length_penalty=1.0, length_penalty_form="power"),
     "beam with patience": Beam(beam_size=3, patience=1.0),
+    "constrained": Constrained(Beam(beam_size=2)),
     "cut samples": Sample(num_samples=3, temperature=0.7, top_k=3, top_p=0.9, epsilon=0.1, seed=5),
 }
 
 
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", quick(CASES, *METHODS, "beam with patience", "cut samples"))
+@pytest.mark.parametrize(
+    "name", quick(CASES, *METHODS, "beam with patience", "constrained", "cut samples")
+)
 def test_a_registered_method_passes(name, check):
     check(CASES[name])
+
+
+def test_a_rule_holds_at_every_place_and_lets_sentences_end():
+    toy, banned = ToyDecoder(seed=2, eos_bias=-4.0), PIECES[0]
+
+    def rule(prefix_BZT, position):
+        """No `banned`, and no piece twice in a row."""
+        last = jnp.take(prefix_BZT, jnp.maximum(position - 1, 0), axis=2)[..., None]
+        vocabulary = jnp.arange(VOCAB_SIZE)
+        return (vocabulary != banned) & (vocabulary != jnp.where(position > 0, last, -1))
+
+    found = suite.decode(Constrained(Beam(3), rule), toy, range(4), [3, 5, 7, 9], max_length=9)
+    for row in range(4):
+        for place in range(3):
+            tokens = toy.tokens_of(found, row, place)
+            assert tokens[-1] == EOS_ID and banned not in tokens
+            assert all(one != other for one, other in pairwise(tokens))
+    ends = Constrained(Beam(2), lambda prefix_BZT, position: jnp.arange(VOCAB_SIZE) != EOS_ID)
+    limits = [2, 4]
+    at_limit = suite.decode(ends, toy, range(2), limits, max_length=4)
+    assert at_limit.lengths[:, 0].tolist() == limits
+    assert np.isfinite(at_limit.scores).all()
 
 
 @pytest.mark.parametrize("kind", METHODS)

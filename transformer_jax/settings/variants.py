@@ -66,6 +66,9 @@ class Family(dict[str, type[T]]):
         if not (is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
             del self[name]
             raise ValueError(f"{cls.__qualname__} is not a frozen dataclass: give it options so")
+        if taken := {"kind", "package"} & keys_of(cls).keys():
+            del self[name]
+            raise ValueError(f"{cls.__qualname__}: name its option {', '.join(taken)} otherwise")
 
     def name(self, variant: Any) -> None:
         """Takes a variant whose class has no name; that of the class then is its kind."""
