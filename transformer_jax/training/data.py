@@ -82,8 +82,8 @@ class TrainingData(Feed):
         )
         if lacking := self.corpus.num_with(UNK_ID):
             _LOGGER.info(
-                f"{lacking:,} of them have characters that the vocabulary lacks, which translations "
-                "leave out"
+                f"{lacking:,} of them have characters that the vocabulary lacks: translations "
+                "leave them out"
             )
         if config.data.corpora:
             rates = visit_rates(config.data, self.corpus.sizes)
