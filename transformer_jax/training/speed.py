@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
-from transformer_jax.parallel.processes import from_first
+from transformer_jax.parallel.processes import from_first, several
 from transformer_jax.runs.start import Start
 from transformer_jax.training.data import TrainingData
 from transformer_jax.training.loop import Evaluate
@@ -207,4 +207,6 @@ def settle_length(
             "a poor model, or give more minutes"
         )
     deadline = began + 60 * train.minutes - evaluation
+    if not several():
+        trainer.ahead.deadline = deadline
     return Settled(trainer.with_length(settled), evaluate, deadline)
