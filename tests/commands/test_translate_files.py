@@ -197,7 +197,9 @@ def test_mistakes_are_named(place, tmp_path, capsys):
     assert main(command(place, tmp_path / "out")) == 2
     assert "the file exists; move it away" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "mine"
+    os.mkfifo(tmp_path / "pipe")
     for words, message in (
+        ([f"--input={tmp_path / 'pipe'}", f"--output={tmp_path / 'x'}"], "a pipe is read once"),
         ([f"--input={place / 'in.en'}"], "--input and --output belong together"),
         ([f"--output={tmp_path / 'x'}"], "--input and --output belong together"),
         ([f"--input={tmp_path / 'none'}", f"--output={tmp_path / 'x'}"], "none: cannot be read"),

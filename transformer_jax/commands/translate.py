@@ -29,6 +29,7 @@ import string
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands.flags import Parser
@@ -188,6 +189,8 @@ def _check_flags(args: argparse.Namespace) -> None:
         )
     if (args.input is None) != (args.output is None):
         raise UserError("--input and --output belong together: give both or neither")
+    if args.input is not None and Path(args.input).is_fifo():
+        raise UserError(f"--input={args.input}: a pipe is read once only: make it standard input")
 
 
 class _UnseenWords:

@@ -1,8 +1,8 @@
 """Text in, translations out: tokenise, sort into few static shapes, search, restore the order.
 
 Each sentence is padded to a length that depends on the sentence alone, and a batch holds
-sentences of one padded length. So neither the order of the input nor the batch size changes
-what is computed for a sentence.
+sentences of one padded length. So the order of the input changes no bit of a translation; another
+batch size is another program, whose rounding may differ in the last bits.
 """
 
 import copy
