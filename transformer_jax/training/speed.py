@@ -206,7 +206,7 @@ def settle_length(
             f"into preparation, and {settled.steps:,} steps of {train.steps:,} are few: expect "
             "a poor model, or give more minutes"
         )
-    deadline = began + 60 * train.minutes - evaluation
+    deadline = began + 60 * train.minutes - evaluation - step  # the last step begins before
     if not several():
         trainer.ahead.deadline = deadline
     return Settled(trainer.with_length(settled), evaluate, deadline)
