@@ -208,13 +208,6 @@ def without_held_out(
             time has what the last one holds out.
     """
     count, total = _num_held_out(data, corpus, "train"), 0
-    files = [key for key, _ in corpus.source.texts(corpus.sides)] if count else []
-    if len(set(files)) < len(files):
-        name = data.names[data.parts.index(corpus)]
-        raise UserError(
-            f"data.validation_from_train={count}: corpus {name} has a file twice, so it would "
-            "train on held-out pairs: name each once, or give a validation set"
-        )
     for total, pair in enumerate(in_direction(corpus, "train"), start=1):
         held_out.append(pair)
         if total > count:
@@ -223,6 +216,14 @@ def without_held_out(
         raise UserError(
             f"data.validation_from_train={count}: the training text has only {total} pairs, "
             "so none would be left to train on"
+        )
+    # Not before: now the digests are known, and no file is read again.
+    files = [key for key, _ in corpus.source.texts(corpus.sides)] if count else []
+    if len(set(files)) < len(files):
+        name = data.names[data.parts.index(corpus)]
+        raise UserError(
+            f"data.validation_from_train={count}: corpus {name} has a file twice, so it would "
+            "train on held-out pairs: name each once, or give a validation set"
         )
 
 
