@@ -2,45 +2,64 @@
 
     python benchmarks/short_sentences.py --workdir=runs/quickstart
 
-500 sentences of 2 to 5 words, as many of each short pattern of the embedded corpus. None is in the
-training text, and each has one right translation.
+1,000 sentences of 2 to 5 words, in turn of each kind of sentence and word of the embedded corpus,
+held out of its training text; the 500 short ones of an older recipe; and the test set. Each has one
+right translation. Searched as the run does and greedily.
 """
 
 import argparse
-import itertools
+import re
 from collections import Counter
+from itertools import cycle, islice
+from pathlib import Path
 
 import transformer_jax as tj
-from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
-from transformer_jax.data.sources.grammar.sentences import distinct, sentences, split_pairs
+from transformer_jax.data.sources.grammar.sentences import (
+    distinct,
+    is_held_out,
+    sentences,
+    split_pairs,
+)
+from transformer_jax.data.sources.grammar.shortest import SHORTEST_PATTERNS
+
+OLD = Path(__file__).parents[1] / "tests" / "data" / "quickstart_pairs.tsv"
 
 
 def new_pairs(count, seed=1):
-    """(name of the pattern, English, German), `count` of each pattern."""
-    known = {english for english, _ in split_pairs("train")}
-    for pattern in SHORT_PATTERNS:
-        pairs = distinct(sentences(seed, (pattern,)))
-        new = (pair for pair in pairs if pair[0] not in known and len(pair[0].split()) <= 5)
-        for english, german in itertools.islice(new, count):
-            yield pattern.__name__, english, german
+    """Pairs that no training text has: one after the other of each kind of sentence and word."""
+    cells = {(each.func, str(each.args)): each for each in SHORTEST_PATTERNS}.values()
+    streams = [distinct(sentences(seed, [each])) for each in cells]
+    held_out = [(pair for pair in stream if is_held_out(pair[0])) for stream in streams]
+    return list(islice(distinct(next(stream) for stream in cycle(held_out)), count))
+
+
+def old_pairs():
+    """(those of the test set, short ones)"""
+    pairs = [tuple(line.split("\t")) for line in OLD.read_text(encoding="utf-8").splitlines()]
+    return pairs[:500], pairs[500:]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", default="runs/quickstart")
-    parser.add_argument("--count", type=int, default=500)
     args = parser.parse_args()
-    rows = list(new_pairs(args.count // len(SHORT_PATTERNS)))
-    found = tj.open_run(args.workdir).translator().translate([english for _, english, _ in rows])
-    right = Counter()
-    for (name, english, german), translation in zip(rows, found, strict=True):
-        right[name] += translation == german
-        if translation != german:
-            print(f"{english}  {translation}  ({german})")
-    each = len(rows) // len(SHORT_PATTERNS)
-    for pattern in SHORT_PATTERNS:
-        print(f"{pattern.__name__}: {right[pattern.__name__]} of {each}")
-    print(f"exact: {right.total()} of {len(rows)}, {right.total() / len(rows):.1%}")
+    run = tj.open_run(args.workdir)
+    known = {word for _, german in split_pairs("train") for word in re.findall(r"\w+", german)}
+    test, short = old_pairs()
+    for search, options in (("", {}), (", greedily", {"method": tj.Greedy()})):
+        translator = run.translator(**options)
+        for name, pairs in (("new", new_pairs(1000)), ("short", short), ("test set", test)):
+            found = translator.translate([english for english, _ in pairs])
+            wrong = [
+                (*pair, made) for pair, made in zip(pairs, found, strict=True) if made != pair[1]
+            ]
+            for english, german, made in wrong:
+                print(f"{english}  {made}  ({german})")
+            words = Counter(word for made in found for word in re.findall(r"\w+", made))
+            print(
+                f"{name}{search}: {len(pairs) - len(wrong)} of {len(pairs)} exactly; not words of "
+                f"the corpus: {', '.join(words.keys() - known) or 'none'}"
+            )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -61,12 +62,38 @@ def command(place: Path, output: Path, *more: str) -> list[str]:
 def test_a_file_has_what_standard_output_has(place, tmp_path, monkeypatch, capfdbinary):
     assert main(command(place, tmp_path / "out.de")) == 0
     error = capfdbinary.readouterr().err.decode()
-    assert f"{LINES}/{LINES}" in error and "4 of 40 inputs were longer" in error
+    assert f"{LINES}/{LINES}" in error and "longer than" not in error
     stdin = io.TextIOWrapper(io.BytesIO((place / "in.en").read_bytes()))
     monkeypatch.setattr(sys, "stdin", stdin)
     assert main(["translate", f"--workdir={place / 'run'}"]) == 0
     assert (tmp_path / "out.de").read_bytes() == capfdbinary.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["out.de"]
+
+
+def test_a_line_is_cut_into_sentences_unless_it_is_one(place, tmp_path, capsys):
+    """Models of single sentences translate the beginning of a paragraph."""
+    sentences = ["The dog sleeps.", "Anna sings."]
+    one, each = tmp_path / "one", tmp_path / "each"
+    one.write_text("  " + "  ".join(sentences) + "\n\n")
+    each.write_text("".join(f"{sentence}\n" for sentence in sentences))
+
+    def translated(text: Path, *flags: str) -> list[str]:
+        files = [f"--input={text}", f"--output={tmp_path / 'out'}"]
+        assert main(["translate", f"--workdir={place / 'run'}", *files, *flags]) == 0
+        lines = (tmp_path / "out").read_text()
+        (tmp_path / "out").unlink()
+        return lines.split("\n")[:-1]
+
+    alone = translated(each)
+    assert translated(one) == translated(one, "--split_sentences") == ["  ".join(alone), ""]
+    whole = translated(one, "--lines=whole")
+    assert len(whole) == 2 and whole != ["  ".join(alone), ""]
+    capsys.readouterr()
+    assert len(translated(place / "in.en", "--n_best=1")) == LINES
+    assert "note: 4 of 40 inputs were longer than --max_source_length" in capsys.readouterr().err
+    command = ["translate", f"--workdir={place / 'run'}", "--lines=split", "--n_best=1"]
+    assert main(command) == 2
+    assert "--lines=split excludes --n_best" in capsys.readouterr().err
 
 
 def test_scores_that_are_not_finite_end_with_status_1(place, tmp_path, monkeypatch, capsys):
@@ -77,8 +104,9 @@ def test_scores_that_are_not_finite_end_with_status_1(place, tmp_path, monkeypat
 
     monkeypatch.setattr(Run, "params", damaged)
     assert main(command(place, tmp_path / "out.de")) == 1
-    # All but the line without text.
-    assert "error: the scores of 39 of 40 inputs are not finite" in capsys.readouterr().err
+    # All but the line without text; four others are cut into two or more.
+    count = int(re.search(r"the scores of (\d+) of \d+ inputs", capsys.readouterr().err)[1])
+    assert count > LINES
     files = [f"--source={place / 'in.en'}", f"--target={place / 'in.en'}"]
     assert main(["score", f"--workdir={place / 'run'}", *files]) == 1
     assert "error: the scores of 40 of 40" in capsys.readouterr().err
@@ -168,7 +196,9 @@ def test_mistakes_are_named(place, tmp_path, capsys):
     assert main(command(place, tmp_path / "out")) == 2
     assert "the file exists; move it away" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "mine"
+    os.mkfifo(tmp_path / "pipe")
     for words, message in (
+        ([f"--input={tmp_path / 'pipe'}", f"--output={tmp_path / 'x'}"], "a pipe is read once"),
         ([f"--input={place / 'in.en'}"], "--input and --output belong together"),
         ([f"--output={tmp_path / 'x'}"], "--input and --output belong together"),
         ([f"--input={tmp_path / 'none'}", f"--output={tmp_path / 'x'}"], "none: cannot be read"),

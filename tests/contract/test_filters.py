@@ -19,6 +19,7 @@ from transformer_jax.data.filters.duplicates import Duplicates, NearDuplicates
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.filters.language import Language
 from transformer_jax.data.filters.lengths import LengthRatio
+from transformer_jax.data.filters.quality import Quality
 from transformer_jax.data.filters.registry import FILTERS
 from transformer_jax.data.filters.review import Review, pairs_used
 from transformer_jax.data.filters.script import Script
@@ -225,6 +226,18 @@ def test_what_is_chosen_is_left_out_and_reported(data: DataConfig, logged: Any) 
     # A run with a cache of the ids reports it too.
     ids_of_text(chosen, tokenizers)
     assert "11 of them used" in logged()[0]
+
+
+def test_a_metric_counts_by_content_whatever_its_folder(data: DataConfig, tmp_path: Path) -> None:
+    def key(content: str, name: str) -> str:
+        (tmp_path / name / "more").mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "more" / "weights").write_text(content)
+        filters = (Quality(str(tmp_path / name)),)
+        return fingerprint(replace(data, filters=filters), "train")
+
+    first = key("one", "here")
+    assert key("one", "there") == first
+    assert key("two", "here") != first
 
 
 def test_each_corpus_is_judged_by_itself(data: DataConfig, logged: Any) -> None:

@@ -222,6 +222,7 @@ def same(tmp_path: Path) -> dict[str, Files]:
         "copy": copy,
         "both": Files(*both),
         "french": replace(french, train_source=plain.train_source),
+        "twice": Files(plain.train_source + copy.train_source, plain.train_target * 2),
         "validated": replace(
             link, validation_source=other.train_source, validation_target=other.train_target
         ),
@@ -282,6 +283,14 @@ def test_corpora_that_share_some_files_with_held_out_pairs_are_refused(same, cor
         with pytest.raises(UserError, match=r"held out, and corpus \d:en-de(<x>)? would train on"):
             list(read(data, "train"))
         assert list(read(replace(data, validation_from_train=None), "train"))
+
+
+def test_a_corpus_that_has_a_file_twice_holds_nothing_out(same) -> None:
+    data = of_files(same, "twice")
+    for split in ("train", "validation"):
+        with pytest.raises(UserError, match="corpus .*en-de has a file twice"):
+            list(read_pairs(data, split))
+    assert len(list(read_pairs(replace(data, validation_from_train=None), "train"))) == 40
 
 
 def test_a_given_validation_set_stays_where_others_hold_out_its_training_text(same) -> None:

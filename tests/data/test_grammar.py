@@ -3,7 +3,10 @@
 import hashlib
 import itertools
 import json
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +28,8 @@ from transformer_jax.data.sources.grammar.clauses import (
     state,
 )
 from transformer_jax.data.sources.grammar.lexicon import CASES, WORDS, Draft, Noun, number_words
-from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS
+from transformer_jax.data.sources.grammar.patterns import SHORT_PATTERNS, Pattern
+from transformer_jax.data.sources.grammar.shortest import NEVER_ALONE, SHORTEST_PATTERNS
 
 TABLE = Noun("table", "tables", "Tisch", "m", "Tische")
 LAMP = Noun("lamp", "lamps", "Lampe", "f", "Lampen")
@@ -54,7 +58,15 @@ def test_sizes_and_no_sentence_twice(splits: dict[str, list[tuple[str, str]]]) -
 
 def test_split_pairs_cuts_one_list(splits: dict[str, list[tuple[str, str]]]) -> None:
     assert grammar.split_pairs("test") == splits["test"]
-    assert grammar.split_pairs("train")[: len(splits["train"])] == splits["train"]
+    long = [pair for pair in splits["train"] if not grammar.is_held_out(pair[0])]
+    assert grammar.split_pairs("train")[: grammar.NUM_LONG - 200] == long[: grammar.NUM_LONG - 200]
+
+
+def test_the_test_set_of_older_recipes_is_that_of_today() -> None:
+    file = Path(__file__).parent / "quickstart_pairs.tsv"
+    pairs = [tuple(line.split("\t")) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert pairs[:500] == grammar.split_pairs("test")
+    assert len(pairs) == 1000 and all(len(english.split()) <= 5 for english, _ in pairs[500:])
 
 
 def test_examples_are_sentences_that_no_model_was_trained_on() -> None:
@@ -62,25 +74,105 @@ def test_examples_are_sentences_that_no_model_was_trained_on() -> None:
     assert list(zip(*examples, strict=True)) == grammar.split_pairs("validation")[:3]
 
 
-def test_short_sentences_are_in_the_training_text_alone() -> None:
-    short = grammar.split_pairs("train")[grammar.SPLIT_SIZES["train"] :]
-    assert len(short) == grammar.NUM_SHORT
+def test_held_out_sentences_and_other_splits_are_not_in_the_training_text() -> None:
+    text = grammar.split_pairs("train")
+    assert not any(grammar.is_held_out(english) for english, _ in text)
     for side in (0, 1):
         others = {
             pair[side] for split in ("validation", "test") for pair in grammar.split_pairs(split)
         }
-        assert not others & {pair[side] for pair in short}
+        assert not others & {pair[side] for pair in text}
+
+
+def _any(words: Iterable[str]) -> str:
+    return f"(?:{'|'.join(words)})"
+
+
+_NOUNS = [noun for group, nouns in WORDS.nouns.items() if group != "name" for noun in nouns]
+_NAMES = _any(noun.english for noun in WORDS.nouns["name"])
+_ADJECTIVES = _any(WORDS.adjectives)
+_SINGULAR = rf"(?:the|an?|my|our) (?:{_ADJECTIVES} )?{_any(n.english for n in _NOUNS)}"
+_PLURAL = rf"(?:the )?(?:{_ADJECTIVES} )?{_any(n.english_plural for n in _NOUNS)}"
+#: By person, as in `Verb.german`.
+_SUBJECTS = ("I", rf"(?:he|she|{_NAMES}|{_SINGULAR})", rf"(?:we|{_PLURAL})")
+_TIMES = _any(time for time, _ in WORDS.times["present"])
+
+
+@pytest.fixture(scope="module")
+def shortest() -> list[str]:
+    """The English sentences of up to 5 words of the training text."""
+    return [each for each, _ in grammar.split_pairs("train") if len(each.split()) <= 5]
+
+
+def test_every_verb_is_there_in_each_person_alone_and_with_an_object(shortest: list[str]) -> None:
+    seen: Counter[tuple[str, int, bool]] = Counter()
+    verbs = {name: verb for group in WORDS.verbs.values() for name, verb in group.items()}
+    by_form = {
+        (form, person): (name, " ".join(filter(None, (form, verb.particle))))
+        for name, verb in verbs.items()
+        for person in range(3)
+        for form in {verb.english[person == 1], verb.english[0]}
+    }
+    for person, subject in enumerate(_SUBJECTS):
+        say = re.compile(
+            rf"(?:(Do|Does) )?{subject} (?:do(?:es)? not )?(\w+.*?)(?: {_TIMES})?[.?]", re.I
+        )
+        for sentence in shortest:
+            if match := say.fullmatch(sentence):
+                name, alone = by_form.get((match[2].split()[0], person), ("", ""))
+                seen[name, person, match[2] == alone] += 1
+    with_object = {name for group in ("thing", "person", "giving") for name in WORDS.verbs[group]}
+    for person in range(3):
+        for name in verbs.keys() - set(NEVER_ALONE):
+            assert seen[name, person, True] >= 3, (name, person)
+        for name in with_object | {"ask", "promise"}:
+            assert seen[name, person, False] >= 5, (name, person)
+    assert min(seen["cost", 1, False], seen["cost", 2, False]) >= 5
+
+
+def test_every_adjective_says_how_something_is(shortest: list[str]) -> None:
+    state = re.compile(rf".*\b(?:am|is|are|was|were) (?:not )?({_ADJECTIVES})\.")
+    found = Counter(match[1] for match in map(state.fullmatch, shortest) if match)
+    assert found.keys() == WORDS.adjectives.keys() and min(found.values()) >= 20
+
+
+def test_every_noun_is_there_with_each_article(shortest: list[str]) -> None:
+    found: Counter[tuple[str, ...]] = Counter()
+    for sentence in shortest:
+        words = re.findall(r"\w+", sentence.lower())
+        found.update(zip(["", *words], words, strict=False))
+    others = {"the", "a", "an", *WORDS.adjectives}
+    for noun in _NOUNS:
+        for article, form in (
+            ("the", noun.english),
+            ("a", noun.english),
+            ("the", noun.english_plural),
+        ):
+            number = found[article, form] + found["an", form]
+            assert number >= 5, (article, form)
+        bare = (
+            n
+            for (before, each), n in found.items()
+            if each == noun.english_plural and before not in others
+        )
+        assert sum(bare) >= 5, noun
 
 
 @pytest.mark.parametrize(
-    ("english", "german"),
+    ("english", "german", "patterns"),
     [
-        ("The dog sleeps.", "Der Hund schläft."),
-        ("A dog runs.", "Ein Hund läuft."),
+        ("The dog sleeps.", "Der Hund schläft.", SHORT_PATTERNS),
+        ("A dog runs.", "Ein Hund läuft.", SHORT_PATTERNS),
+        ("The window is broken.", "Das Fenster ist kaputt.", SHORTEST_PATTERNS),
+        ("The king is rich.", "Der König ist reich.", SHORTEST_PATTERNS),
+        ("The dog is black.", "Der Hund ist schwarz.", SHORTEST_PATTERNS),
+        ("I sleep.", "Ich schlafe.", SHORTEST_PATTERNS),
     ],
 )
-def test_the_shortest_sentences_can_be_drawn(english: str, german: str) -> None:
-    drawn = itertools.islice(grammar.sentences(2, SHORT_PATTERNS), 100_000)
+def test_the_shortest_sentences_can_be_drawn(
+    english: str, german: str, patterns: Sequence[Pattern]
+) -> None:
+    drawn = itertools.islice(grammar.sentences(2, patterns), 100_000)
     assert (english, german) in drawn
 
 
@@ -89,12 +181,12 @@ def test_a_change_of_text_needs_a_new_version(splits: dict[str, list[tuple[str, 
     # It identifies the id caches of the old text.
     text = json.dumps(list(itertools.chain(*splits.values())), ensure_ascii=False)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    short = json.dumps(grammar.split_pairs("train")[24_000:], ensure_ascii=False)
-    digest_of_short = hashlib.sha256(short.encode()).hexdigest()[:16]
-    assert (grammar.VERSION, digest, digest_of_short) == (
-        "1.1.0",
+    train = json.dumps(grammar.split_pairs("train"), ensure_ascii=False)
+    digest_of_train = hashlib.sha256(train.encode()).hexdigest()[:16]
+    assert (grammar.VERSION, digest, digest_of_train) == (
+        "1.2.0",
         "896c6f7b7fbf463b",
-        "1e157f9df63a83ee",
+        "308311e68206f7b9",
     )
 
 
@@ -131,7 +223,7 @@ def test_seeds_differ_and_repeat() -> None:
 
 def test_translation_is_determined_in_both_directions() -> None:
     german_of, english_of = defaultdict(set), defaultdict(set)
-    short = itertools.islice(grammar.sentences(3, SHORT_PATTERNS), 30_000)
+    short = itertools.islice(grammar.sentences(3, SHORT_PATTERNS + SHORTEST_PATTERNS), 50_000)
     for english, german in itertools.chain(itertools.islice(grammar.sentences(3), 30_000), short):
         german_of[english].add(german)
         english_of[german].add(english)

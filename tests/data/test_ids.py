@@ -209,3 +209,8 @@ def test_from_lists():
     assert len(IdCorpus.from_lists([], [])) == 0
     with pytest.raises(ValueError, match="got 1 and 2"):
         IdCorpus.from_lists([[1]], [[1], [2]])
+
+
+def test_pairs_with_an_id_are_counted_once_whatever_the_side():
+    corpus = IdCorpus.from_lists([[5, 6], [], [3], [3]], [[7], [3, 9, 3], [3], []])
+    assert [corpus.num_with(i) for i in (3, 5, 9, 4)] == [3, 1, 1, 0]

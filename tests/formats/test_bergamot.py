@@ -147,6 +147,7 @@ def test_an_imported_folder_has_its_pieces_and_search(tokenizers, tmp_path):
         (FULL | {"decoder": T2T | {"mixers": (SSRU(), Full())}}, ["decoder.mixers=ssru,full"]),
         (FULL | {"encoder": T2T | {"mixers": (Full(num_kv_heads=2),)}}, ["num_kv_heads=2"]),
         (STUDENT | {"head_dim": 6}, ["model.head_dim=6"]),
+        (STUDENT | {"cross": FullCross(alignment_head=1)}, ["cross.alignment_head=1", "head 0"]),
     ],
 )
 def test_what_the_engine_cannot_compute_is_refused_by_name(options, words):

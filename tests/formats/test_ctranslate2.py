@@ -170,6 +170,7 @@ def test_two_vocabularies(tokenizers, tmp_path):
         (both(mixers=(Window(window=2), Window(window=3)), position=Rope()), "one table of biases"),
         (both(mixers=(Window(window=2), Full()), position=Alibi()), "one table of biases"),
         (both(mixers=(Window(window=2),)), "position=sinusoidal does; train with position=rope"),
+        ({"cross": FullCross(alignment_head=1)}, "cross.alignment_head=1: CTranslate2 cannot"),
         ({"start_id": None}, "start_id=none: CTranslate2 starts from the embedding of a piece"),
     ],
 )

@@ -123,6 +123,27 @@ def test_an_error_of_the_compiler_ends_the_training_where_the_shape_comes(monkey
     assert not threads()
 
 
+def test_at_the_deadline_a_program_is_left_behind_and_the_steps_are_saved(tmp_path, logged):
+    trainer, go = new_trainer(), threading.Event()
+    lower = trainer._step.gradient.lower
+
+    def slow(params, step, batch):
+        assert batch["target"].shape[1] == toy.LENGTH or go.wait(60)
+        return lower(params, step, batch)
+
+    trainer._step = trainer._step._replace(gradient=SimpleNamespace(lower=slow))
+    with trainer.compiling_ahead(SHAPES[:1]):
+        trainer.ahead.wait()
+    with trainer.compiling_ahead(SHAPES):
+        trainer.ahead.deadline = time.perf_counter()
+        state = fit_with(trainer, workdir=as_path(tmp_path))
+    assert int(state.step) == 1 and (tmp_path / "checkpoints" / "1").is_dir()
+    assert any("are over after 1 of" in each for each in logged())
+    left_behind = threads()
+    go.set()
+    assert [thread.join(60) for thread in left_behind] == [None]
+
+
 def test_what_nobody_has_begun_is_dropped_at_the_end_and_compiled_by_who_needs_it():
     go, lowered = threading.Event(), []
 

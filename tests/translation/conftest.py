@@ -22,7 +22,7 @@ class LetterTokenizer:
     prefix = ()
 
     def encode(self, text):
-        return [4 + LETTERS.index(letter) for letter in text]
+        return [4 + LETTERS.find(letter) for letter in text]  # 3, <unk>, where it is none
 
     def decode(self, ids):
         return "".join(LETTERS[i - 4] for i in ids if i >= 4)

@@ -149,3 +149,17 @@ def test_context_needs_a_model_that_knows_the_separator(make_translator) -> None
     translator.tokenizers.source.separator = None
     with pytest.raises(UserError, match="the model has no such piece: train one on blocks"):
         contrast(scorer(translator), [Item("a <sep> b", "a", ("b",))])
+
+
+def test_what_all_targets_begin_with_is_before_them_once(make_translator) -> None:
+    class Tagged(LetterTokenizer):
+        prefix = (5,)
+
+        def encode(self, text):
+            return [*self.prefix, *super().encode(text)]
+
+    translator = make_translator(sharpness=1.0)
+    translator.tokenizers = SimpleNamespace(source=LetterTokenizer(), target=Tagged())
+    texts = ["ab", "cd"], ["abc", "cd"]
+    found = scorer(translator)(*texts).log_probs
+    np.testing.assert_allclose(found, translator.score(*texts), rtol=1e-6)

@@ -341,3 +341,10 @@ def test_repetition_can_be_controlled(make_translator):
         assert text.startswith("ab") and len(pairs) == len(set(pairs)) > 2
         (text,) = translator.translate(["abababab"], method=method, repetition_penalty=1e6)
         assert text.startswith("ab") and len(text) == len(set(text))
+
+
+def test_what_the_vocabulary_lacks_is_named_whatever_is_known_of_the_training(make_translator):
+    translator = make_translator()
+    assert translator.unseen == frozenset()
+    assert translator.unseen_words("ab ☃ c☃") == ["☃", "c☃"]
+    assert translator.unseen_words("ab") == []

@@ -98,14 +98,13 @@ def answer(
             lines, counts = reply(chunk, output.done)
             output.write(lines, len(chunk), counts)
             bar.update(len(chunk))
+    inputs = output.counts["sentences"] or output.done
     if cut := output.counts["cut"]:
-        inputs = output.counts["sentences"] or output.done
-        print(
-            f"note: {cut} of {inputs} inputs were longer than the limit, and cut", file=sys.stderr
-        )
+        limit = "longer than --max_source_length or the model takes, and cut"
+        print(f"note: {cut} of {inputs} inputs were {limit}", file=sys.stderr)
     if lost := output.counts["not_finite"]:
         print(
-            f"error: the scores of {lost} of {output.done} inputs are not finite numbers: most "
+            f"error: the scores of {lost} of {inputs} inputs are not finite numbers: most "
             "likely the model's parameters are damaged",
             file=sys.stderr,
         )

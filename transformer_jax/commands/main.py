@@ -6,6 +6,7 @@ import importlib.metadata
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -36,12 +37,16 @@ USER_ERROR = 2
 #: Exit status of a run that a signal stopped after it saved its state: 128 + SIGTERM.
 STOPPED = 143
 
+#: Threads that `training.ahead` may leave behind, compiling what `train.minutes` has no time for.
+_LEFT_BEHIND = "compile ahead"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status: 2 after a mistake of the user.
 
     With several processes this does not return after a failure but ends the process, since the
-    others may never answer again. It ends the process after a failed save too.
+    others may never answer again. It ends the process after a failed save too, and a process of its
+    own (without `argv`) where threads are left behind, which a normal exit waits for.
     """
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
@@ -73,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {text} (most likely another process has ended)", file=sys.stderr)
         status = 1
     if status not in (0, STOPPED) and _is_one_of_several():
+        end_at_once(status)
+    if argv is None and any(each.name.startswith(_LEFT_BEHIND) for each in threading.enumerate()):
         end_at_once(status)
     return status
 
@@ -113,7 +120,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def end_at_once(status: int) -> NoReturn:
-    """Ends this process after an error, without waiting for other processes or threads.
+    """Ends this process, without waiting for other processes or threads.
 
     A normal exit waits in the distributed runtime for all processes, and one may have failed.
     After this exit the others notice that this one is silent, and end too.

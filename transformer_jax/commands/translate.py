@@ -3,6 +3,9 @@
     transformer-jax translate --workdir=runs/quickstart < in.en > out.de
     transformer-jax translate --workdir=runs/quickstart --input=large.en --output=large.de
 
+Each line is cut into sentences, as models are trained on single ones; their translations are one
+line. With --lines=whole only a line that is longer than the model takes is cut.
+
 With --input and --output, the same command continues a file that was not finished.
 
 With --documents, an empty line ends a document. A model that was trained on blocks translates
@@ -26,6 +29,7 @@ import string
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_jax.commands.flags import Parser
@@ -39,6 +43,7 @@ from transformer_jax.commands.lines import (
     stdin_lines,
 )
 from transformer_jax.commands.run_flags import add_run_arguments, chosen_run
+from transformer_jax.commands.text import Text, add_lines_argument, split
 from transformer_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,6 +64,7 @@ def add_arguments(parser: Parser) -> None:
     add("--documents", action="store_true", help="the text has documents, empty lines between")
     add("--alignments", action="store_true", help="end lines with ` ||| 0-0 1-2`, as Marian does")
     add("--n_best", type=int, default=0, metavar="N", help="print N translations with scores")
+    add_lines_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,6 +88,21 @@ def run(args: argparse.Namespace) -> int:
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
     note = _UnseenWords(translator)
+    encode, longest = translator.source_encoder(), translator.max_source_length
+    language = translator.decode_config.source_language or run.config.data.source_language
+    # Sentences are cut where one translation of each is asked for, and none is to begin a line.
+    is_whole = args.n_best or args.alignments
+    begins = translator.decode_config.target_prefix
+    sentences = args.lines == "split" or (args.lines == "auto" and not begins)
+
+    def fits(part: str) -> bool:
+        return len(encode(part)) < longest
+
+    def cut(line: str) -> Text:
+        if is_whole or not line.strip():
+            return Text([line], ["", ""])
+        one_line = line.strip().replace("\r", " ")
+        return split(one_line, fits, language=language or "en", sentences=sentences)
 
     def reply_documents(documents: list[Document], done: int) -> tuple[list[str], Counts]:
         for document in documents:
@@ -95,16 +116,24 @@ def run(args: argparse.Namespace) -> int:
 
     def reply(lines: list[str], done: int) -> tuple[list[str], Counts]:
         note(lines, done)
-        options = {"num_best": count, "first_id": done, "batch_size": batch_size}
-        decoded = translator.decode(lines, **options)
+        texts = [cut(line) for line in lines]
+        numbers = [done + i for i, text in enumerate(texts) for _ in text.sentences]
+        decoded = translator.decode(
+            list(chain.from_iterable(text.sentences for text in texts)),
+            num_best=count,
+            first_id=numbers,
+            batch_size=batch_size,
+        )
         counts = {"cut": decoded.num_cut, "not_finite": decoded.num_not_finite}
+        counts["sentences"] = len(numbers)
         best = [best for best, *_ in decoded.translations]
         if args.alignments:
             links = translator.align(lines, [each.tokens for each in best])
             both = zip(best, map(pharaoh, links), strict=True)
             return [f"{each.text} ||| {shown}" for each, shown in both], counts
         if not args.n_best:
-            return [each.text for each in best], counts
+            found = (each.text for each in best)
+            return [text.filled(list(islice(found, len(text.sentences)))) for text in texts], counts
         rows = [
             f"{number}\t{each.score:.6f}\t{each.log_prob:.6f}\t" + each.text.replace("\t", " ")
             for number, translations in enumerate(decoded.translations, start=done + 1)
@@ -129,6 +158,7 @@ def run(args: argparse.Namespace) -> int:
             "n_best": args.n_best,
             "alignments": args.alignments,
             "documents": args.documents,
+            "lines": args.lines,
             "input": file_digest(args.input),
         }
         total = sum(1 for _ in items(read_lines(args.input)))
@@ -152,8 +182,15 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UserError(
             f"--alignments and {other}: alignments are of one sentence's best translation"
         )
+    if args.lines == "split" and (args.n_best or args.alignments or args.documents):
+        raise UserError(
+            "--lines=split excludes --n_best, --alignments and --documents: there each line is one "
+            "sentence"
+        )
     if (args.input is None) != (args.output is None):
         raise UserError("--input and --output belong together: give both or neither")
+    if args.input is not None and Path(args.input).is_fifo():
+        raise UserError(f"--input={args.input}: a pipe is read once only: make it standard input")
 
 
 class _UnseenWords:

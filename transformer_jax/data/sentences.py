@@ -163,6 +163,15 @@ class IdCorpus:
     def __len__(self) -> int:
         return len(self.source)
 
+    def num_with(self, piece: int) -> int:
+        """How many pairs have this id, on either side."""
+        has_piece = np.zeros(len(self), bool)
+        for side in (self.source, self.target):
+            for start in range(0, len(side.ids), _PART):
+                places = start + np.flatnonzero(side.ids[start : start + _PART] == piece)
+                has_piece[np.searchsorted(side.starts, places, "right") - 1] = True
+        return int(has_piece.sum())
+
     def in_blocks(self, blocks: Sequence[Blocks]) -> "IdCorpus":
         """The same ids as pairs of blocks, which are ordered by corpus.
 

@@ -220,7 +220,8 @@ def without_held_out(
     """Yields the pairs of a corpus to train on; at their end, `held_out` has the others.
 
     Raises:
-        UserError: as `read_pairs`, or no pair is left.
+        UserError: as `read_pairs`; or no pair is left; or a file is there twice, so that its first
+            time has what the last one holds out.
     """
     count, total = _num_held_out(data, corpus, "train"), 0
     for total, pair in enumerate(in_direction(corpus, "train"), start=1):
@@ -231,6 +232,14 @@ def without_held_out(
         raise UserError(
             f"data.validation_from_train={count}: the training text has only {total} pairs, "
             "so none would be left to train on"
+        )
+    # Not before: now the digests are known, and no file is read again.
+    files = [key for key, _ in corpus.source.texts(corpus.sides)] if count else []
+    if len(set(files)) < len(files):
+        name = data.names[data.parts.index(corpus)]
+        raise UserError(
+            f"data.validation_from_train={count}: corpus {name} has a file twice, so it would "
+            "train on held-out pairs: name each once, or give a validation set"
         )
 
 
@@ -308,7 +317,7 @@ def _corpus_fingerprint(data: DataConfig, corpus: Corpus, split: Split) -> str:
     if count:
         key = _hash(f"{key} {split}: without or of the last {count}")
     if split == "train" and data.filters:
-        filters = [{"kind": kind_of(each, FILTERS)} | vars(each) for each in data.filters]
+        filters = [{"kind": kind_of(each, FILTERS)} | each.key() for each in data.filters]
         key = _hash(f"{key} without {json.dumps(filters, sort_keys=True)}")
     return key
 

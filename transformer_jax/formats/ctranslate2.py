@@ -27,6 +27,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
+    check_alignment_head,
     check_expressed,
     without_adapter,
 )
@@ -133,6 +134,7 @@ class CTranslate2(Exporter):
                 "model.quantize=int8_dynamic: give --format='ctranslate2(quantization=int8)'"
             )
         check_expressed(config.model, expressed, "CTranslate2")
+        check_alignment_head(config.model, "CTranslate2")
         if config.model.start_id is None and PAD_ID not in config.model.unused_ids:
             raise UserError(
                 "model.start_id=none: CTranslate2 starts from the embedding of a piece, which can "

@@ -87,6 +87,19 @@ def texts(model: ModelConfig) -> dict[str, str]:
     }
 
 
+def check_alignment_head(model: ModelConfig, name: str) -> None:
+    """Refuses a model that learned its word alignments in another head than an engine reads.
+
+    Raises:
+        UserError: names the option.
+    """
+    if head := getattr(model.cross, "alignment_head", None):
+        raise UserError(
+            f"model.cross.alignment_head={head}: {name} cannot express it: it reads word "
+            "alignments from head 0; the format safetensors takes every model"
+        )
+
+
 def check_expressed(model: ModelConfig, expressed: Expressed, name: str) -> None:
     """Refuses options that a format does not know, so that a new option is not ignored.
 

@@ -73,6 +73,7 @@ _FILES = ("tokenizer.source_model", "tokenizer.target_model", "train.init_from")
 _MAY_CHANGE: tuple[str, ...] = (
     "data.source.",
     "data.corpora.",
+    "data.filters.",
     "data.cache_dir.",
     "decode.",
     "mesh.",

@@ -8,6 +8,7 @@ is computed does not change.
 import contextlib
 import math
 import os
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -20,9 +21,16 @@ _MOST_THREADS = 4
 
 
 class Ahead:
-    """Compiled programs by key, and those to come."""
+    """Compiled programs by key, and those to come.
+
+    Attributes:
+        deadline: by `time.perf_counter()`; no program is waited for any longer. Threads that still
+            compile then are left behind: they end with their program, and a normal exit of Python
+            waits for them.
+    """
 
     def __init__(self) -> None:
+        self.deadline = math.inf
         self._programs: dict[Hashable, Future[Any]] = {}
 
     @contextlib.contextmanager
@@ -36,24 +44,31 @@ class Ahead:
             first: what is needed at once.
             later: the others, in this order, which begin when the first ones are compiled.
         """
-        with ThreadPoolExecutor(_num_threads(), "compile ahead") as pool:
-            try:
-                for programs in (first, later):
-                    before = list(self._programs.values()) if programs is later else []
-                    for key, lower in programs:
-                        if key not in self._programs:
-                            self._programs[key] = pool.submit(_compiled, lower, before)
-                yield
-            finally:
-                pool.shutdown(cancel_futures=True)
+        pool = ThreadPoolExecutor(_num_threads(), "compile ahead")
+        try:
+            for programs in (first, later):
+                before = list(self._programs.values()) if programs is later else []
+                for key, lower in programs:
+                    if key not in self._programs:
+                        self._programs[key] = pool.submit(_compiled, lower, before)
+            yield
+        finally:
+            pool.shutdown(wait=self.deadline == math.inf, cancel_futures=True)
 
     def get(self, key: Hashable, jitted: Any) -> Any:
         """The program of a key, waited for; `jitted` if no thread has begun to compile it.
 
         An error of the compiler is raised here.
+
+        Raises:
+            TimeoutError: it is not compiled by the deadline.
         """
         program = self._programs.get(key)
-        return jitted if program is None or program.cancel() else program.result()
+        if program is None or program.cancelled():
+            return jitted
+        if self.deadline < math.inf:  # nobody could interrupt what is compiled here
+            return program.result(max(0.0, self.deadline - time.perf_counter()))
+        return jitted if program.cancel() else program.result()
 
     def is_busy(self) -> bool:
         """Whether programs are being compiled, or will be."""

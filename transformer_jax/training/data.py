@@ -32,6 +32,7 @@ from transformer_jax.runs.start import Start, check_training
 from transformer_jax.training.loop import Feed
 from transformer_jax.training.record import Origin
 from transformer_jax.translation.scores import make_metrics
+from transformer_jax.vocabulary import UNK_ID
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -84,6 +85,11 @@ class TrainingData(Feed):
             f"{plan.batches_per_epoch:,} batches an epoch in {len(plan.shapes)} shapes, "
             f"{100 * plan.padding_fraction():.1f} % padding"
         )
+        if lacking := self.corpus.num_with(UNK_ID):
+            _LOGGER.info(
+                f"{lacking:,} of them have characters that the vocabulary lacks: translations "
+                "leave them out"
+            )
         if config.data.corpora:
             rates = visit_rates(config.data, self.corpus.sizes)
             rows = zip(config.data.names, self.corpus.sizes, rates, strict=True)

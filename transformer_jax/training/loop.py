@@ -155,7 +155,8 @@ class Session:
         workdir: the folder of checkpoints and metrics, or None.
         evaluate: see `fit`, as for what follows.
         deadline: by `time.perf_counter()`; the step during which it passes is the last one of this
-            start: it is evaluated and saved. One process alone looks at it.
+            start, or the one before it if its program is not compiled by then: it is evaluated and
+            saved. One process alone looks at it.
         prepared: seconds that the run took before, for the minutes in the metrics.
         peak: FLOPs a second of all devices, for their share in the metrics; None if unknown.
         profile: how many steps are traced into the folder.
@@ -257,7 +258,7 @@ class Session:
         self, batches: Iterator[dict[str, np.ndarray]], done: int, profile: StepProfile
     ) -> int | None:
         """Trains on the batches; returns the position at which they ended, None if none lacked."""
-        train, ended, stopping = self.trainer.train, None, self._stopped_early()
+        train, ended, over, stopping = self.trainer.train, None, 0, self._stopped_early()
         if train.init_from and done == 0:
             self._score(0)
         for step in range(done + 1, train.steps + 1):
@@ -267,25 +268,34 @@ class Session:
             if batch is None:
                 ended = step - 1
                 break
-            with (
-                self._report.compiling(batch, beside=self.trainer.ahead.is_busy()),
-                jax.profiler.StepTraceAnnotation("train", step_num=step),
-            ):
-                self._state, metrics = self.trainer.step(self._state, self.trainer.place(batch))
+            try:
+                with (
+                    self._report.compiling(batch, beside=self.trainer.ahead.is_busy()),
+                    jax.profiler.StepTraceAnnotation("train", step_num=step),
+                ):
+                    self._state, metrics = self.trainer.step(self._state, self.trainer.place(batch))
+            except TimeoutError:  # at the deadline its program is not compiled
+                over = step - 1
+                break
             self._report.log(step, metrics)
             profile.end_step(metrics, is_settled=not self.trainer.ahead.is_busy())
             if self._checkpoints:
                 self._checkpoints.note_sealed()
-            is_over = self._is_over(metrics)
-            is_best = (is_over or self._is_due(train.evaluate_every, step)) and self._score(step)
-            stopping = self.should_stop() or self._stopped_early() or is_over
-            if is_over and step < train.steps:
-                _LOGGER.warning(
-                    f"train.minutes={train.minutes} are over after {step:,} of {train.steps:,} "
-                    "steps: saved; the same command trains the others"
-                )
+            if self._is_over(metrics):
+                over = step
+                break
+            is_best = self._is_due(train.evaluate_every, step) and self._score(step)
+            stopping = self.should_stop() or self._stopped_early()
             if self._is_due(train.checkpoint_every, step) or is_best or stopping:
                 self._save(step, best=is_best)
+        if over > done:
+            is_best = self._score(over)
+            if over < train.steps:
+                _LOGGER.warning(
+                    f"train.minutes={train.minutes} are over after {over:,} of {train.steps:,} "
+                    "steps: saved; the same command trains the others"
+                )
+            self._save(over, best=is_best)
         if ended is not None and ended > done:
             self._save(ended)
         return ended

@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.errors import UserError
-from transformer_jax.parallel.processes import from_first
+from transformer_jax.parallel.processes import from_first, several
 from transformer_jax.runs.start import Start
 from transformer_jax.training.data import TrainingData
 from transformer_jax.training.loop import Evaluate
@@ -206,5 +206,7 @@ def settle_length(
             f"into preparation, and {settled.steps:,} steps of {train.steps:,} are few: expect "
             "a poor model, or give more minutes"
         )
-    deadline = began + 60 * train.minutes - evaluation
+    deadline = began + 60 * train.minutes - evaluation - step  # the last step begins before
+    if not several():
+        trainer.ahead.deadline = deadline
     return Settled(trainer.with_length(settled), evaluate, deadline)

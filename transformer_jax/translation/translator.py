@@ -1,8 +1,8 @@
 """Text in, translations out: tokenise, sort into few static shapes, search, restore the order.
 
 Each sentence is padded to a length that depends on the sentence alone, and a batch holds
-sentences of one padded length. So neither the order of the input nor the batch size changes
-what is computed for a sentence.
+sentences of one padded length. So the order of the input changes no bit of a translation; another
+batch size is another program, whose rounding may differ in the last bits.
 """
 
 import copy
@@ -40,6 +40,7 @@ from transformer_jax.translation.search import (
     numbers_asked,
     search,
 )
+from transformer_jax.vocabulary import UNK_ID
 
 __all__ = ["Decoded", "Progress", "Scored", "Translation", "Translator"]
 
@@ -98,9 +99,12 @@ class Translator:
         return pieces_of(self.tokenizers, config or self.decode_config, self.model)
 
     def unseen_words(self, text: str) -> list[str]:
-        """The words of a text, between spaces, with a piece that the model was never trained on."""
-        encode, unseen = self.tokenizers.source.encode, self.unseen
-        if not unseen or unseen.isdisjoint(encode(text)):
+        """The words of a text, between spaces, with a piece that the model was never trained on.
+
+        So are characters that the vocabulary lacks: a translation leaves them out.
+        """
+        encode, unseen = self.tokenizers.source.encode, self.unseen | {UNK_ID}
+        if unseen.isdisjoint(encode(text)):
             return []
         return [word for word in text.split() if not unseen.isdisjoint(encode(word))]
 

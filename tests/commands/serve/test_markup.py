@@ -215,6 +215,9 @@ BIG = [(0, 0), (2, 1), (2, 2), (1, 1)]
             [(0, 0), (1, 1), (1, 2)],
             "<b>Der Hund</b> <b>schläft</b>",
         ),
+        # parts of which none is copied share the words of theirs, in their order
+        ("a news<b>paper</b> x", "eine Zeitung X", ALONG, "eine <b>Zeitung</b> X"),
+        ("rain<b>bow</b> a", "arco iris A", [(0, 0), (0, 1), (1, 2)], "arco <b>iris</b> A"),
         # what has no content takes no word
         ("foo<img src=1>bar <b>a</b>", "früh A", ALONG, "früh<img src=1> <b>A</b>"),
         ("<b>foo</b><img src=1><i>bar</i>", "früh", ALONG, "<b>früh</b><img src=1><i></i>"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.run_flags import add_run_arguments, chosen_runs
+from transformer_jax.commands.text import add_lines_argument
 from transformer_jax.errors import UserError, first_line
 
 
@@ -32,13 +33,7 @@ def add_arguments(parser: Parser) -> None:
     add("--queue", type=int, default=2048, help="sentences that may wait; then 429 (%(default)s)")
     waits = "most milliseconds that a sentence waits for others on an idle device (%(default)s)"
     add("--window_ms", type=float, default=50.0, help=waits)
-    lines = (
-        "split: cut lines into sentences; whole: only lines that are too long (%(default)s: split)"
-    )
-    add("--lines", choices=("auto", "split", "whole"), default="auto", help=lines)
-    add(
-        "--split_sentences", action="store_const", const="split", dest="lines", help="--lines=split"
-    )
+    add_lines_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from transformer_jax.commands.serve.batcher import Batcher, Steps, alone
 from transformer_jax.commands.serve.engine import Documents, Engine, Sentence
 from transformer_jax.commands.serve.languages import detect
-from transformer_jax.commands.serve.text import Text, split
+from transformer_jax.commands.text import Text, split
 from transformer_jax.translation.documents import Tally, blocks
 from transformer_jax.translation.translator import Translation
 from transformer_jax.vocabulary import EOS_ID

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +34,10 @@ class Filter(ABC):
     def absolute(self) -> Self:
         """The filter with absolute names of files and folders."""
         return self
+
+    def key(self) -> dict[str, Any]:
+        """The options, for caches: with what folders hold in place of their names."""
+        return vars(self)
 
     def bad(self, marks: np.ndarray) -> np.ndarray:
         """Which pairs of a corpus to leave out: [pairs] bool.

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import AfterValidator, NonNegativeFloat
 
 from transformer_jax.data.filters.base import Filter
 from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.sources.files import file_digest
 from transformer_jax.metrics.base import opened
 from transformer_jax.metrics.registry import METRICS
 from transformer_jax.paths import absolute_name
@@ -42,6 +44,10 @@ class Quality(Filter):
 
     def absolute(self) -> Self:
         return replace(self, model=absolute_name(self.model))
+
+    def key(self) -> dict[str, Any]:
+        files = sorted(path for path in Path(self.model).rglob("*") if path.is_file())
+        return vars(self) | {"model": [(path.name, file_digest(path)) for path in files]}
 
     def marks(self, pairs: Sequence[Pair], languages: Languages) -> np.ndarray:
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -30,7 +30,12 @@ from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.formats.exporter import Exporter, TrainedModel, without_adapter
+from transformer_jax.formats.exporter import (
+    Exporter,
+    TrainedModel,
+    check_alignment_head,
+    without_adapter,
+)
 from transformer_jax.formats.folding import converted, listed, unlike
 from transformer_jax.formats.marian.files import OPTIONS
 from transformer_jax.formats.marian.items import (
@@ -100,6 +105,7 @@ class Bergamot(Exporter):
     #: fewer pieces; None = from all
 
     def check(self, config: Config) -> None:
+        check_alignment_head(config.model, "Bergamot")
         model = replace(config.model, adapter=NoAdapter())
         is_int8 = self.quantization == "int8"
         if isinstance(model.quantize, Int8):

@@ -262,38 +262,38 @@ def _number(draw: Draw) -> Draft:
 
 def _short_doing(draw: Draw) -> Draft:
     """The dog sleeps. / Der Hund schläft."""
-    return _short(draw, Clause(draw.anyone(), draw.verb("place", "time", "motion"), draw.tense()))
+    return short(draw, Clause(draw.anyone(), draw.verb("place", "time", "motion"), draw.tense()))
 
 
 def _short_deed(draw: Draw) -> Draft:
     """Anna must find books. / Anna muss Bücher finden."""
     verb = draw.verb("thing")
     thing = draw.any_article(WORDS.nouns_of(verb.things), WORDS.attributes["thing"])
-    return _short(draw, Clause(draw.anyone(), verb, draw.tense(), thing))
+    return short(draw, Clause(draw.anyone(), verb, draw.tense(), thing))
 
 
 def _short_meeting(draw: Draw) -> Draft:
     """A child sees the dogs. / Ein Kind sieht die Hunde."""
     subject = draw.anyone()
     verb = draw.verb("person")
-    return _short(draw, Clause(subject, verb, draw.tense(), draw.anyone(but_not=subject)))
+    return short(draw, Clause(subject, verb, draw.tense(), draw.anyone(but_not=subject)))
 
 
 def _short_state(draw: Draw) -> Draft:
     """We are hungry. / Wir sind hungrig."""
     tense, negated = draw.tense("present", "past"), draw.chance(0.2)
     subject = draw.anyone()
-    return _short(draw, state(subject, draw.one(WORDS.states["person"]), tense, negated=negated))
+    return short(draw, state(subject, draw.one(WORDS.states["person"]), tense, negated=negated))
 
 
 def _short_state_of_thing(draw: Draw) -> Draft:
     """The books were expensive. / Die Bücher waren teuer."""
     thing = draw.any_article(WORDS.nouns_of(("letters", "wares", "furniture", "opened", "devices")))
     tense, negated = draw.tense("present", "past"), draw.chance(0.2)
-    return _short(draw, state(thing, draw.one(WORDS.states["thing"]), tense, negated=negated))
+    return short(draw, state(thing, draw.one(WORDS.states["thing"]), tense, negated=negated))
 
 
-def _short(draw: Draw, clause: Clause) -> Draft:
+def short(draw: Draw, clause: Clause) -> Draft:
     """The clause, in some sentences as a question."""
     if draw.chance(0.3) and not clause.negated:
         return linked(clause.words("question"), "?")

@@ -10,12 +10,23 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from transformer_jax.commands.flags import Parser
+
 _LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+
+def add_lines_argument(parser: Parser) -> None:
+    """Adds --lines, and --split_sentences, which is --lines=split."""
+    meaning = "split: cut lines into sentences; whole: only those that are too long; auto: split"
+    parser.add_argument("--lines", choices=("auto", "split", "whole"), default="auto", help=meaning)
+    parser.add_argument(
+        "--split_sentences", action="store_const", const="split", dest="lines", help="--lines=split"
+    )
 
 
 @dataclass(frozen=True)
 class Text:
-    """`gaps[0] + sentences[0] + gaps[1] + ... + gaps[-1]` is the text."""
+    """`gaps[0] + sentences[0] + gaps[1] + ... + gaps[-1]` is the text. Gaps have no letters."""
 
     sentences: list[str]
     gaps: list[str]  #: one more than sentences
@@ -50,7 +61,7 @@ def split(text: str, fits: Callable[[str], bool], *, language: str, sentences: b
         parts = [line] if fits(line) and not sentences else _sentences(line, language)
         for part in itertools.chain.from_iterable(_halves(part, fits) for part in parts):
             core = part.strip()
-            if core:
+            if re.search(r"\w", core):  # without a letter or digit there is nothing to translate
                 before, after = part.split(core, 1)
                 gaps[-1] += before
                 found.append(core)

@@ -3,11 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.oracles import need
-
-need("sentencex")
-
-from transformer_jax.commands.serve.text import split  # noqa: E402
+from transformer_jax.commands.text import split
 
 TEXTS = st.text(st.sampled_from("ab.!? \t\n\r\x85\u2028漢。\xa0🙂") | st.characters(codec="utf-8"))
 
