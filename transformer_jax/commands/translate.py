@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.alignments:
         translator.model.check_alignment()
     alone = args.input is None and sys.stdin.isatty()  # answer each line before the next is typed
-    batch_size = 1 if alone else translator.decode_config.batch_size
+    batch_size = translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
     note = _UnseenWords(translator)
@@ -95,7 +95,9 @@ def run(args: argparse.Namespace) -> int:
 
     def reply(lines: list[str], done: int) -> tuple[list[str], Counts]:
         note(lines, done)
-        options = {"num_best": count, "first_id": done, "batch_size": batch_size}
+        options = {"num_best": count, "first_id": done}
+        if done and not alone:  # the rest of a text takes the programs of what precedes it
+            options["batch_size"] = batch_size
         decoded = translator.decode(lines, **options)
         counts = {"cut": decoded.num_cut, "not_finite": decoded.num_not_finite}
         best = [best for best, *_ in decoded.translations]
@@ -117,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     respond: Reply[Any] = reply
     if args.documents:
         items, respond = documents_of, reply_documents
-        chunk_size = batch_size
+        chunk_size = 1 if alone else batch_size
     if args.output is None:
         output = Output(sys.stdout.buffer)
         status = answer(output, items(stdin_lines()), chunk_size, respond)

@@ -40,8 +40,12 @@ class Runner:
     compiled: set[Hashable] = field(default_factory=set)
 
     def num_rows(self, wanted: int) -> int:
-        """The number of rows of a batch, which is a multiple of the number of devices."""
-        return max(1, wanted) if self.mesh is None else decoding_rows(wanted, self.mesh)
+        """The number of rows of a batch, at least 2, which is a multiple of the number of devices.
+
+        XLA's CPU backend multiplies a row alone by slow loops of its own.
+        """
+        wanted = max(2, wanted)
+        return wanted if self.mesh is None else decoding_rows(wanted, self.mesh)
 
     def call(self, function: Any, arrays: Any, **options: Any) -> Any:
         """Calls a compiled function. Every process can read the whole result."""
@@ -58,6 +62,14 @@ class Runner:
         return run_batches(
             self.compiled, num_threads(self.params), batches(rows, work.num_rows), work
         )
+
+
+def row_choices(most: int) -> list[int]:
+    """The numbers of rows of the programs for few sentences and for many, ascending.
+
+    Few sentences need not wait for the rows of a full batch.
+    """
+    return sorted({max(2, -(-most * part // 8)) for part in (0, 1, 4, 6, 8)})
 
 
 def num_threads(arrays: Any) -> int:
