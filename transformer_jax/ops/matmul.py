@@ -101,9 +101,7 @@ def _int8_product(
         a = a.astype(jnp.int8)
         if form == "kept":
             return _sums(a, w.values, contracted, jnp.int32)
-        a = a.reshape(math.prod(rows), -1)
-        # XLA's CPU backend multiplies one row alone by a loop that is ten times slower.
-        a = jnp.pad(a, ((0, len(a) == 1), (0, 0)))
+        a = _two_rows(a.reshape(math.prod(rows), -1))
         y = _sums(a, w.values.reshape(math.prod(columns), -1), 1, jnp.int32)
         return y[: math.prod(rows)].reshape(*rows, *columns)
 
@@ -231,14 +229,21 @@ def _product(
 
 def _flat_product(contracted: int, a: jax.Array, b: jax.Array) -> jax.Array:
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
-    a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
+    a, b = _two_rows(a.reshape(math.prod(rows), -1)), b.reshape(-1, math.prod(columns))
     if a.dtype == jnp.float32:
-        return jnp.matmul(a, b).reshape(*rows, *columns)
-    # A transposed matrix is copied: the table of embeddings, as the projection to the vocabulary.
-    y = jnp.matmul(a, _row_major(b), preferred_element_type=jnp.float32)
-    # XLA would fold a following transpose into the product, which its CPU backend then refuses
-    # below float32 ("Unsupported element type for DotThunk"). The constraint costs nothing.
-    return _row_major(y).reshape(*rows, *columns)
+        y = jnp.matmul(a, b)
+    else:
+        # A transposed matrix is copied: the table of embeddings, as the projection to logits.
+        y = jnp.matmul(a, _row_major(b), preferred_element_type=jnp.float32)
+        # XLA would fold a following transpose into the product, which its CPU backend then refuses
+        # below float32 ("Unsupported element type for DotThunk"). The constraint costs nothing.
+        y = _row_major(y)
+    return y[: math.prod(rows)].reshape(*rows, *columns)
+
+
+def _two_rows(a: jax.Array) -> jax.Array:
+    """With a row of zeros where it is one: XLA's CPU backend has slow loops of its own for that."""
+    return jnp.pad(a, ((0, len(a) == 1), (0, 0)))
 
 
 def _transposed(leading: int, x: jax.Array, flat: bool) -> jax.Array:

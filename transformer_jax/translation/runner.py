@@ -40,12 +40,8 @@ class Runner:
     compiled: set[Hashable] = field(default_factory=set)
 
     def num_rows(self, wanted: int) -> int:
-        """The number of rows of a batch, at least 2, which is a multiple of the number of devices.
-
-        XLA's CPU backend multiplies a row alone by slow loops of its own.
-        """
-        wanted = max(2, wanted)
-        return wanted if self.mesh is None else decoding_rows(wanted, self.mesh)
+        """The number of rows of a batch, which is a multiple of the number of devices."""
+        return max(1, wanted) if self.mesh is None else decoding_rows(wanted, self.mesh)
 
     def call(self, function: Any, arrays: Any, **options: Any) -> Any:
         """Calls a compiled function. Every process can read the whole result."""
@@ -69,7 +65,7 @@ def row_choices(most: int) -> list[int]:
 
     Few sentences need not wait for the rows of a full batch.
     """
-    return sorted({max(2, -(-most * part // 8)) for part in (0, 1, 4, 6, 8)})
+    return sorted({1, *(-(-most * part // 8) for part in (1, 4, 6, 8))})
 
 
 def num_threads(arrays: Any) -> int:
