@@ -25,7 +25,6 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.export import export, write
 from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.formats.marian.items import Int8 as Int8Item, read_bin, to_bytes
 from transformer_jax.formats.run_folder import write_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import LayerNorm, RMSNorm
@@ -33,10 +32,13 @@ from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.models import api
 from transformer_jax.models.lora import Lora
+from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import Int8, NoQuantization
+from transformer_jax.ops.matrices import Int8Matrix
 from transformer_jax.paths import as_path
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
+from transformer_jax.weights.marian_items import Int8 as Int8Item, read_bin, to_bytes
 
 T2T = {"position": Sinusoidal(form="tensor2tensor")}
 FULL = {
@@ -171,7 +173,7 @@ def test_int8_of_a_model_that_was_trained_for_it(tie, tokenizers, tmp_path):
     held = api.for_decoding(model.config.model, model.params)
     up = held["encoder"]["blocks_0"]["feed_forward"]["up"]["kernel"]
     want = up.values * up.scale
-    np.testing.assert_allclose(found["encoder_l1_ffn_W1"].read(), want, rtol=3e-7)
+    np.testing.assert_allclose(found["encoder_l1_ffn_W1"].read().T, want, rtol=3e-7)
     settings = (tmp_path / "out" / "config.intgemm8bitalpha.yml").read_text()
     assert "int8shiftAlphaAll" in settings and "model.intgemm.alphas.bin" in settings
     alphas = {name for name in found if name.endswith("_QuantMultA")}
@@ -198,8 +200,45 @@ def test_int8_files_are_read_again(tokenizers, tmp_path):
     held, read = api.for_decoding(model.config.model, model.params), run.params("latest")
     for name in up:
         held, read = held[name], read[name]
-    np.testing.assert_allclose(read, held.values * held.scale, rtol=3e-7)
+    np.testing.assert_allclose(read.T, held.values * held.scale, rtol=3e-7)
     assert run.config.model.quantize == NoQuantization()
+
+
+@pytest.mark.parametrize("tie", ["all", "none"])
+def test_a_file_of_int8_is_decoded_with_its_whole_numbers(tie, tokenizers, tmp_path):
+    """Of every matrix, with the factors of the file; `weights=float` has the floats."""
+    model = suite.random_model(suite.small(**STUDENT, **INT8, tie_embeddings=tie), tokenizers)
+    write(Bergamot(), model, as_path(tmp_path / "out"))
+    run = import_model(tmp_path / "out", tmp_path / "run")
+    assert run.config.decode.weights == "int8"
+    held = run.translator().params
+    want = api.for_decoding(model.config.model, model.params)
+    assert matrices(want).keys() == matrices(held).keys()
+    for path, w in matrices(want).items():
+        found = matrices(held)[path]
+        np.testing.assert_array_equal(found.scale[0], w.scale[0], path)
+        if w.shape == found.shape:  # tables have other rows
+            np.testing.assert_array_equal(found.values, w.values, path)
+        if w.static is not None:
+            assert (found.static.alpha, found.static.unit) == (w.static.alpha, w.static.unit)
+    size = sum(w.values.nbytes for w in matrices(held).values())
+    floats = run.translator(weights="float").params
+    assert not matrices(floats)
+    assert 4 * size == sum(by_path(floats)[path].nbytes for path in matrices(held))
+
+
+def matrices(params):
+    """By path, those of int8."""
+
+    def is_int8(x):
+        return isinstance(x, Int8Matrix)
+
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=is_int8)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in leaves
+        if is_int8(leaf)
+    }
 
 
 def test_int8_needs_sentences_or_a_model_that_was_trained_for_it(tmp_path):

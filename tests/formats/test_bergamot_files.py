@@ -17,12 +17,12 @@ from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.family import make_tokenizers
 from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.formats.marian.items import read_items, stored
 from transformer_jax.formats.run_folder import read_run
 from transformer_jax.formats.vocabularies import vocabulary
 from transformer_jax.models.quantization import Int8, NoQuantization
 from transformer_jax.paths import as_path
 from transformer_jax.weights.arrangement import arrange
+from transformer_jax.weights.marian_items import read_items, stored
 from transformer_jax.weights.sentencepiece_model import load_processor
 
 

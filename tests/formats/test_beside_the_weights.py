@@ -15,9 +15,9 @@ from transformer_jax.formats.export import write
 from transformer_jax.formats.family import Languages
 from transformer_jax.formats.import_model import import_model, open_folder, read_model
 from transformer_jax.formats.marian.bergamot import Bergamot
-from transformer_jax.formats.marian.items import read_items, to_bytes
 from transformer_jax.paths import as_path
 from transformer_jax.weights.layout import ModelFolder
+from transformer_jax.weights.marian_items import read_items, to_bytes
 from transformer_jax.weights.sentencepiece_model import load_processor
 from transformer_jax.weights.settings import Settings
 from transformer_jax.weights.weights import Weights

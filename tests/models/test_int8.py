@@ -1,7 +1,7 @@
-"""Models with int8 matrices, against the same models with the floats that they stand for."""
+"""`decode.weights=int8` on a CPU: to the bit what training simulates as `int8_dynamic`."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.paths import by_path
+from transformer_jax.models.quantization import Int8Dynamic
 from transformer_jax.ops.matrices import Int8Matrix
 from transformer_jax.positions.concatenated import Concatenated
 
@@ -30,45 +31,34 @@ def is_matrix(x):
     return isinstance(x, Int8Matrix)
 
 
-def naive(path, w):
-    """Quantised and dequantised again, in NumPy."""
-    w = np.asarray(w)
-    axis = CONTRACTED[path.rpartition("/")[2]]
-    scale = np.abs(w).max(axis, keepdims=True) / np.float32(127)
-    return (np.rint(w / scale) * scale).astype(np.float32)
-
-
 @cache
 def both(config, seed=0):
-    """(params with int8 matrices, params with the floats that they stand for)."""
+    """(params with int8 matrices, the config that simulates them, params of floats)."""
     params = random_params(config, seed)
-    quantized = jax.jit(lambda params: api.for_decoding(config, params, "int8"))(params)
-    leaves = jax.tree_util.tree_leaves_with_path(quantized, is_leaf=is_matrix)
-    names = [
-        (jax.tree_util.keystr(path, simple=True, separator="/"), is_matrix(leaf))
-        for path, leaf in leaves
-    ]
-    floats = [
-        naive(name, w) if quantised else w
-        for (name, quantised), w in zip(names, jax.tree.leaves(params), strict=True)
-    ]
-    return quantized, jax.tree.unflatten(jax.tree.structure(params), floats)
+    held = jax.jit(lambda params: api.for_decoding(config, params, "int8"))(params)
+    return held, replace(config, quantize=Int8Dynamic()), params
 
 
-def check(config, source=SOURCE, mask=SOURCE_MASK):
-    quantized, floats = both(config)
-    source, target = (ids % config.target_vocab_size for ids in (source, TARGET))
-    arrays = source, mask, api.shift_right(target), TARGET_MASK
+def check(config, exact=True):
+    held, simulated, params = both(config)
+    source, target = (ids % config.target_vocab_size for ids in (SOURCE, TARGET))
+    arrays = source, SOURCE_MASK, api.shift_right(target), TARGET_MASK
     apply = jax.jit(api.apply, static_argnums=0)
-    got, want = (apply(config, params, *arrays) for params in (quantized, floats))
+    got, want = apply(config, held, *arrays), apply(simulated, params, *arrays)
     real = np.asarray(TARGET_MASK)
-    spread = float(want[real].std())
-    np.testing.assert_allclose(got[real], want[real], rtol=1e-4, atol=1e-4 * spread)
+    if exact:
+        np.testing.assert_array_equal(got[real], want[real])
+    else:
+        np.testing.assert_allclose(got[real], want[real], atol=1e-6)
+
+
+#: Between their products, XLA rounds floats in the order of the program that they are in.
+OF_FLOATS = ("mamba", "s4")
 
 
 @pytest.mark.parametrize("name", quick(MIXERS, "full", "mamba", "s4", "mlp_mixer"))
 def test_every_mixer(name):
-    check(with_mixer(name))
+    check(with_mixer(name), exact=name not in OF_FLOATS)
 
 
 @pytest.mark.parametrize("name", quick(CROSS_MIXERS, "linear"))
@@ -79,16 +69,16 @@ def test_every_cross_mixer(name):
 @pytest.mark.parametrize("tied", ["all", "inputs", "decoder", "none"])
 def test_decoding_with_tied_and_untied_embeddings(tied):
     check(config := replace(SMALLER, tie_embeddings=tied, output_bias=True))
-    quantized, floats = both(config)
+    held, simulated, params = both(config)
 
-    @jax.jit
-    def step(params):
+    @partial(jax.jit, static_argnums=0)
+    def step(config, params):
         options = {"max_length": 5, "beam_size": 2}
         sentence, state = api.encode(config, params, SOURCE, SOURCE_MASK, **options)
         tokens = jnp.arange(4, 10).reshape(3, 2)
         return api.decode_step(config, params, tokens, jnp.int32(0), state, sentence)[0]
 
-    np.testing.assert_allclose(step(quantized), step(floats), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(step(config, held), step(simulated, params))
 
 
 @pytest.mark.parametrize("name", MIXERS)
@@ -105,17 +95,6 @@ def test_every_mixer_takes_matrices_of_int8(name):
 def test_words_that_are_narrower_than_the_model():
     stack = StackConfig(num_layers=1, position=Concatenated())
     check(replace(SMALLER, encoder=stack, decoder=stack))
-
-
-def test_bfloat16_is_as_near_as_with_floats():
-    """bfloat16 holds the integers exactly, and rounds the floats that they stand for."""
-    arrays = SOURCE, SOURCE_MASK, api.shift_right(TARGET), TARGET_MASK
-    low = replace(SMALLER, matmul_dtype="bfloat16")
-    apply = jax.jit(api.apply, static_argnums=0)
-    quantized, floats = both(SMALLER)
-    want = apply(SMALLER, floats, *arrays)
-    errors = [np.abs(apply(low, p, *arrays) - want).mean() for p in (quantized, floats)]
-    assert 0 < errors[0] < errors[1]
 
 
 def test_only_linear_layers_and_embeddings():
@@ -140,8 +119,9 @@ def test_only_linear_layers_and_embeddings():
 def test_axes_are_those_of_the_floats():
     config = replace(SMALLER, tie_embeddings="none")
     axes, int8 = api.logical_axes(config), api.decoding_axes(config, "int8")
-    assert int8["projection"]["kernel"].values == axes["projection"]["kernel"]
-    assert tuple(int8["projection"]["kernel"].scale) == (None, "vocab")
+    assert tuple(int8["projection"]["kernel"].values) == ("vocab", "embed")
+    assert tuple(axes["projection"]["kernel"]) == ("embed", "vocab")
+    assert tuple(int8["projection"]["kernel"].scale) == ("vocab", None)
     assert tuple(int8["target_embedding"]["table"].scale) == ("vocab", None)
     params = api.abstract_params(config)
     shapes = jax.eval_shape(lambda p: api.for_decoding(config, p, "int8"), params)
@@ -157,7 +137,7 @@ def test_an_adapter_is_refused():
 
 
 def test_the_loss_is_refused():
-    quantized, _ = both(SMALLER)
+    held, *_ = both(SMALLER)
     batch = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
     with pytest.raises(UserError, match="the loss needs parameters of floats"):
-        api.loss(SMALLER, quantized, batch)
+        api.loss(SMALLER, held, batch)

@@ -19,7 +19,7 @@ from transformer_jax.models.config import StackConfig
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.paths import MEASURED, by_path, trained_paths
 from transformer_jax.models.quantization import QUANTIZATIONS, Int8, Int8Dynamic
-from transformer_jax.ops.matrices import Int8Products
+from transformer_jax.ops.matrices import Int8Rows
 from transformer_jax.training.loop import fit
 
 BATCH = dict(source=SOURCE, source_mask=SOURCE_MASK, target=TARGET, target_mask=TARGET_MASK)
@@ -72,9 +72,17 @@ def test_training_scoring_and_search_compute_the_same(kind, tied):
         tokens = jnp.asarray(tokens_B)[:, None]
         step, state = decode_step(config, held, tokens, jnp.int32(t), state, sentence)
         rows = mask[:, t]
-        # A sum in another order may be rounded to the next number: most are equal.
         error = np.abs(np.asarray(step)[rows, 0] - want[rows, t])
+        # A sum in another order may be rounded to the next number: most are equal.
         assert np.median(error) < 1e-5 and error.max() < 0.05 * want.std()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_numbers_give_the_logits_of_the_simulation(kind):
+    """To the bit, of every layer."""
+    config, params = quantized(kind)
+    held = jax.jit(api.for_decoding, static_argnums=0)(config, params)
+    np.testing.assert_array_equal(logits(config, held), logits(config, params))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,12 +165,12 @@ def test_matrices_are_held_as_whole_numbers_and_laid_out():
     axes = api.decoding_axes(config)
     jax.tree.map(lambda x, names: (), held, axes)  # one structure
     table = held["target_embedding"]["table"]
-    assert isinstance(table, Int8Products) and MEASURED not in held
-    np.testing.assert_array_equal(table.values, np.rint(table.values))
+    assert isinstance(table, Int8Rows) and MEASURED not in held
+    assert table.values.dtype == jnp.int8
     again = api.for_decoding(config, held)
     jax.tree.map(np.testing.assert_array_equal, again, held)
-    with pytest.raises(UserError, match=r"decode\.weights=int8: model\.quantize"):
-        api.for_decoding(config, params, "int8")
+    of_weights = api.for_decoding(config, params, "int8")  # it is of int8 as it is
+    jax.tree.map(np.testing.assert_array_equal, of_weights, held)
 
 
 def test_bfloat16_products_are_exact():

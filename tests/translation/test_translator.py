@@ -17,6 +17,7 @@ from transformer_jax.models import api
 from transformer_jax.models.config import StackConfig
 from transformer_jax.translation import runner, search
 from transformer_jax.translation.model_calls import decode_batch
+from transformer_jax.translation.runner import row_choices
 from transformer_jax.translation.text_batches import Row, batches, padded_length
 from transformer_jax.translation.translator import Translator
 from transformer_jax.vocabulary import UNK_ID
@@ -76,6 +77,25 @@ def test_neither_batch_size_nor_order_changes_a_translation(make_translator, met
         assert [t[0].tokens for t in backwards.translations[::-1]] == [
             t[0].tokens for t in whole.translations
         ]
+
+
+def test_few_sentences_take_a_program_of_few_rows(make_translator, monkeypatch):
+    """Unless the call says how many; then the translations are the same."""
+    sizes, pad = [], search.pad
+
+    def noted(rows, num_rows, length):
+        sizes.append(num_rows)
+        return pad(rows, num_rows, length)
+
+    monkeypatch.setattr(search, "pad", noted)
+    translator = make_translator(method=Greedy(), batch_size=32)
+    assert row_choices(32) == [1, 4, 16, 24, 32] and row_choices(1) == [1]
+    alone = translator.translate(["abc"])
+    assert translator.translate(["abc"] * 3) == alone * 3
+    assert translator.translate(["abc"], batch_size=16) == alone
+    assert sizes == [1, 4, 16]
+    translator.translate(["abc"] * 33)
+    assert sizes[3:] == [32] * 2
 
 
 def test_samples_are_drawn_by_sentence_number(make_translator):
@@ -190,9 +210,7 @@ def test_few_shapes_are_compiled_and_only_once(make_translator, traced_shapes):
     assert len(traced_shapes) == num_shapes
 
 
-@pytest.mark.parametrize(
-    "changed", [{"method": Sample(seed=5)}, {"max_source_length": 40}, {"batch_size": 8}]
-)
+@pytest.mark.parametrize("changed", [{"method": Sample(seed=5)}, {"max_source_length": 40}])
 def test_settings_that_do_not_change_the_program_do_not_compile_again(
     make_translator, traced_shapes, changed
 ):

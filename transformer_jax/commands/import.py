@@ -30,8 +30,8 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Imports and prints the run folder."""
     from transformer_jax.formats.import_model import import_model
-    from transformer_jax.formats.run_folder import INT8
     from transformer_jax.models.api import num_params
+    from transformer_jax.runs.folder import INT8
 
     imported = import_model(
         args.folder,
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"no file names the languages: {flags} do, which `serve` needs", file=sys.stderr)
     if (imported.path / INT8).is_file():
         print(
-            "the file is of int8, and the run computes in floats: some translations differ; "
-            "export --format='bergamot(quantization=int8)' writes the same int8 again",
+            "the file is of int8, and the run translates with its whole numbers (weights=int8); "
+            "--weights=float translates in floats, as training computes",
             file=sys.stderr,
         )
     return 0

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if args.alignments:
         translator.model.check_alignment()
     alone = args.input is None and sys.stdin.isatty()  # answer each line before the next is typed
-    batch_size = 1 if alone else translator.decode_config.batch_size
+    batch_size = translator.decode_config.batch_size
     chunk_size = 1 if alone else _BATCHES_PER_CHUNK * batch_size
 
     note = _UnseenWords(translator)
@@ -118,12 +118,11 @@ def run(args: argparse.Namespace) -> int:
         note(lines, done)
         texts = [cut(line) for line in lines]
         numbers = [done + i for i, text in enumerate(texts) for _ in text.sentences]
-        decoded = translator.decode(
-            list(chain.from_iterable(text.sentences for text in texts)),
-            num_best=count,
-            first_id=numbers,
-            batch_size=batch_size,
-        )
+        options: dict[str, Any] = {"num_best": count, "first_id": numbers}
+        if done and not alone:  # the rest of a text takes the programs of what precedes it
+            options["batch_size"] = batch_size
+        sentences_of_all = list(chain.from_iterable(text.sentences for text in texts))
+        decoded = translator.decode(sentences_of_all, **options)
         counts = {"cut": decoded.num_cut, "not_finite": decoded.num_not_finite}
         counts["sentences"] = len(numbers)
         best = [best for best, *_ in decoded.translations]
@@ -146,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
     respond: Reply[Any] = reply
     if args.documents:
         items, respond = documents_of, reply_documents
-        chunk_size = batch_size
+        chunk_size = 1 if alone else batch_size
     if args.output is None:
         output = Output(sys.stdout.buffer)
         status = answer(output, items(stdin_lines()), chunk_size, respond)

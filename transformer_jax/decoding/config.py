@@ -44,7 +44,7 @@ class DecodeConfig:
     mbr: Annotated[Utility, OneOf(UTILITIES)] | None = None
     #: rank a sentence's translations by how well each agrees with all of them
     weights: Literal["float", "int8"] = "float"
-    #: int8: matrices take half of bfloat16's memory; for TPUs and GPUs
+    #: int8: matrices take half of bfloat16's memory; on a CPU products are of int8 on both sides
     block_tokens: Annotated[int, Ge(2)] | None = None
     #: pieces of a block of a document, with its context; none = as in training, or as many as fit
     context_tokens: Annotated[int, Ge(0)] | None = None
@@ -52,7 +52,7 @@ class DecodeConfig:
     block_sentences: PositiveInt | None = None
     #: most sentences of a block with its context, which has half of them at most; none = as in
     #: training, or as many as fit
-    batch_size: PositiveInt = 32  #: sentences a process decodes together; for speed and memory only
+    batch_size: PositiveInt = 32  #: most sentences a process decodes together; for speed and memory
 
     @property
     def repetition(self) -> Repetition:

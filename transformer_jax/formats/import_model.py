@@ -19,6 +19,7 @@ from transformer_jax.formats.run_folder import check_no_run, write_run
 from transformer_jax.models.config import check_model_config
 from transformer_jax.runs.folder import Run
 from transformer_jax.weights.layout import ModelFolder, read_folder
+from transformer_jax.weights.marian_items import with_paths
 
 #: What a file begins with that Git LFS put in the place of another.
 _POINTER = b"version https://git-lfs"
@@ -84,9 +85,11 @@ def import_model(
                 "max_length_factor", float, DecodeConfig.max_length_factor
             ),
             max_source_length=max(2, model.max_length),
+            weights="float" if found.int8 is None else "int8",
         ),
     )
-    made = TrainedModel(config, params, tokenizers, found.int8)
+    int8 = None if found.int8 is None else with_paths(found.int8, published.table)
+    made = TrainedModel(config, params, tokenizers, int8)
     if add_language:
         made = _in_languages(with_language(made, add_language, from_language), asked)
     return write_run(workdir, made)

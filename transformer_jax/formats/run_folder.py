@@ -8,10 +8,7 @@ from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.paths import as_path, write_whole
 from transformer_jax.runs.checkpoints import Checkpoints
-from transformer_jax.runs.folder import Run, check_has_config
-
-#: The factors of the file of int8 that a run was imported from.
-INT8 = "int8.bin"
+from transformer_jax.runs.folder import INT8, Run, check_has_config
 
 
 def read_run(run: Run, checkpoint: str) -> TrainedModel:

@@ -14,11 +14,10 @@ from etils import epath
 from transformer_jax.config import to_json
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.formats.exporter import Exporter, TrainedModel
-from transformer_jax.formats.run_folder import INT8
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.paths import by_path, from_paths
 from transformer_jax.paths import as_path
-from transformer_jax.runs.folder import open_run
+from transformer_jax.runs.folder import INT8, open_run
 from transformer_jax.weights.weights import check_finite
 
 WEIGHTS = "model.safetensors"

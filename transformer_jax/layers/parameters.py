@@ -6,6 +6,8 @@ from typing import Any
 import jax
 from flax import linen as nn, struct
 
+from transformer_jax.ops.matrices import Int8Matrix
+
 
 class MatrixBox(nn.LogicallyPartitioned):
     """The box of a matrix that decoding may hold in another form (`ops.matrices`)."""
@@ -49,6 +51,9 @@ class Layer(nn.Module):
         Returns:
             An array, or the form in which decoding holds a matrix or table.
         """
+        held = self.get_variable("params", name)
+        if isinstance(held, Int8Matrix):  # of another shape than the parameter
+            return held
 
         def boxed(*args: Any) -> nn.LogicallyPartitioned:
             return box(init(*args), axes, mesh=None, **box_options)

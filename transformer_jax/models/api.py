@@ -26,8 +26,9 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.ops.int8_products import quantize
 from transformer_jax.ops.losses import SoftLabels, alignment_loss
-from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Table, in_dtypes, quantize
+from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes
 from transformer_jax.settings.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
 
@@ -45,10 +46,15 @@ WeightForm = Literal["float", "int8"]
 State = Any
 
 
+def _module(config: ModelConfig) -> Transformer:
+    # It does not know in which form its matrices are: a file's (`Int8Given`) is not in configs.
+    return Transformer(dataclasses.replace(config, quantize=NoQuantization()))
+
+
 def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     ids = jnp.zeros((1, 2), jnp.int32)
     mask = jnp.ones((1, 2), bool)
-    params = Transformer(config).init(key, ids, mask, ids, mask)["params"]
+    params = _module(config).init(key, ids, mask, ids, mask)["params"]
     return params | config.adapter.init(key, params) | config.quantize.init(params)
 
 
@@ -58,15 +64,15 @@ def _apply(
     variables = {"params": _quantized(config, config.adapter.merge(params))}
     rngs = {} if rng is None else {"dropout": rng}
     try:
-        return Transformer(config).apply(variables, *args, rngs=rngs, **options)
+        return _module(config).apply(variables, *args, rngs=rngs, **options)
     except ScopeParamShapeError as error:
         raise UserError(f"params are not of this config: {first_line(error)}") from None
 
 
-def _quantized(config: ModelConfig, params: Params) -> Params:
+def _quantized(config: ModelConfig, params: Params, *, held: bool = False) -> Params:
     if config.quantize == NoQuantization():
         return params
-    return config.quantize.merge(params, by_path(_abstract_boxes(config)))
+    return config.quantize.merge(params, by_path(_abstract_boxes(config)), held)
 
 
 def merge_adapter(config: ModelConfig, params: Params) -> tuple[ModelConfig, Params]:
@@ -117,14 +123,9 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
     `model.quantize` the matrices are in its form.
 
     Raises:
-        UserError: `int8`, and the model has an adapter or a form of its own. With floats the
-            parameters of an adapter stay as they are, since it is added to them first.
+        UserError: `int8`, and the model has an adapter. With floats its parameters stay as they
+            are, since it is added to them first.
     """
-    if config.quantize != NoQuantization() and weights == "int8":
-        raise UserError(
-            "decode.weights=int8: model.quantize has its own form of the matrices; leave "
-            "decode.weights=float"
-        )
     if config.adapter != NoAdapter():
         if weights == "float":
             return params
@@ -133,13 +134,13 @@ def for_decoding(config: ModelConfig, params: Params, weights: WeightForm = "flo
             "(`merge_adapter`)"
         )
     if config.quantize != NoQuantization():
-        return _quantized(config, params)
+        return _quantized(config, params, held=True)
 
     def converted(box: Any, w: Any) -> Any:
         if not isinstance(box, MatrixBox):
             return w
         if weights == "int8":
-            return quantize(w, box.contracted)
+            return w if isinstance(w, Int8Matrix) else quantize(w, box.contracted)
         if isinstance(box, TableBox):
             return in_dtypes(w, config.dtype, config.matmul_dtype if box.projects else config.dtype)
         return w.astype(config.matmul_dtype)
@@ -173,11 +174,12 @@ def decoding_axes(config: ModelConfig, weights: WeightForm = "float") -> Any:
 
     def axes(box: Any, names: PartitionSpec, held: Any) -> Any:
         if isinstance(held, Int8Matrix):
-            kept = (None if axis == box.contracted else name for axis, name in enumerate(names))
-            scale = PartitionSpec(*kept)
-            if isinstance(held, Int8Products):
-                return Int8Products(names, scale, None if held.alpha is None else PartitionSpec())
-            return Int8Matrix(names, scale)
+            turned = names if box.contracted else PartitionSpec(*reversed(names))
+            of_outputs = PartitionSpec(turned[0])
+            fields = {"values": turned, "scale": PartitionSpec(turned[0], None), "sums": of_outputs}
+            return jax.tree_util.tree_map_with_path(
+                lambda path, _: fields.get(path[0].name, PartitionSpec()), held
+            )
         if isinstance(held, Table):
             return Table(names, PartitionSpec(*reversed(names)))
         return names

@@ -1,4 +1,4 @@
-"""What runs in int8, and is simulated in training: `model.quantize`.
+"""What runs in int8, which training simulates in floats: `model.quantize`.
 
 Matrices of linear layers and tables of embeddings are put into another form in front of the model,
 as an adapter is (`models/lora.py`), so no layer knows of it. The formulas are in
@@ -18,11 +18,12 @@ from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.models.paths import MEASURED, by_path, from_paths
 from transformer_jax.ops.int8_products import (
     in_dynamic_int8,
+    in_rows,
     in_static_int8,
     lookup_factor,
     static_factor,
 )
-from transformer_jax.ops.matrices import Int8Products, Matrix
+from transformer_jax.ops.matrices import Int8Products, Int8Rows
 
 #: A factor before it is measured: that of numbers up to 8.
 _UNMEASURED = 127 / 8
@@ -33,7 +34,7 @@ class Quantization:
 
     measures: ClassVar[bool] = False  #: whether the parameters have factors of activations
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Matrix:
+    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
         """The form of one matrix.
 
         Args:
@@ -55,18 +56,22 @@ class Quantization:
         paths = [path for path, each in by_path(params).items() if is_multiplied(each)]
         return {MEASURED: from_paths(dict.fromkeys(paths, box))}
 
-    def merge(self, params: dict[str, Any], boxes: Mapping[str, Any]) -> dict[str, Any]:
+    def merge(
+        self, params: dict[str, Any], boxes: Mapping[str, Any], held: bool = False
+    ) -> dict[str, Any]:
         """The parameters as the model's layers take them; those that are merged stay as they are.
 
         Args:
             params: with the entry of `init`.
             boxes: the box of each parameter, by path.
+            held: as decoding holds them, in int8; else in floats that training can change.
         """
         alphas = by_path(params.get(MEASURED, {}))
         merged = by_path({name: part for name, part in params.items() if name != MEASURED})
         for path, w in merged.items():
-            if isinstance(boxes[path], MatrixBox) and not isinstance(w, Int8Products):
-                merged[path] = self.matrix(w, boxes[path], alphas.get(path))
+            if isinstance(box := boxes[path], MatrixBox) and not isinstance(w, Int8Rows):
+                whole = self.matrix(w, box, alphas.get(path))
+                merged[path] = in_rows(whole, box.contracted) if held else whole
         return from_paths(merged)
 
 
@@ -85,7 +90,7 @@ class Int8(Quantization):
 
     measures: ClassVar[bool] = True
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Matrix:
+    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
         return in_static_int8(w, box.contracted, self.factor(w, box), jax.lax.stop_gradient(alpha))
 
     @staticmethod
@@ -95,10 +100,25 @@ class Int8(Quantization):
 
 
 @dataclass(frozen=True)
+class Int8Given(Int8):
+    """`Int8` by the factors of a file: of each matrix [alpha, m], without bounds for pairs."""
+
+    def init(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        box = nn.LogicallyPartitioned(jnp.zeros(2), (None,), mesh=None)
+        paths = [path for path, each in by_path(params).items() if isinstance(each, MatrixBox)]
+        return {MEASURED: from_paths(dict.fromkeys(paths, box))}
+
+    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
+        assert alpha is not None
+        multiplied = alpha[0] if is_multiplied(box) else None
+        return in_static_int8(w, box.contracted, alpha[1], multiplied)
+
+
+@dataclass(frozen=True)
 class Int8Dynamic(Quantization):
     """As CTranslate2: a factor for each output channel, and for each token when it is computed."""
 
-    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Matrix:
+    def matrix(self, w: jax.Array, box: MatrixBox, alpha: jax.Array | None) -> Int8Products:
         return in_dynamic_int8(w, box.contracted)
 
 

@@ -109,7 +109,8 @@ class Transformer(nn.Module):
         features_BTW, dtype = self._word_features(hidden_BTD), self.config.matmul_dtype
         if isinstance(kernel, Int8Products):
             # Floats that stand for whole numbers, which bfloat16 would round once more.
-            a_BTW, alpha = rounded(features_BTW, kernel.alpha, 1)
+            static = kernel.static
+            a_BTW, alpha = rounded(features_BTW, None if static is None else static.alpha, 1)
             features_BTW, kernel = a_BTW / alpha, kernel.values * kernel.scale
             dtype = "float32"
         elif isinstance(kernel, Int8Matrix):
@@ -138,8 +139,8 @@ class Transformer(nn.Module):
         kernel, bias_V = self._vocabulary_kernel(), self._logit_bias()
 
         def at_one_position(features_BW: jax.Array) -> tuple[jax.Array, jax.Array]:
-            logits_BV = matmul(features_BW, kernel, self.config.matmul_dtype)
-            return top_k_of_rows(logits_BV if bias_V is None else logits_BV + bias_V, count)
+            logits_BV = matmul(features_BW, kernel, self.config.matmul_dtype, bias=bias_V)
+            return top_k_of_rows(logits_BV, count)
 
         # One by one: the logits of a batch are much larger than all else in a step.
         found = jax.lax.map(at_one_position, jnp.moveaxis(self._word_features(hidden_BTD), 1, 0))
@@ -228,13 +229,8 @@ class Transformer(nn.Module):
         return bias_V.at[jnp.asarray(config.unused_ids, jnp.int32)].add(UNUSED)
 
     def _logits(self, hidden: jax.Array) -> jax.Array:
-        logits = matmul(
-            self._word_features(hidden), self._vocabulary_kernel(), self.config.matmul_dtype
-        )
-        bias_V = self._logit_bias()
-        if bias_V is None:
-            return logits
-        return logits + jax.lax.broadcast_to_rank(bias_V, logits.ndim)
+        features, kernel = self._word_features(hidden), self._vocabulary_kernel()
+        return matmul(features, kernel, self.config.matmul_dtype, bias=self._logit_bias())
 
 
 def _split_beams(state: Any, batch: int) -> Any:

@@ -9,7 +9,11 @@ is one number of each matrix, measured beforehand, and what it makes larger than
 one number too. `dynamic`, of CTranslate2 (`src/ops/quantize.cc`): alpha is 127 / max |x| of each
 row, m = 127 / max |w| of each output channel.
 
-The engine adds 127 to each a, because its kernels want one side without a sign. Those of
+The engine adds 127 to each a, because its kernels want one side without a sign:
+
+    y = sum_k (a_k + 127) q_k u + (b - u sum_k 127 q_k)       u = 1 / (alpha m)
+
+which `of_whole` rounds to float32 where the engine does. Its kernels of
 WebAssembly, SSSE3 and AVX2 then add products in pairs (k = 0 and 1, 2 and 3, ...) in int16, where a
 sum above 32767 is cut; those of AVX512-VNNI do not. `static_factor` is the largest m with which no
 pair can exceed it, so the result is the same on every machine, and a plain product of whole
@@ -19,10 +23,12 @@ Training sees rounding as the identity (Bengio et al. 2013, arXiv:1308.3432; Jac
 arXiv:1712.05877).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
-from transformer_jax.ops.matrices import LARGEST, Int8Products
+from transformer_jax.ops.matrices import LARGEST, Int8Matrix, Int8Products, Int8Rows, Static
 
 #: A pair of products is at most 254 times the sum of q of one sign, and 254 * 129 < 2^15. Rounding
 #: adds up to 1 to the sum.
@@ -94,8 +100,9 @@ def in_static_int8(
         alpha: a scalar; None for a table that is only looked up.
     """
     scale_shape = [size if axis != contracted else 1 for axis, size in enumerate(w.shape)]
-    values = nearest(w.astype(jnp.float32) * factor)
-    return Int8Products(values, jnp.broadcast_to(1 / factor, scale_shape), alpha)
+    scale = jnp.broadcast_to(1 / factor, scale_shape)
+    static = None if alpha is None else Static(alpha, 1 / (alpha * factor))
+    return Int8Products(nearest(w.astype(jnp.float32) * factor), scale, static)
 
 
 def in_dynamic_int8(w: jax.Array, contracted: int) -> Int8Products:
@@ -108,6 +115,73 @@ def in_dynamic_int8(w: jax.Array, contracted: int) -> Int8Products:
     w = w.astype(jnp.float32)
     factor = _factor(jnp.abs(w).max(contracted, keepdims=True))
     return Int8Products(nearest(w * factor), 1 / factor, None)
+
+
+def in_rows(w: Int8Products, contracted: int) -> Int8Rows:
+    """A matrix as decoding holds it.
+
+    Args:
+        w: [I, O] or [O, I].
+        contracted: the axis I.
+    """
+    turned = w if contracted else w.T
+    values = turned.values.astype(jnp.int8)
+    sums = None if w.static is None else values.sum(1, dtype=jnp.int32)
+    return Int8Rows(values, turned.scale, w.static, sums)
+
+
+def quantize(w: jax.Array, contracted: int) -> Int8Matrix:
+    """A matrix of floats with the nearest int8 values, as of `in_dynamic_int8`."""
+    rows = in_rows(in_dynamic_int8(w, contracted), contracted)
+    return Int8Matrix(rows.values, rows.scale)
+
+
+def of_whole(
+    x: jax.Array,
+    w: Int8Matrix | Int8Products,
+    contracted: int,
+    bias: jax.Array | None,
+    product: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """A product of whole numbers in float32, plus a bias.
+
+    Args:
+        x: [..., K...].
+        w: the matrix, [K..., N...].
+        contracted: the number of axes K.
+        bias: [N...]; None = 0.
+        product: sums of a [..., K...], whole numbers in float32, with those of w: exact, int32 or
+            float32.
+
+    Returns:
+        [..., N...].
+    """
+    static = getattr(w, "static", None)
+    a, alpha = rounded(x, None if static is None else static.alpha, contracted)
+    total = product(a)
+    outputs = total.shape[x.ndim - contracted :]
+    if static is None:
+        alpha = alpha.reshape(*alpha.shape[: x.ndim - contracted], *(1,) * len(outputs))
+        units = jax.lax.broadcast_to_rank(w.scale.reshape(outputs), total.ndim) / alpha
+        y = _apart(total.astype(jnp.float32) * units)
+    else:
+        if isinstance(w, Int8Rows):
+            sums = w.sums.reshape(outputs)
+        else:
+            sums = jax.lax.stop_gradient(w.values).sum(tuple(range(contracted)))
+        shifted = total + jax.lax.broadcast_to_rank(LARGEST * sums, total.ndim)
+        y = _apart(shifted.astype(jnp.float32) * static.unit)
+        constant = _apart(LARGEST * static.unit * sums.astype(jnp.float32))
+        bias = -constant if bias is None else bias - constant
+    return y if bias is None else y + jax.lax.broadcast_to_rank(bias, y.ndim)
+
+
+def _apart(x: jax.Array) -> jax.Array:
+    """x, a product that is rounded before it enters a sum.
+
+    XLA's CPU backend would round both at once, in some programs and not in others.
+    """
+    return jnp.maximum(x, jnp.finfo(jnp.float32).min)
 
 
 def _factor(largest: jax.Array) -> jax.Array:

@@ -17,10 +17,9 @@ a bfloat16 result is asked for, the call itself adds the bias (rounded to bfloat
 sums, rounds them, and writes half of the bytes; it does so for matrices of two axes alone, so
 there the axes are joined. `plan/` shows the difference.
 
-A matrix of int8 (`ops/matrices.py`) is read as int8 and converted inside the product: on a TPU and
-on a GPU XLA fuses the conversion with the product, as long as the scale multiplies the sums and not
-the matrix. On a CPU it does not: it converts the whole matrix in front of the loop of the search
-and keeps the copy. So there the matrix is converted block by block.
+Products with a matrix of int8 (`ops/matrices.py`, `ops/int8_products.py`) sum whole numbers in
+int32, so that no batch and no thread changes a sum. Where only the matrix is of int8, on a TPU and
+on a GPU, XLA fuses its conversion with the product, as long as the scale multiplies the sums.
 """
 
 import math
@@ -33,15 +32,12 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
-from transformer_jax.ops.int8_products import rounded
-from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Matrix
+from transformer_jax.ops.int8_products import of_whole
+from transformer_jax.ops.matrices import Int8Matrix, Int8Products, Int8Rows, Matrix
 from transformer_jax.ops.platform import by_platform
 
 #: The name of every product for a policy of `jax.checkpoint`.
 PRODUCT = "product"
-
-#: Most numbers of an int8 matrix that are floats at a time on a CPU: 128 KiB of float32.
-_BLOCK = 1 << 15
 
 
 def matmul(
@@ -66,10 +62,8 @@ def matmul(
     Returns:
         [..., N...]; products and bias are summed up in float32.
     """
-    if isinstance(w, Int8Products):
-        return _int8_products(x, w, dtype, contracted, bias).astype(result)
-    if isinstance(w, Int8Matrix):
-        return _int8_matmul(x.astype(dtype), w, contracted, bias, result)
+    if isinstance(w, Int8Matrix | Int8Products):
+        return _int8_matmul(x, w, dtype, contracted, bias).astype(result)
     if jnp.dtype(dtype) == jnp.float32:
         y = product(x.astype(jnp.float32), w.astype(jnp.float32), contracted, bias, result)
     else:
@@ -78,50 +72,63 @@ def matmul(
     return checkpoint_name(y, PRODUCT)
 
 
-def _int8_products(
-    x: jax.Array, w: Int8Products, dtype: DTypeLike, contracted: int, bias: jax.Array | None
+def _int8_matmul(
+    x: jax.Array,
+    w: Int8Matrix | Int8Products,
+    dtype: DTypeLike,
+    contracted: int,
+    bias: jax.Array | None,
 ) -> jax.Array:
-    # Whole numbers up to 127 are exact in bfloat16, and so are their sums in float32, up to 2^24.
-    a, alpha = rounded(x, w.alpha, contracted)
-    y = matmul(a, w.values, dtype, contracted)
-    alpha = alpha.reshape(*alpha.shape[: x.ndim - contracted], *(1,) * (w.values.ndim - contracted))
-    y = y * (jax.lax.broadcast_to_rank(w.scale.reshape(w.shape[contracted:]), y.ndim) / alpha)
+    if isinstance(w, Int8Products):
+        # Whole numbers up to 127 are exact in bfloat16, and so are their sums in float32, to 2^24.
+        return of_whole(x, w, contracted, bias, lambda a: matmul(a, w.values, dtype, contracted))
+    forms = {"cpu": "flat", "other": "kept" if isinstance(w, Int8Rows) else "floats"}
+    return by_platform(partial(_int8_product, contracted, dtype), x, w, bias, **forms)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 5))
+def _int8_product(
+    contracted: int,
+    dtype: DTypeLike,
+    x: jax.Array,
+    w: Int8Matrix,
+    bias: jax.Array | None,
+    form: str,
+) -> jax.Array:
+    rows, columns = x.shape[: x.ndim - contracted], w.values.shape[: w.values.ndim - contracted]
+
+    def whole(a: jax.Array) -> jax.Array:
+        a = a.astype(jnp.int8)
+        if form == "kept":
+            return _sums(a, w.values, contracted, jnp.int32)
+        a = _two_rows(a.reshape(math.prod(rows), -1))
+        y = _sums(a, w.values.reshape(math.prod(columns), -1), 1, jnp.int32)
+        return y[: math.prod(rows)].reshape(*rows, *columns)
+
+    if form != "floats":
+        return of_whole(x, w, contracted, bias, whole)
+    y = _product_in_floats(contracted, dtype, x, w)
     return y if bias is None else y + jax.lax.broadcast_to_rank(bias, y.ndim)
 
 
-def _int8_matmul(
-    x: jax.Array, w: Int8Matrix, contracted: int, bias: jax.Array | None, result: DTypeLike
-) -> jax.Array:
-    forms = {"cpu": "blocks", "other": "whole"}
-    y = by_platform(partial(_int8_product, contracted), x, w.values, **forms)
-    y = y * jax.lax.broadcast_to_rank(w.scale.reshape(w.shape[contracted:]), y.ndim)
-    if bias is not None:
-        y = y + jax.lax.broadcast_to_rank(bias, y.ndim)
-    return y.astype(result)
+@_int8_product.defjvp
+def _int8_derivative(
+    contracted: int, dtype: DTypeLike, form: str, primals: Any, tangents: Any
+) -> tuple[jax.Array, jax.Array]:
+    """By the input alone, with rounding as the identity: views of a model need it."""
+    y = _int8_product(contracted, dtype, *primals, form)
+    return y, _product_in_floats(contracted, jnp.float32, tangents[0], primals[1])
 
 
-def _int8_product(contracted: int, x: jax.Array, values: jax.Array, form: str) -> jax.Array:
-    if form == "whole":
-        return _product(contracted, jnp.float32, x, values.astype(x.dtype), None, form)
-    rows, columns = x.shape[: x.ndim - contracted], values.shape[contracted:]
-    y = _product_by_blocks(x.reshape(math.prod(rows), -1), values.reshape(-1, math.prod(columns)))
-    return y.reshape(*rows, *columns)
+def _product_in_floats(contracted: int, dtype: DTypeLike, x: jax.Array, w: Int8Matrix) -> jax.Array:
+    y = _sums(x.astype(dtype), w.values.astype(dtype), contracted, jnp.float32)
+    return y * jax.lax.broadcast_to_rank(w.scale.reshape(y.shape[x.ndim - contracted :]), y.ndim)
 
 
-def _product_by_blocks(x_MK: jax.Array, values_KN: jax.Array) -> jax.Array:
-    inputs, columns = values_KN.shape
-    count = min(columns, -(-inputs * columns // _BLOCK))
-    width = -(-columns // count)
-
-    def add_block(index: jax.Array, y_MN: jax.Array) -> jax.Array:
-        # Where the width does not divide the columns, both slices put the last block further left.
-        start = index * width
-        block = jax.lax.dynamic_slice_in_dim(values_KN, start, width, axis=1)
-        sums = _flat_product(1, x_MK, block.astype(x_MK.dtype))
-        return jax.lax.dynamic_update_slice_in_dim(y_MN, sums, start, axis=1)
-
-    y_MN = jnp.zeros((x_MK.shape[0], columns), jnp.float32)
-    return jax.lax.fori_loop(0, count, add_block, y_MN)
+def _sums(x: jax.Array, w: jax.Array, contracted: int, kind: DTypeLike) -> jax.Array:
+    """[..., K...] x [N..., K...] -> [..., N...]."""
+    of_x, of_w = (tuple(range(each.ndim - contracted, each.ndim)) for each in (x, w))
+    return jax.lax.dot_general(x, w, ((of_x, of_w), ((), ())), preferred_element_type=kind)
 
 
 class _LowPrecision(NamedTuple):
@@ -222,14 +229,21 @@ def _product(
 
 def _flat_product(contracted: int, a: jax.Array, b: jax.Array) -> jax.Array:
     rows, columns = a.shape[: a.ndim - contracted], b.shape[contracted:]
-    a, b = a.reshape(math.prod(rows), -1), b.reshape(-1, math.prod(columns))
+    a, b = _two_rows(a.reshape(math.prod(rows), -1)), b.reshape(-1, math.prod(columns))
     if a.dtype == jnp.float32:
-        return jnp.matmul(a, b).reshape(*rows, *columns)
-    # A transposed matrix is copied: the table of embeddings, as the projection to the vocabulary.
-    y = jnp.matmul(a, _row_major(b), preferred_element_type=jnp.float32)
-    # XLA would fold a following transpose into the product, which its CPU backend then refuses
-    # below float32 ("Unsupported element type for DotThunk"). The constraint costs nothing.
-    return _row_major(y).reshape(*rows, *columns)
+        y = jnp.matmul(a, b)
+    else:
+        # A transposed matrix is copied: the table of embeddings, as the projection to logits.
+        y = jnp.matmul(a, _row_major(b), preferred_element_type=jnp.float32)
+        # XLA would fold a following transpose into the product, which its CPU backend then refuses
+        # below float32 ("Unsupported element type for DotThunk"). The constraint costs nothing.
+        y = _row_major(y)
+    return y[: math.prod(rows)].reshape(*rows, *columns)
+
+
+def _two_rows(a: jax.Array) -> jax.Array:
+    """With a row of zeros where it is one: XLA's CPU backend has slow loops of its own for that."""
+    return jnp.pad(a, ((0, len(a) == 1), (0, 0)))
 
 
 def _transposed(leading: int, x: jax.Array, flat: bool) -> jax.Array:

@@ -8,9 +8,8 @@ An `Int8Matrix` is of int8 values, with a float32 scale for each output channel:
 
     W ~ values * scale        values in [-127, 127], scale = max |W| / 127 over the summed axis
 
-A product sums up x values, and multiplies the sums by the scale. Each number of a matrix differs
-from W by at most scale / 2: symmetric rounding to nearest, which is that of Jacob et al. 2018
-(arXiv:1712.05877) without a zero point.
+What products sum over is its last axis, [out, in]: XLA's CPU backend hands whole numbers to the
+units for them (VNNI) in this layout alone. So a table of embeddings [V, D] is its own transpose.
 """
 
 from dataclasses import dataclass, replace
@@ -27,10 +26,50 @@ LARGEST = 127
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Int8Matrix:
-    """Stands for `values * scale`, where a parameter is a matrix of floats otherwise."""
+    """Stands for `values * scale`, where a parameter is a matrix of floats otherwise.
 
-    values: Any  #: int8, of the matrix's shape
-    scale: Any  #: float32, of the same rank; 1 along the axes that are summed over
+    On a CPU its products are of int8 on both sides; elsewhere its numbers become floats.
+    """
+
+    values: Any  #: int8 [*O, *I]
+    scale: Any  #: float32 [*O, *1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[I, O] of a matrix that is not `reshaped`."""
+        return tuple(reversed(self.values.shape))
+
+    @property
+    def T(self) -> Self:  # noqa: N802  (as of an array)
+        return self
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Int8Rows(Int8Matrix):
+    """An `Int8Matrix` whose products are of int8 on both sides everywhere: `model.quantize`."""
+
+    static: Any  #: `Static`, or None: of each row, 127 / max |x|
+    sums: Any  #: int32 [O], those of `values` over I; None where not `static`
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Static:
+    """What is fixed beforehand for the products of a matrix: float32 scalars."""
+
+    alpha: Any  #: what inputs are multiplied by before they are rounded
+    unit: Any  #: what a product of whole numbers stands for: 1 / (alpha m)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Int8Products:
+    """An `Int8Rows` as training holds it: whole numbers in floats, which can have a gradient."""
+
+    values: Any  #: [*I, *O]
+    scale: Any  #: [*1, *O]
+    static: Any  #: as of `Int8Rows`
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,19 +80,8 @@ class Int8Matrix:
         return replace(self, values=self.values.T, scale=self.scale.T)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Int8Products(Int8Matrix):
-    """An `Int8Matrix` whose products are of int8 on both sides (`ops/int8_products.py`).
-
-    `values` are whole numbers in floats, so that a training can have their gradient.
-    """
-
-    alpha: Any  #: float32 scalar that inputs are multiplied by; None: 127 / max |x| of each row
-
-
 #: A matrix as a layer gets it.
-Matrix = jax.Array | Int8Matrix
+Matrix = jax.Array | Int8Matrix | Int8Products
 
 
 @jax.tree_util.register_dataclass
@@ -74,36 +102,20 @@ def in_dtypes(w: jax.Array | Table, looked_up: DTypeLike, product: DTypeLike) ->
     return Table(w.astype(looked_up), w.T.astype(product))
 
 
-def quantize(w: jax.Array | Int8Matrix, contracted: int) -> Int8Matrix:
-    """The nearest int8 values of a float matrix, and their scales.
-
-    Args:
-        w: [I, O] or [O, I]; one of int8 stays as it is.
-        contracted: the axis I, which products sum over.
-    """
-    if isinstance(w, Int8Matrix):
-        return w
-    w = w.astype(jnp.float32)
-    scale = jnp.max(jnp.abs(w), axis=contracted, keepdims=True) / LARGEST
-    # A column of zeros has the scale zero.
-    values = jnp.where(scale == 0, 0.0, jnp.round(w / scale))
-    return Int8Matrix(values.astype(jnp.int8), scale)
-
-
 def reshaped(w: Matrix, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Matrix:
     """[I, O] -> [*inputs, *outputs], where the products of the sizes are I and O."""
-    if not isinstance(w, Int8Matrix):
-        return w.reshape(*inputs, *outputs)
     ones = (1,) * len(inputs)
-    return replace(
-        w,
-        values=w.values.reshape(*inputs, *outputs),
-        scale=w.scale.reshape(*ones, *outputs),
-    )
+    if isinstance(w, Int8Matrix):
+        shapes = (*outputs, *inputs), (*outputs, *ones)
+    elif isinstance(w, Int8Products):
+        shapes = (*inputs, *outputs), (*ones, *outputs)
+    else:
+        return w.reshape(*inputs, *outputs)
+    return replace(w, values=w.values.reshape(shapes[0]), scale=w.scale.reshape(shapes[1]))
 
 
 def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:
     """[V, D] -> [..., D]: the rows of a table at int32 ids [...]."""
-    if isinstance(table, Int8Matrix):
+    if isinstance(table, Int8Matrix | Int8Products):
         return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)
     return jnp.take(table.rows if isinstance(table, Table) else table, ids, axis=0)

@@ -20,6 +20,8 @@ from transformer_jax.errors import UserError, first_line
 from transformer_jax.models.api import Params, abstract_params, logical_axes
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.lora import NoAdapter
+from transformer_jax.models.paths import MEASURED, from_paths
+from transformer_jax.models.quantization import Int8Given
 from transformer_jax.parallel.mesh import decoding_mesh, param_shardings, shapes_on
 from transformer_jax.paths import absolute, as_path
 from transformer_jax.runs.checkpoints import (
@@ -32,9 +34,13 @@ from transformer_jax.runs.damage import MANIFEST, find_damage
 from transformer_jax.runs.metrics import read_metrics
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.translator import Translator
+from transformer_jax.weights.marian_items import of_paths
 
 _LOGGER = logging.getLogger(__name__)
 
+
+#: The factors of the file of int8 that a run was imported from (`weights/marian_items.py`).
+INT8 = "int8.bin"
 
 #: The ids of the source tokenizer's pieces that the training text lacks, as a JSON list.
 UNSEEN = "unseen_pieces.json"
@@ -254,9 +260,14 @@ class Run:
         """
         decode = override(self.config.decode, overrides, prefix="decode.")
         mesh = mesh or self._local_mesh()
-        params = self.params(checkpoint, mesh)
+        model, params = self.together, self.params(checkpoint, mesh)
+        kept = self.path / INT8
+        if decode.weights == "int8" and isinstance(model, SingleModel) and kept.is_file():
+            given = from_paths(of_paths(kept.read_bytes(), str(kept)))
+            model = SingleModel(dataclasses.replace(self.model, quantize=Int8Given()))
+            params = params | {MEASURED: given}
         tokenizers, unseen = self.tokenizers(), self.unseen()
-        return Translator(self.together, params, tokenizers, decode, mesh=mesh, unseen=unseen)
+        return Translator(model, params, tokenizers, decode, mesh=mesh, unseen=unseen)
 
     def _local_mesh(self) -> Mesh:
         return decoding_mesh(self.config.mesh, jax.local_devices())

@@ -12,6 +12,7 @@ from transformer_jax.config import Config, differences
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.tokenizer_pair import Tokenizers
+from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import abstract_params
 from transformer_jax.models.config import ModelConfig
@@ -74,11 +75,16 @@ def starting_from(
             matmul_dtype=config.model.matmul_dtype,
         ),
         train=dataclasses.replace(config.train, init_from=place),
-        # Other blocks in training are other blocks in translation.
-        decode=dataclasses.replace(taken.decode, block_tokens=None, block_sentences=None)
-        if config.data.blocks
-        else taken.decode,
+        decode=_decoding(taken.decode, other_blocks=bool(config.data.blocks)),
     )
+
+
+def _decoding(taken: DecodeConfig, *, other_blocks: bool) -> DecodeConfig:
+    """That of the other run, for other parameters: they are not those of a file of int8."""
+    taken = dataclasses.replace(taken, weights="float")
+    if other_blocks:  # in training, and so in translation
+        taken = dataclasses.replace(taken, block_tokens=None, block_sentences=None)
+    return taken
 
 
 def open_named(key: str, folder: str) -> Run:

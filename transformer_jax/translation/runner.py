@@ -60,6 +60,14 @@ class Runner:
         )
 
 
+def row_choices(most: int) -> list[int]:
+    """The numbers of rows of the programs for few sentences and for many, ascending.
+
+    Few sentences need not wait for the rows of a full batch.
+    """
+    return sorted({1, *(-(-most * part // 8) for part in (1, 4, 6, 8))})
+
+
 def num_threads(arrays: Any) -> int:
     """How many batches run at the same time on the devices that `arrays` are on.
 

@@ -31,7 +31,7 @@ from transformer_jax.translation.given import Given, Scored
 from transformer_jax.translation.model import Model, SingleModel
 from transformer_jax.translation.model_calls import hold_params
 from transformer_jax.translation.pieces import Pieces, Prefixes, Sentence, pieces_of
-from transformer_jax.translation.runner import Runner
+from transformer_jax.translation.runner import Runner, row_choices
 from transformer_jax.translation.search import (
     Asked,
     Decoded,
@@ -219,7 +219,8 @@ class Translator:
             finds. Beam search ends earlier for few.
           first_id: the number of the first sentence, or of each; samples depend on these numbers.
           progress: called as sentences are finished.
-          **overrides: fields of `DecodeConfig`.
+          **overrides: fields of `DecodeConfig`. With a `batch_size`, programs have so many rows;
+            without, few sentences take one of fewer rows than the config's.
 
         Raises:
           UserError: an unknown field, or a value out of its range; or prefixes or `num_best` that
@@ -232,6 +233,9 @@ class Translator:
         prefix = config.target_prefix if target_prefix is None else target_prefix
         numbers = range(first_id, first_id + count) if isinstance(first_id, int) else first_id
         asked = Asked(sources, pieces.prefixes(prefix, count), most, numbers)
+        if "batch_size" not in overrides:
+            fits = [rows for rows in row_choices(config.batch_size) if rows >= count]
+            config = replace(config, batch_size=min(fits, default=config.batch_size))
         return search(self._runner, pieces, config, asked, progress or _nobody)
 
     def score(self, sources: Sequence[str], targets: Sequence[Any], **options: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.model import SingleModel
-from transformer_jax.translation.runner import num_threads
+from transformer_jax.translation.runner import num_threads, row_choices
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.explanation import Explanation, explain, next_pieces
@@ -33,8 +33,7 @@ class JaxEngine:
         self.documents = Documents(room, translator.pieces().text) if room else None
         self._translator = translator
         self._encode = translator.source_encoder()
-        # Few sentences need not wait for the rows of a full batch.
-        self.rows = sorted({-(-self.batch_size * part // 8) for part in (1, 4, 6, 8)})
+        self.rows = row_choices(self.batch_size)
 
     def encode(self, text: str) -> list[int]:
         return self._encode(text)
@@ -60,8 +59,8 @@ class JaxEngine:
     def warm_up(self) -> list[Callable[[], Any]]:
         lengths = self._one_of_each_length()
         forced = [[Sentence(pieces, (_PIECE,))] for pieces in lengths]
-        free = [[Sentence(pieces)] * rows for pieces in lengths for rows in self.rows]
-        batches = (*forced, *free)
+        free = [[Sentence(pieces)] * rows for rows in self.rows for pieces in lengths]
+        batches = (*free, *forced)  # those of one sentence first
         calls: list[Callable[[], Any]] = [partial(self.translate, batch) for batch in batches]
         with contextlib.suppress(UserError):
             self.check_alignment()

@@ -2,7 +2,7 @@
 
 The text of a corpus is in parts of some 100,000 pairs, as gzipped lines of JSON: the number of the
 document, source, target. `merged.json` says how many there are, and `kept.bin` which pairs filters
-have left in. The folder also has the ids and the tokenizer; see `data/preparation.py`.
+have left in. The folder also has the ids and the tokenizer; see `commands/prepare/shards.py`.
 """
 
 import gzip

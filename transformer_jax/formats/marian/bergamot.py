@@ -38,15 +38,6 @@ from transformer_jax.formats.exporter import (
 )
 from transformer_jax.formats.folding import converted, listed, unlike
 from transformer_jax.formats.marian.files import OPTIONS
-from transformer_jax.formats.marian.items import (
-    ALPHA,
-    UNREAD,
-    Int8 as Int8Item,
-    Item,
-    floats,
-    from_bytes,
-    to_bytes,
-)
 from transformer_jax.formats.marian.reader import (
     BIAS,
     NEVER,
@@ -56,7 +47,6 @@ from transformer_jax.formats.marian.reader import (
     write_options,
 )
 from transformer_jax.formats.marian.shortlist import shortlist_of, to_bytes as shortlist_to_bytes
-from transformer_jax.formats.run_folder import INT8
 from transformer_jax.models.api import Params, matrix_boxes
 from transformer_jax.models.calibration import with_alphas
 from transformer_jax.models.config import ModelConfig
@@ -65,10 +55,20 @@ from transformer_jax.models.paths import MEASURED, by_path
 from transformer_jax.models.quantization import Int8, NoQuantization
 from transformer_jax.ops.matrices import LARGEST
 from transformer_jax.paths import as_path
+from transformer_jax.runs.folder import INT8
 from transformer_jax.settings.types import Strings
 from transformer_jax.translation.translator import Translator
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 from transformer_jax.weights.arrangement import UNUSED, Arrangement
+from transformer_jax.weights.marian_items import (
+    ALPHA,
+    UNREAD,
+    Int8 as Int8Item,
+    Item,
+    floats,
+    from_bytes,
+    to_bytes,
+)
 from transformer_jax.weights.sentencepiece_model import load_processor
 from transformer_jax.weights.settings import Settings
 from transformer_jax.weights.tables import Table
@@ -233,6 +233,8 @@ def _as_imported(items: Mapping[str, Any], int8: bytes | None) -> dict[str, Item
     why = "the model was not imported from a file of int8"
     found = dict(items)
     for name, item in from_bytes(int8, INT8).items() if int8 else ():
+        if "/" in name:  # the path of a parameter
+            continue
         if name.endswith(UNREAD):
             found[name] = item
             continue

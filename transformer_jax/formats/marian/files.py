@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from transformer_jax.errors import UserError, first_line
-from transformer_jax.formats.marian.items import ALPHA, Item, factors, read_items, stored
 from transformer_jax.weights.layout import ModelFolder
+from transformer_jax.weights.marian_items import ALPHA, Item, factors, read_items, stored
 from transformer_jax.weights.settings import Settings, parse_yaml
 from transformer_jax.weights.weights import Weights
 

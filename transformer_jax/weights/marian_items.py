@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_jax.errors import UserError
+from transformer_jax.weights.tables import Table
 from transformer_jax.weights.weights import Stored
 
 #: Numbers of the types: float32, int8 (text), and the int8 of intgemm.
@@ -130,6 +131,29 @@ def factors(items: Mapping[str, Item]) -> bytes | None:
     }
     unread = {name: item for name, item in items.items() if name.endswith(UNREAD)}
     return to_bytes(kept | unread) if kept else None
+
+
+def with_paths(kept: bytes, table: Table) -> bytes:
+    """`factors` with those of each of our parameters too, under its path: [alpha, m] (`Int8Given`).
+
+    Args:
+        kept: from `factors`.
+        table: of the parameters.
+    """
+    items = from_bytes(kept, "the factors")
+    for path, (name, *_), _ in table.tensors:
+        if name in items:
+            # Engines call the projection so where they use no shortlist.
+            alpha = next(key for key in (f"{name}{ALPHA}", f"none{ALPHA}") if key in items)
+            pair = [stored(items[key]).read().item() for key in (alpha, name)]
+            items[path] = np.array(pair, np.float32)
+    return to_bytes(items)
+
+
+def of_paths(kept: bytes, origin: str) -> dict[str, np.ndarray]:
+    """[alpha, m] of each of our parameters, by its path, from `with_paths`."""
+    items = from_bytes(kept, origin)
+    return {name: np.asarray(item) for name, item in items.items() if "/" in name}
 
 
 class _Reader:
