@@ -8,7 +8,10 @@ from transformer_jax.positions.base import PositionContext
 from transformer_jax.positions.registry import POSITIONS
 
 CONTEXT = PositionContext(d_model=8, num_heads=2, head_dim=4, max_length=8, causal=False)
-TEXT = (Path(__file__).parents[1] / "docs" / "mixers.md").read_text(encoding="utf-8")
+TEXT, ALONE = (
+    (Path(__file__).parents[1] / "docs" / name).read_text(encoding="utf-8")
+    for name in ("mixers.md", "one_mixer.md")
+)
 
 
 def test_roles() -> None:
@@ -27,3 +30,9 @@ def test_hooks() -> None:
         assert schemes == {n for n, c in POSITIONS.items() if hook in c().build(CONTEXT).hooks()}
         assert mixers == {n for n, c in MIXERS.items() if hook in c.honours}
     assert set(POSITIONS) <= set(re.findall(r"`(\w+)`", TEXT))
+
+
+def test_what_a_mixer_applies_of_positions() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| [^|]* \|$", ALONE, re.M)
+    expected = {name: ", ".join(sorted(cls.honours)[::-1]) or "–" for name, cls in MIXERS.items()}
+    assert dict(rows) == expected
