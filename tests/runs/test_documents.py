@@ -30,6 +30,7 @@ TRAIN = [
     "--config.data.blocks=blocks(tokens=64),blocks(sentences=[1])",
     "--config.data.cache_dir=cache",
     "--config.tokenizer.vocab_size=400",
+    "--config.tokenizer.byte_fallback=true",
     "--config.batch.max_length=64",
     "--config.batch.num_buckets=2",
     "--config.batch.tokens=256",
