@@ -25,9 +25,14 @@ def drawn(size, seed=0):
     return (rng.normal(size=each).astype("f") for each in ((m, k), (k, n), (n,)))
 
 
+@jax.jit
 def static(w, alpha=50.0):
-    w = jnp.asarray(w)
     return in_static_int8(w, 0, static_factor(w, 0), jnp.float32(alpha))
+
+
+@jax.jit
+def dynamic(w):
+    return in_dynamic_int8(w, 0)
 
 
 def of_the_engine(x_MK, q_KN, alpha, factor, bias_N, *, saturates=True):
@@ -91,14 +96,15 @@ def test_a_larger_factor_would_exceed_it():
 def test_dynamic_has_factors_of_rows_and_channels(size, dtype):
     x, w, bias = drawn(size)
     x *= np.geomspace(1e-3, 1e3, len(x), dtype="f")[:, None]
-    got = matmul(jnp.asarray(x), in_dynamic_int8(jnp.asarray(w), 0), dtype, bias=jnp.asarray(bias))
+    matrix = dynamic(w)
+    got = jax.jit(lambda x: matmul(x, matrix, dtype, bias=jnp.asarray(bias)))(x)
     alpha = np.float32(127) / np.abs(x).max(1, keepdims=True)
     factor = np.float32(127) / np.abs(w).max(0, keepdims=True)
     want = np.rint(x * alpha).astype(np.int64) @ np.rint(w * factor).astype(np.int64)
     np.testing.assert_allclose(got, want / (alpha * factor) + bias, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [static, lambda w: in_dynamic_int8(jnp.asarray(w), 0)])
+@pytest.mark.parametrize("make", [static, dynamic])
 def test_heads_and_tables(make):
     x, w, bias = drawn((3, 8, 12))
     held = make(w)
@@ -126,7 +132,7 @@ def test_heads_and_tables(make):
 
 
 @pytest.mark.parametrize("count", [1, 5])
-@pytest.mark.parametrize("make", [static, lambda w: in_dynamic_int8(jnp.asarray(w), 0)])
+@pytest.mark.parametrize("make", [static, dynamic])
 def test_whole_numbers_give_what_training_simulates(make, count):
     """To the bit, with heads or without; and a row alone gives what it gives in any batch."""
     x, w, bias = map(jnp.asarray, drawn((5, 64, 48), seed=4))
@@ -166,7 +172,8 @@ def test_the_gradient_is_that_of_the_rounded_numbers(make):
     """Rounding counts as the identity, and what is cut has no gradient."""
     x, w, _ = map(jnp.asarray, drawn((5, 16, 7), seed=3))
     cotangent = jnp.asarray(next(drawn((5, 7, 1))))
-    dx, dw = jax.grad(lambda x, w: (matmul(x, make(w), "float32") * cotangent).sum(), (0, 1))(x, w)
+    loss = jax.jit(jax.grad(lambda x, w: (matmul(x, make(w), "float32") * cotangent).sum(), (0, 1)))
+    dx, dw = loss(x, w)
     held = make(w)
     rounded_w = held.values * held.scale
     alpha = held.static.alpha if held.static is not None else 127 / jnp.abs(x).max(1, keepdims=True)
