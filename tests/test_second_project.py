@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -19,9 +20,11 @@ import pytest
 import transformer_jax as tj
 import transformer_jax.config  # all families
 from tests.devices import with_eight_devices
+from tests.oracles import apart
 from transformer_jax.settings.variants import FAMILIES
 
 PROJECT = Path(__file__).parent / "second_project"
+ROOT = PROJECT.parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +58,7 @@ def run(installed, tmp_path_factory):
 
 
 def python(code, *path):
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(map(str, (*path, PROJECT.parents[1])))
-    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -139,12 +140,14 @@ def test_an_object_of_a_class_without_a_name_is_used_as_it_is(installed):
     assert validated(config).method == Own()
 
 
-def test_its_loss_is_stopped_and_continued_to_the_same_bits(installed, tmp_path):
+def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
     from acme_mt import loop
 
     whole = loop.train(str(tmp_path / "whole"))
-    loop.train(str(tmp_path / "stopped"), stop_after=3)
-    continued = loop.train(str(tmp_path / "stopped"))
+    folder = str(tmp_path / "killed")
+    killed = python(f"from acme_mt.loop import train; train({folder!r}, die_after=3)", installed)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    continued = loop.train(folder)
     assert int(continued.step) == loop.STEPS
     jax.tree.map(np.testing.assert_array_equal, continued.params, whole.params)
     plain = tj.fit(loop.MODEL, tj.TrainConfig(steps=loop.STEPS, evaluate_every=9), loop.batches)
@@ -197,9 +200,40 @@ def test_its_code_is_strictly_typed(installed):
             "acme_mt/loop.py",
         ],
         cwd=installed,
-        env=os.environ | {"MYPYPATH": str(PROJECT.parents[1])},
+        env=os.environ | {"MYPYPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_it_works_beside_the_wheel(tmp_path):
+    """Both built and installed by pip into a folder, without this checkout."""
+    apart("it builds wheels")
+    shutil.copytree(PROJECT, tmp_path / "second")
+    (tmp_path / "first").mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "transformer_jax", "configs"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / "first" / name)
+    target = ["--target", tmp_path / "site", tmp_path / "first", tmp_path / "second"]
+    options = ["--quiet", "--no-deps", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *target], check=True)
+    code = (
+        "import transformer_jax as tj\n"
+        "from acme_mt import parts\n"
+        "parts.register()\n"
+        "run = tj.train(parts.config(), 'run')\n"
+        "run.translator('latest').translate(['one two'])\n"
+        "print(tj.__file__, run.config.model.decoder.mixers[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0].startswith(str(tmp_path)) and "Average(gain=2.0)" in done.stdout

@@ -1,5 +1,7 @@
 """A loss, rules for decoding, and gradients by inputs."""
 
+import os
+import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,13 +45,15 @@ def r_drop(
     return nll + apart, jnp.asarray(nll), batch["target_mask"].sum().astype(jnp.float32)
 
 
-def train(workdir: str | None, stop_after: int = STEPS) -> Any:
-    """Trains with `r_drop`, or goes on; returns the state."""
-    left = [stop_after]
+def train(workdir: str | None, die_after: int = STEPS + 1) -> Any:
+    """Trains with `r_drop`, or goes on; returns the state. After so many steps it is killed."""
+    left = [die_after]
 
     def should_stop() -> bool:
         left[0] -= 1
-        return left[0] <= 0
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
 
     config = tj.TrainConfig(steps=STEPS, checkpoint_every=2, evaluate_every=STEPS)
     return tj.fit(MODEL, config, batches, loss=r_drop, workdir=workdir, should_stop=should_stop)
