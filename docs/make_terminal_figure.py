@@ -58,8 +58,8 @@ SESSION = (
     Command(
         f"transformer-jax serve {RUN}",
         ((*CLI, "serve", RUN),),
-        "compiling.*",
-        until=r"ready: .*",
+        "listening.*",
+        until=r"compiled .*|ready: .*",
     ),
 )
 
