@@ -91,8 +91,11 @@ def test_its_parts_are_trained_saved_and_opened_in_another_process(run, installe
 @pytest.mark.parametrize(
     ("knows", "message"),
     [
-        (False, "'acme_numbers' is of acme_mt, which is not known here: call transformer_jax.reg"),
-        (True, r"'acme_numbers' is of acme_mt, .*register\('acme_numbers', CLASS\) before"),
+        (
+            False,
+            "'acme_numbers' is of 'acme_mt', which is not known here: call",
+        ),
+        (True, r"'acme_numbers' is of 'acme_mt', .*register\('acme_numbers', CLASS\) before"),
     ],
 )
 def test_a_process_that_does_not_know_a_part_says_whose_it_is(run, installed, knows, message):
@@ -134,10 +137,11 @@ def test_an_object_of_a_class_without_a_name_is_used_as_it_is(installed):
     class Own(Narrow):
         pass
 
-    config = tj.DecodeConfig(method=Own())
-    from transformer_jax.config import validated
+    from transformer_jax.config import override, validated
 
-    assert validated(config).method == Own()
+    assert validated(tj.DecodeConfig(method=Own())).method == Own()
+    changed = override(tj.DecodeConfig(method=Own()), {"batch_size": 3})  # never seen before
+    assert (changed.method, changed.batch_size) == (Own(), 3)
 
 
 def test_its_loss_is_killed_and_continued_to_the_same_bits(installed, tmp_path):
@@ -168,6 +172,10 @@ def test_its_rules_hold_and_its_gradient_is_a_finite_difference(run, installed):
     wanted = next(piece for piece in range(10, size) if piece not in free.tokens)
     for best in translator.n_best(texts, 2, method=loop.always(wanted, size))[0]:
         assert wanted in best.tokens[:-1] or best.is_cut
+    own = run.translator("latest", method=loop.never(banned, size))
+    assert banned not in own.decode(texts, max_length_offset=5).translations[0][0].tokens
+    begun, *_ = own.decode(texts, target_prefix=[[banned]]).translations[0]
+    assert begun.tokens[0] == banned and banned not in begun.tokens[1:]
     params = tj.init(loop.MODEL, jax.random.key(0))
     gradient, (total, words) = loop.gradient_by_source(params, next(loop.batches(0)))
     direction = jax.random.normal(jax.random.key(1), words.shape)

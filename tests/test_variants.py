@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from transformer_jax.config import register
 from transformer_jax.errors import UserError
 from transformer_jax.mixers import full_attention as mixers
+from transformer_jax.settings import variants
 from transformer_jax.settings.variants import Family, ManyOf, OneOf, to_text
 
 
@@ -114,8 +115,27 @@ def test_classes_of_other_packages_join_a_family():
     assert one_of.parse("half(part=5)") == Half(5)
     with pytest.raises(ValueError, match="'half' is already the name of .*Half"):
         family.add("half", Window)
-    with pytest.raises(ValueError, match="'third' is of acme, which is not known here: call"):
+    with pytest.raises(ValueError, match="'third' is of 'acme', which is not known here: call"):
         one_of.parse({"kind": "third", "package": "acme"})
+
+    with pytest.raises(ValueError, match="'half' was of 'acme' when this was written, and is of"):
+        one_of.parse({"kind": "half", "package": "acme"})
+
+    def made(number: int) -> Any:
+        @dataclass(frozen=True)
+        class Again(Full):
+            part: int = number
+
+        return Again
+
+    one, other = made(1), made(2)
+    assert one_of.parse(one()) == one()
+    with pytest.raises(ValueError, match="two classes are called .*Again: register them"):
+        one_of.parse(other())
+    plain = type("Plain", (Full,), {"__annotations__": {"k": int}, "k": 1})
+    for wrong in (Full, plain):
+        with pytest.raises(ValueError, match="is no frozen dataclass of its own options"):
+            family.add("plain", wrong)
 
     @dataclass(frozen=True)
     class Taken(Full):
@@ -136,3 +156,25 @@ def test_classes_of_other_packages_join_a_family():
 def test_what_cannot_be_registered(name, cls, message):
     with pytest.raises(UserError, match=f"register: {message}"):
         register(name, cls)
+
+
+def test_a_broken_entry_point_of_another_package_breaks_nothing(monkeypatch, caplog):
+    @dataclass(frozen=True)
+    class Good(Full):
+        pass
+
+    class Point:
+        dist = None
+
+        def __init__(self, name: str, load: Any) -> None:
+            self.name, self.load = name, load
+
+    def fails() -> Any:
+        raise ModuleNotFoundError("No module named 'acme'")
+
+    points = [Point("bad", fails), Point("number", lambda: 3), Point("good", lambda: Good)]
+    monkeypatch.setattr(variants, "entry_points", lambda group: points)
+    family = Family(Full, full=Full)
+    with caplog.at_level("WARNING"):
+        assert OneOf(family).parse("good") == Good()
+    assert "the entry point bad of a package cannot be used: No module named 'acme'" in caplog.text

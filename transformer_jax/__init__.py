@@ -33,6 +33,8 @@ with epy.lazy_api_imports(globals()):
         DataConfig as DataConfig,
         TokenizerConfig as TokenizerConfig,
     )
+    from transformer_jax.data.filters.base import Filter as Filter
+    from transformer_jax.data.noise.base import Noise as Noise
     from transformer_jax.data.pipeline import batches_of_pairs as batches_of_pairs
     from transformer_jax.data.sources.base import Source as Source
     from transformer_jax.data.sources.files import Files as Files
@@ -151,6 +153,7 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.runs.ensemble import open_ensemble as open_ensemble
     from transformer_jax.runs.evaluation import Report as Report, evaluate as evaluate
     from transformer_jax.runs.folder import Run as Run, open_run as open_run
+    from transformer_jax.trackers.base import Tracker as Tracker
     from transformer_jax.training.loop import fit as fit
     from transformer_jax.training.train import train as train
     from transformer_jax.translation.translator import Translator as Translator

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Lt
 from pydantic import PositiveInt, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from transformer_jax.data.config import BatchConfig, DataConfig, TokenizerConfig
 from transformer_jax.decoding.config import DecodeConfig
@@ -99,14 +101,16 @@ def register(name: str, cls: type) -> None:
         moving_average = "my_package.mixers:MovingAverage"
 
     Args:
-        name: letters, digits, dots and underscores.
+        name: letters, digits and underscores.
         cls: the class.
 
     Raises:
         UserError: the name is taken, or the class is none of these.
     """
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise UserError(f"register: {name!r} is no name: use letters, digits, dots and underscores")
+    if not isinstance(name, str) or not re.fullmatch(r"[^\s(),=]+", name) or name == "none":
+        raise UserError(f"register: {name!r} is no name: use letters, digits and underscores")
+    if not isinstance(cls, type):
+        raise UserError(f"register: {cls!r} is no class")
     families = [family for family in FAMILIES if issubclass(cls, family.base)]
     if not families:
         known = ", ".join(dict.fromkeys(family.base.__qualname__ for family in FAMILIES))
@@ -228,8 +232,17 @@ def _advice(group: Any, key: str, value: Any) -> str:
 
 
 def to_json(config: Config) -> str:
-    """The config as JSON, every key written out."""
-    tree = adapter(type(config)).dump_python(config, mode="json")
+    """The config as JSON, every key written out.
+
+    Raises:
+        UserError: an option is a function.
+    """
+    try:
+        tree = adapter(type(config)).dump_python(config, mode="json")
+    except PydanticSerializationError as error:
+        raise UserError(
+            "a config with a function as an option cannot be stored: give it where it is used"
+        ) from error
     return json.dumps(tree, indent=2) + "\n"
 
 

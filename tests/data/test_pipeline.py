@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 
 from transformer_jax.data.batches import BatchPlan, Share, make_batch
-from transformer_jax.data.config import BatchConfig
-from transformer_jax.data.pipeline import _through_tensorflow, batches, prefetched
+from transformer_jax.data.config import BatchConfig, TokenizerConfig
+from transformer_jax.data.ids import ids_of_pairs
+from transformer_jax.data.pipeline import (
+    _through_tensorflow,
+    batches,
+    batches_of_pairs,
+    prefetched,
+)
 from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
+from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
 
 needs_tensorflow = pytest.mark.skipif(not has_tensorflow(), reason="TensorFlow is not installed")
@@ -255,3 +262,24 @@ def test_tf_data_starts_no_tuning_thread(corpus, plan, monkeypatch):
     next(stream)
     stream.close()
     assert [options.autotune.enabled for options in seen] == [False]
+
+
+def test_batches_of_pairs_are_those_of_a_training_and_each_process_has_its_rows(monkeypatch):
+    pairs = [(f"eins {'zwei ' * (i % 5)}", f"one {'two ' * (i % 5)}") for i in range(60)]
+    tokenizers = train_tokenizers(TokenizerConfig(vocab_size=272), pairs)
+    config = BatchConfig(tokens=256, max_length=40, num_buckets=2, row_multiple=4)
+    whole = list(islice(batches_of_pairs(pairs, tokenizers, config)(3), 4))
+    ids = ids_of_pairs(pairs, tokenizers)
+    plan = BatchPlan(ids.source.lengths, ids.target.lengths, config, row_multiple=4)
+    for position, batch in enumerate(whole, start=3):
+        expected = make_batch(ids, plan, position, Share(row_multiple=4))
+        assert all(np.array_equal(batch[key], expected[key]) for key in expected)
+    halves = []
+    for process in range(2):
+        monkeypatch.setattr("jax.process_index", lambda process=process: process)
+        monkeypatch.setattr("jax.process_count", lambda: 2)
+        halves.append(next(batches_of_pairs(pairs, tokenizers, config)(3)))
+    joined = np.concatenate([half["source"] for half in halves])
+    np.testing.assert_array_equal(joined, whole[0]["source"])
+    with pytest.raises(UserError, match=r"pairs: number 1 is \('a', 'b', 'c'\): give \(source"):
+        batches_of_pairs([("a", "b"), ("a", "b", "c")], tokenizers)

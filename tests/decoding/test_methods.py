@@ -17,6 +17,7 @@ from transformer_jax.decoding.constrained import Constrained
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.sample import Sample
+from transformer_jax.errors import UserError
 from transformer_jax.settings.variants import OneOf, to_text
 from transformer_jax.testing import methods as suite
 from transformer_jax.testing.toy_decoder import PIECES, VOCAB_SIZE, ToyDecoder
@@ -60,6 +61,12 @@ def test_a_rule_holds_at_every_place_and_lets_sentences_end():
     at_limit = suite.decode(ends, toy, range(2), limits, max_length=4)
     assert at_limit.lengths[:, 0].tolist() == limits
     assert np.isfinite(at_limit.scores).all()
+    nothing = Constrained(Beam(2), lambda prefix_BZT, position: jnp.zeros(VOCAB_SIZE, bool))
+    found = suite.decode(nothing, toy, range(2), limits, max_length=4)
+    assert toy.tokens_of(found, 0, 0) == toy.tokens_of(found, 1, 0) == (EOS_ID,)
+    number = Constrained(Beam(2), lambda prefix_BZT, position: jnp.ones(VOCAB_SIZE))
+    with pytest.raises(UserError, match="the rule returned float32: give True at allowed pieces"):
+        suite.decode(number, toy, range(2), limits, max_length=4)
 
 
 @pytest.mark.parametrize("kind", METHODS)

@@ -1,5 +1,6 @@
 """A mixer by itself is the mixer in our Transformer, and a part of other models."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from tests.contract.small_options import small_cross, small_mixer
 from tests.small import small_model
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.alone import MixerLayer
-from transformer_jax.mixers.full_attention import Full
+from transformer_jax.mixers.full_attention import Full, FullAttention, FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 from transformer_jax.mixers.ssd import SSD
 from transformer_jax.models import api
@@ -120,6 +121,27 @@ def test_the_module_is_a_part_of_linen_and_nnx_models():
     np.testing.assert_allclose(y, layer.apply(params, x)[:, 0], atol=1e-5)
 
 
+class ScaledMixer(FullAttention):
+    scale: float = 1.0
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        return self.scale * super().__call__(x_BLD, mask_BL)
+
+
+@dataclass(frozen=True)
+class Scaled(Full):
+    def build(self, context: Any, position: Any) -> Any:
+        return ScaledMixer(self, context, position, scale=5.0)
+
+
+def test_the_module_has_all_fields_of_a_mixer_of_ones_own():
+    layer = MixerLayer(Scaled(), D, 2)
+    params, x = layer.init(jax.random.key(3)), jax.random.normal(jax.random.key(4), X.shape)
+    y = layer.apply(params, x)
+    np.testing.assert_array_equal(layer.module().apply({"params": params}, x, MASK), y)
+    np.testing.assert_allclose(y, 5 * MixerLayer(Full(), D, 2).apply(params, x), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -127,8 +149,31 @@ def test_the_module_is_a_part_of_linen_and_nnx_models():
         ((MIXERS["linformer"](), 16, 4, True), "Linformer with causal=True: its length proj"),
         ((SSD(), 16, 4, True, Rope()), "SSD does not apply `rotate` of Rope.*: take another"),
         ((Full(), 16, 4, True, Sinusoidal()), "Full does not apply `embed` .*: call its `embed`"),
+        ((SSD, 16), "mixer is <class .*: give the options of one, such as SSD()"),
+        ((Full(), 16, 0), "num_heads=0: must be at least 1"),
+        ((FullCross(), 16, 4, True), "FullCross reads a memory: it takes no `causal` and no"),
     ],
 )
 def test_what_cannot_work_is_one_line(arguments, message):
     with pytest.raises(UserError, match=message):
         MixerLayer(*arguments)
+
+
+def test_arguments_that_cannot_be_are_one_line():
+    layer = MixerLayer(Full(), D, 2)
+    params = jax.eval_shape(layer.init, jax.random.key(0))
+    wide = jax.eval_shape(MixerLayer(Full(), 2 * D, 2).init, jax.random.key(0))
+    for use, message in (
+        (lambda: layer.init(0), r"key is 0: give jax.random.key\(0\)"),
+        (
+            lambda: layer.apply(params, X[..., :3]),
+            r"x has the shape .*: expected \[rows, length, 16\]",
+        ),
+        (lambda: layer.apply(params, X, MASK * 1.0), "the mask is float32"),
+        (lambda: jax.eval_shape(layer.apply, wide, X), "params are not of this layer"),
+        (lambda: layer.init_state(params, 2, 8), "Full with causal=False sees what follows"),
+        (lambda: layer.read(params, X, X), "Full has no such function: use apply"),
+        (lambda: MixerLayer(FullCross(), D, 2).apply({}, X), "FullCross has no such function"),
+    ):
+        with pytest.raises(UserError, match=message):
+            use()

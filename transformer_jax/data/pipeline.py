@@ -5,7 +5,7 @@ import itertools
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
@@ -19,7 +19,7 @@ from transformer_jax.data.sentences import IdCorpus, Sentences
 from transformer_jax.data.tensorflow import has_tensorflow, import_tensorflow
 from transformer_jax.data.tokenizer import SIDES, Side
 from transformer_jax.data.tokenizer_pair import Tokenizers
-from transformer_jax.errors import first_line
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
 
 Item = TypeVar("Item")
@@ -32,7 +32,7 @@ _COPIED = 1 << 28  # bytes of ids that tf.data, which copies them, is given at m
 
 
 def batches_of_pairs(
-    pairs: Sequence[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]],
     tokenizers: Tokenizers,
     config: BatchConfig | None = None,
     *,
@@ -41,7 +41,8 @@ def batches_of_pairs(
     """The batches that a training makes of sentence pairs, from any position on, without end.
 
     Pairs of similar length are together, in few static shapes and in another order in each epoch.
-    Position p is the p-th batch. To begin at a later one takes no longer than at the first.
+    Position p is the p-th batch, of which each process gets its own rows. To begin at a later one
+    takes no longer than at the first.
 
         batches = tj.batches_of_pairs(pairs, tokenizers, tj.BatchConfig(tokens=4096))
         tj.fit(model, train, batches)       # or: for batch in batches(0): ...
@@ -54,16 +55,20 @@ def batches_of_pairs(
         sampling_alpha: draws another segmentation of each sentence in each epoch (`data/sampling`).
 
     Raises:
-        UserError: no pair is short enough, or the tokenizers cannot sample.
+        UserError: something is no pair, none is short enough, or the tokenizers cannot sample.
     """
     import jax
 
+    for number, pair in enumerate(pairs := list(pairs)):
+        if not (isinstance(pair, tuple | list) and [type(each) for each in pair] == [str, str]):
+            raise UserError(f"pairs: number {number} is {pair!r}: give (source, target) sentences")
     config = config or BatchConfig()
     sampler = sampling_alpha and SubwordSampler(tokenizers, sampling_alpha, config.seed)
     corpus = ids_of_pairs(pairs, tokenizers, sampler or None)
     multiple = config.row_multiple or jax.device_count()
     lengths = corpus.source.lengths, corpus.target.lengths
-    plan, share = BatchPlan(*lengths, config, row_multiple=multiple), Share(row_multiple=multiple)
+    plan = BatchPlan(*lengths, config, row_multiple=multiple)
+    share = Share(jax.process_index(), jax.process_count(), multiple)
     return functools.partial(batches, corpus, plan, share=share, sampler=sampler or None)
 
 

@@ -28,6 +28,7 @@ from jax import lax
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.registry import METHODS
+from transformer_jax.errors import UserError
 from transformer_jax.ops.key_value_cache import PerSentence
 from transformer_jax.settings.variants import OneOf
 from transformer_jax.vocabulary import EOS_ID, PAD_ID
@@ -39,7 +40,11 @@ Rule = Callable[[jax.Array, jax.Array], Any]
 
 @dataclass(frozen=True)
 class Constrained(Method):
-    """A method whose translations follow a rule. At a sentence's limit EOS is allowed."""
+    """A method whose translations follow a rule.
+
+    EOS is allowed at a sentence's limit, and where the rule leaves nothing. A given prefix
+    (`target_prefix`) stays, whatever the rule says of its pieces.
+    """
 
     method: Annotated[Method, OneOf(METHODS)] = Beam()  #: that searches
     rule: Rule = lambda prefix_BZT, position: True  #: which pieces may come next
@@ -64,7 +69,13 @@ class Constrained(Method):
             prefix_BZT = lax.dynamic_update_index_in_dim(prefix_BZT, last_BZ, before, axis=2)
             may_end_B11 = (position >= limit.values - 1)[:, None, None]
             is_end_V = jnp.arange(logits_BZV.shape[-1]) == EOS_ID
-            allowed = self.rule(prefix_BZT, position) | (may_end_B11 & is_end_V)
+            allowed = jnp.asarray(self.rule(prefix_BZT, position))
+            if allowed.dtype != bool:
+                raise UserError(f"the rule returned {allowed.dtype}: give True at allowed pieces")
+            is_possible_BZV = jnp.isfinite(logits_BZV)
+            is_forced_BZ1 = is_possible_BZV.sum(-1, keepdims=True) == 1  # by a prefix
+            is_empty_BZ1 = ~(allowed & is_possible_BZV).any(-1, keepdims=True)
+            allowed = allowed | is_forced_BZ1 | ((may_end_B11 | is_empty_BZ1) & is_end_V)
             return jnp.where(allowed, logits_BZV, -jnp.inf), (limit, prefix_BZT, inner)
 
         shape_BZT = (len(limits.max_lengths_B), self.num_hypotheses, limits.max_length)

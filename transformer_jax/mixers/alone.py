@@ -1,13 +1,15 @@
 """One mixer by itself: pure functions for a model of another program, or its Flax module."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.errors import ScopeParamShapeError
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.mixers.base import (
     CrossMixer,
     CrossMixerConfig,
@@ -20,8 +22,6 @@ from transformer_jax.positions.base import PositionConfig
 from transformer_jax.positions.none import NoPosition
 
 Params = dict[str, Any]
-
-_FIELDS = "config", "context", "position"
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,17 @@ class MixerLayer:
 
     def __post_init__(self) -> None:
         name = type(self.mixer).__qualname__
+        if not isinstance(self.mixer, MixerConfig | CrossMixerConfig):
+            raise UserError(f"mixer is {self.mixer!r}: give the options of one, such as SSD()")
+        if self.num_heads < 1:
+            raise UserError(f"num_heads={self.num_heads}: must be at least 1")
         if self.d_model % self.num_heads:
             raise UserError(
                 f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
             )
         if isinstance(self.mixer, CrossMixerConfig):
+            if self.causal or self.position != NoPosition():
+                raise UserError(f"{name} reads a memory: it takes no `causal` and no `position`")
             return self.mixer.check(self.context)
         if why := self.mixer.refuses.get("decoder" if self.causal else "encoder"):
             raise UserError(f"{name} with causal={self.causal}: {why}")
@@ -98,10 +104,14 @@ class MixerLayer:
             mutable=True,
             methods=methods,
         )
-        return plain(**{field: getattr(built, field) for field in _FIELDS if hasattr(built, field)})
+        fields = (each.name for each in dataclasses.fields(built) if each.init)
+        own = {name: getattr(built, name) for name in fields if name not in ("name", "parent")}
+        return plain(**own)
 
     def init(self, key: jax.Array) -> Params:
         """Fresh parameters, nested dicts of arrays."""
+        if not isinstance(key, jax.Array):
+            raise UserError(f"key is {key!r}: give jax.random.key({key!r})")
         params: Params = nn.unbox(self._boxes_of(key))
         return params
 
@@ -125,9 +135,11 @@ class MixerLayer:
             mask_BL: True at real tokens, which come first in their row. None: all are.
             rng: a key for a mixer that drops something; without one, nothing is dropped.
         """
+        self._check("x", x_BLD, 3)
         mask_BL = jnp.ones(x_BLD.shape[:2], bool) if mask_BL is None else mask_BL
+        _check_mask(mask_BL, x_BLD)
         rngs = {} if rng is None else {"dropout": rng}
-        y_BLD: jax.Array = self._built().apply({"params": params}, x_BLD, mask_BL, rngs=rngs)
+        y_BLD: jax.Array = self._call("__call__", params, x_BLD, mask_BL, rngs=rngs)
         return y_BLD
 
     def init_state(self, params: Params, batch: int, max_length: int) -> State:
@@ -138,20 +150,38 @@ class MixerLayer:
         self, params: Params, x_BD: jax.Array, state: State, position: jax.Array | int
     ) -> tuple[jax.Array, State]:
         """One token, at the same position in all rows: ([B, D], the next state)."""
+        self._check("x", x_BD, 2)
         y_BD, state = self._call("step", params, x_BD, state, jnp.asarray(position, jnp.int32))
         return y_BD, state
 
     def project(self, params: Params, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of a memory; see `CrossMixer`."""
+        self._check("memory", memory_BMD, 3)
+        _check_mask(mask_BM, memory_BMD)
         return self._call("project", params, memory_BMD, mask_BM)
 
     def read(self, params: Params, x_BTD: jax.Array, projected: State) -> jax.Array:
         """T queries that read the memory, each on its own, [B, T, D]."""
+        self._check("x", x_BTD, 3)
         y_BTD: jax.Array = self._call("read", params, x_BTD, projected)
         return y_BTD
 
-    def _call(self, method: str, params: Params, *args: Any) -> Any:
-        return self._built().apply({"params": params}, *args, method=method)
+    def _check(self, name: str, x: jax.Array, rank: int) -> None:
+        if x.ndim != rank or x.shape[-1] != self.d_model:
+            wanted = ", ".join(("rows", "length")[: rank - 1])
+            raise UserError(f"{name} has the shape {x.shape}: expected [{wanted}, {self.d_model}]")
+
+    def _call(self, method: str, params: Params, *args: Any, **options: Any) -> Any:
+        built, name = self._built(), type(self.mixer).__qualname__
+        has = "apply, init_state and step" if isinstance(built, Mixer) else "project and read"
+        if (method in ("project", "read")) == isinstance(built, Mixer):
+            raise UserError(f"{name} has no such function: use {has}")
+        if method in ("step", "init_state") and not self.causal:
+            raise UserError(f"{name} with causal=False sees what follows: it has no step")
+        try:
+            return built.apply({"params": params}, *args, method=method, **options)
+        except ScopeParamShapeError as error:
+            raise UserError(f"params are not of this layer: {first_line(error)}") from None
 
     def _built(self) -> Mixer | CrossMixer:
         if isinstance(self.mixer, CrossMixerConfig):
@@ -167,3 +197,11 @@ class MixerLayer:
 
         method = both if isinstance(built, CrossMixer) else None
         return built.init(key, x_BLD, mask_BL, method=method).get("params", {})
+
+
+def _check_mask(mask_BL: jax.Array, x_BLD: jax.Array) -> None:
+    if mask_BL.dtype != bool or mask_BL.shape != x_BLD.shape[:2]:
+        raise UserError(
+            f"the mask is {mask_BL.dtype}{list(mask_BL.shape)}: give a boolean one "
+            f"{list(x_BLD.shape[:2])}, True at real tokens"
+        )

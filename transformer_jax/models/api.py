@@ -234,7 +234,14 @@ def apply(
 def embed(
     config: ModelConfig, params: Params, source_BS: Array, target_in_BT: Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E]."""
+    """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E].
+
+    Raises:
+        UserError: as `apply`.
+    """
+    for name, ids in (("source", source_BS), ("target", target_in_BT)):
+        size = getattr(config, f"{name}_vocab_size")
+        check_text(name, ids, np.ones(ids.shape, bool), size)
     return _apply(config, params, source_BS, target_in_BT, method="embed")
 
 
@@ -251,13 +258,23 @@ def apply_embedded(
     """`apply` with embeddings, such as those of `embed`, in place of the ids.
 
     So a gradient by the model's inputs is one `jax.grad`.
+
+    Raises:
+        UserError: as `apply`.
     """
+    check_text("source", np.zeros(source_BSE.shape[:2], np.int32), source_mask_BS, None)
+    check_text("target", np.zeros(target_in_BTE.shape[:2], np.int32), target_mask_BT, None)
     arrays = source_BSE, source_mask_BS, target_in_BTE, target_mask_BT
     return _apply(config, params, *arrays, rng=rng, method="of_embeddings")
 
 
 def hidden_states(
-    config: ModelConfig, params: Params, *arrays: Array
+    config: ModelConfig,
+    params: Params,
+    source_BS: Array,
+    source_mask_BS: Array,
+    target_in_BT: Array,
+    target_mask_BT: Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """As `apply`, and what each block and each stack returns.
 
@@ -267,8 +284,9 @@ def hidden_states(
         Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
         [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
     """
-    check_text("source", arrays[0], arrays[1], config.source_vocab_size)
-    check_text("target", arrays[2], arrays[3], config.target_vocab_size)
+    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
+    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
+    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
 
     def is_watched(module: nn.Module, method: str) -> bool:
         return method == "__call__" and len(module.path) in (1, 2) and module.path[0] in _STACKS
@@ -295,7 +313,12 @@ def mixer_paths(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def attention(
-    config: ModelConfig, params: Params, *arrays: Array
+    config: ModelConfig,
+    params: Params,
+    source_BS: Array,
+    source_mask_BS: Array,
+    target_in_BT: Array,
+    target_mask_BT: Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """As `apply`, and by `mixer_paths` the attention weights of the layers that have some.
 
@@ -306,8 +329,9 @@ def attention(
     Raises:
         UserError: as `apply`.
     """
-    check_text("source", arrays[0], arrays[1], config.source_vocab_size)
-    check_text("target", arrays[2], arrays[3], config.target_vocab_size)
+    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
+    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
+    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
     logits_BTV, collected = _apply(config, params, *arrays, mutable=["intermediates"])
     sown = flatten_dict(collected.get("intermediates", {}))
     places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}

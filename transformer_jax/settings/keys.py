@@ -56,6 +56,7 @@ def keys_of(cls: type) -> Mapping[str, Key]:
     return {
         field.name: Key(cls, field.name, hints[field.name], field.default)
         for field in dataclasses.fields(cls)
+        if field.init
     }
 
 

@@ -17,16 +17,18 @@ of other packages can join a `Family`; the third spelling then also names their 
 
 import ast
 import contextlib
+import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from types import FunctionType
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from transformer_jax.errors import first_error, hint
+from transformer_jax.errors import first_error, first_line, hint
 from transformer_jax.settings.keys import Key, adapter, keys_of
 
 #: Kinds that were removed, with the last version that reads them.
@@ -39,6 +41,8 @@ GROUP = "transformer_jax"
 FAMILIES: list["Family[Any]"] = []
 
 T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Family(dict[str, type[T]]):
@@ -56,36 +60,51 @@ class Family(dict[str, type[T]]):
         FAMILIES.append(self)
 
     def add(self, name: str, cls: type) -> None:
-        """Adds a variant.
+        """Adds a variant; it replaces a class of the same module and name, which was defined anew.
 
         Raises:
             ValueError: the name is another variant's, or the class is not a frozen dataclass.
         """
-        if self.setdefault(name, cls) is not cls:
-            raise ValueError(f"{name!r} is already the name of {self[name].__qualname__}")
-        if not (is_dataclass(cls) and cls.__dataclass_params__.frozen):  # type: ignore[attr-defined]
-            del self[name]
-            raise ValueError(f"{cls.__qualname__} is not a frozen dataclass: give it options so")
+        known = self.get(name, cls)
+        if known is not cls and _full_name(known) != _full_name(cls):
+            raise ValueError(f"{name!r} is already the name of {known.__qualname__}")
+        parameters = vars(cls).get("__dataclass_params__")
+        if cls is self.base or not (parameters and parameters.frozen):
+            raise ValueError(f"{cls.__qualname__} is no frozen dataclass of its own options")
         if taken := {"kind", "package"} & keys_of(cls).keys():
-            del self[name]
             raise ValueError(f"{cls.__qualname__}: name its option {', '.join(taken)} otherwise")
+        self[name] = cls
 
     def name(self, variant: Any) -> None:
-        """Takes a variant whose class has no name; that of the class then is its kind."""
+        """Takes a variant whose class has no name; that of the class then is its kind.
+
+        Raises:
+            ValueError: another class is called so, too.
+        """
         cls = type(variant)
         if isinstance(variant, self.base) and cls not in self.values():
             self.find_installed()
             if cls not in self.values():
+                known = self.unnamed.setdefault(_full_name(cls), cls)
+                if known is not cls and "<locals>" in _full_name(cls):
+                    raise ValueError(f"two classes are called {_full_name(cls)}: register them")
                 self.unnamed[_full_name(cls)] = cls
 
     def find_installed(self) -> None:
         """Adds what the entry points of installed packages name, whatever a config asks for."""
-        if not self._has_looked:
-            self._has_looked = True
-            for point in entry_points(group=GROUP):
+        if self._has_looked:
+            return
+        self._has_looked = True
+        for point in entry_points(group=GROUP):
+            try:
                 cls = point.load()
-                if issubclass(cls, self.base):
+                if isinstance(cls, type) and issubclass(cls, self.base):
                     self.add(point.name, cls)
+            except Exception as error:  # another package's code: others go on without it
+                package = point.dist.name if point.dist else "a package"
+                _LOGGER.warning(
+                    f"the entry point {point.name} of {package} cannot be used: {first_line(error)}"
+                )
 
 
 def _full_name(cls: type) -> str:
@@ -122,9 +141,8 @@ class OneOf:
         if isinstance(value, str):
             value = {"kind": value}
         elif not isinstance(value, Mapping):
-            if isinstance(self.family, Family):
-                self.family.name(value)
-            value = {"kind": kind_of(value, self.family)} | vars(value)
+            named = {"kind": kind_of(value, self.family)}
+            value = named | {name: getattr(value, name) for name in keys_of(type(value))}
         kind = value.get("kind")
         kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
         cls = self._class_of(kind)
@@ -132,7 +150,7 @@ class OneOf:
             known = ", ".join(self.family)
             if package := value.get("package"):
                 raise ValueError(
-                    f"{kind!r} is of {package}, which is not known here: call "
+                    f"{kind!r} is of {package!a}, which is not known here: call "
                     f"transformer_jax.register({kind!r}, CLASS) before, with its class, or install "
                     f"a package whose entry points name it; without it, use {known}"
                 )
@@ -141,6 +159,12 @@ class OneOf:
                     f"{kind!r} was removed; version {version} was the last to read it; use {known}"
                 )
             raise ValueError(f"{kind!r} is unknown{hint(kind, self.family)}; use {known}")
+        package = value.get("package", _package_of(cls))
+        if package not in (_package_of(cls), "__main__"):
+            raise ValueError(
+                f"{kind!r} was of {package!a} when this was written, and is of {_package_of(cls)}: "
+                "register the class that it was"
+            )
         keys = keys_of(cls)
         options |= {k: option for k, option in value.items() if k not in ("kind", "package")}
         for name in options:
@@ -168,7 +192,10 @@ class OneOf:
     def to_dict(self, variant: Any) -> Any:
         """The JSON spelling: `kind` and every option."""
         to_python = adapter(type(variant)).dump_python
-        options = to_python(variant, mode="json", warnings=False, fallback=lambda value: value)
+        options = to_python(variant, mode="json", warnings=False, fallback=str)
+        for name in keys_of(type(variant)):
+            if isinstance(value := getattr(variant, name), FunctionType):  # JSON has no form for it
+                options[name] = value
         named, package = {"kind": kind_of(variant, self.family)}, _package_of(type(variant))
         if isinstance(self.family, Family) and package != _package_of(OneOf):
             named["package"] = package
@@ -218,7 +245,9 @@ def kind_of(variant: Any, family: Mapping[str, type]) -> str:
         if type(variant) is cls:
             return name
     if isinstance(family, Family) and isinstance(variant, family.base):
-        return _full_name(type(variant))
+        family.name(variant)
+        named = (name for name, cls in family.items() if type(variant) is cls)
+        return next(named, _full_name(type(variant)))
     raise ValueError(f"{variant!r} is not one of {', '.join(family)}")
 
 

@@ -113,6 +113,11 @@ def fit(
             batches ended before `train.steps` (what was trained is saved), or `evaluate` lacks
             the score that `train.early_stopping` or `train.best_by` asks for.
     """
+    for name, given, kind in (("model", model, ModelConfig), ("train", train, TrainConfig)):
+        if not isinstance(given, kind):
+            raise UserError(f"{name} is a {type(given).__name__}: give a {kind.__name__}")
+    if loss is not None and not callable(loss):
+        raise UserError(f"loss is {loss!r}: give a function of (params, batch, key)")
     train = validated(train, "train.")
     if train.minutes is not None:
         raise UserError(

@@ -64,6 +64,13 @@ _BELOW = ((15.0, FEW_EPOCHS_DROPOUT), (28.0, 0.2))
 _LONGEST = 0.3
 
 
+def check_without_loss(train: TrainConfig) -> None:
+    """Raises UserError for settings of the loss, where the caller gives another."""
+    for key in ("label_smoothing", "alignment_weight", "teacher"):
+        if (value := getattr(train, key)) != getattr(TrainConfig(), key):
+            raise UserError(f"train.{key}={value!r} has no effect with a loss of one's own")
+
+
 class Trainer:
     """What the configs of a model and of its training determine on a mesh.
 
@@ -86,6 +93,9 @@ class Trainer:
                 "model.quantize=none, then go on with train.init_from=FOLDER"
             )
         self.model, self.train, self.mesh = model, train, mesh
+        self._has_own_loss = loss is not None
+        if loss is not None:
+            check_without_loss(train)
         abstract, axes = api.abstract_params(model), api.logical_axes(model)
         self.trained = trained_paths(train.frozen, abstract)
         self._optimizer = self._optimizer_of(self.horizon)
@@ -197,6 +207,7 @@ class Trainer:
             )
         keys = ["source", "source_mask", "target", "target_mask"]
         keys += [] if self.train.alignment_weight is None else ["alignment"]
+        keys = list(batch) if self._has_own_loss else keys
         place = partial(jax.make_array_from_process_local_data, sharding)
         placed = {key: place(batch[key], (rows, *batch[key].shape[1:])) for key in keys}
         return placed | self._soft_labels(placed)

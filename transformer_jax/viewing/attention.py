@@ -85,8 +85,9 @@ def teacher_forced(
 def _teacher_forced(
     config: ModelConfig, params: Any, *pair: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    *source, target_1T, target_mask_1T = pair
-    logits_1TV, weights = attention(config, params, *source, shift_right(target_1T), target_mask_1T)
+    source_1S, mask_1S, target_1T, target_mask_1T = pair
+    arrays = source_1S, mask_1S, shift_right(target_1T), target_mask_1T
+    logits_1TV, weights = attention(config, params, *arrays)
     return jax.nn.log_softmax(logits_1TV[0]), {name: each[0] for name, each in weights.items()}
 
 

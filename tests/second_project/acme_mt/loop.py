@@ -29,7 +29,8 @@ def batches(position: int) -> Iterator[dict[str, Any]]:
     for place in range(position, STEPS):
         source = jax.random.randint(jax.random.key(place), (8, 5), 4, 20)
         mask = jnp.ones(source.shape, bool)
-        yield {"source": source, "source_mask": mask, "target": source, "target_mask": mask}
+        batch = {"source": source, "source_mask": mask, "target": source, "target_mask": mask}
+        yield batch | {"weight": jnp.full((8,), 0.5)}
 
 
 def r_drop(
@@ -41,8 +42,9 @@ def r_drop(
     arrays = source, batch["source_mask"], tj.shift_right(target), batch["target_mask"]
     one, two = (jax.nn.log_softmax(tj.apply(MODEL, params, *arrays, rng=each)) for each in keys)
     nll = -sum(jnp.take_along_axis(each, target[..., None], -1).sum() for each in (one, two)) / 2
-    apart = ((jnp.exp(one) - jnp.exp(two)) * (one - two)).sum() / 4
-    return nll + apart, jnp.asarray(nll), batch["target_mask"].sum().astype(jnp.float32)
+    apart = ((jnp.exp(one) - jnp.exp(two)) * (one - two)).sum() / 2
+    weight = batch["weight"].mean()  # of the rows: an array of our own
+    return nll + weight * apart, jnp.asarray(nll), batch["target_mask"].sum().astype(jnp.float32)
 
 
 def train(workdir: str | None, die_after: int = STEPS + 1) -> Any:

@@ -27,13 +27,14 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from pickle import PicklingError
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.recipe_flags import recipe_of
 from transformer_jax.config import Config
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, first_line
 from transformer_jax.paths import as_path, in_bucket
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ def run(args: argparse.Namespace) -> int:
             make = partial(make_shard, preparation, shards=shards)
             try:
                 list(pool.map(make, range(shards)))
+            except PicklingError as error:
+                raise UserError(
+                    "a part of one's own that `prepare` uses must be in a module that other "
+                    f"processes can import, not in the recipe ({first_line(error)})"
+                ) from None
             except BrokenProcessPool:
                 raise UserError(
                     "the process of a shard was killed, perhaps for want of memory: there were "

@@ -95,6 +95,8 @@ def begin(preparation: Preparation) -> None:
         raise UserError(f"{path}: damaged; name another --output") from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror})") from None
+    if found.get("format") != FORMAT:
+        raise UserError(f"{folder}: begun by another version: remove it, or name another --output")
     differing = [key for key, value in settings.items() if found.get(key) != value]
     if differing:
         raise UserError(
