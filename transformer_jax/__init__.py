@@ -107,17 +107,19 @@ with epy.lazy_api_imports(globals()):
     from transformer_jax.mixers.window import Window as Window
     from transformer_jax.models.api import (
         apply as apply,
-        apply_embedded as apply_embedded,
-        attention as attention,
         decode_step as decode_step,
-        embed as embed,
         encode as encode,
-        hidden_states as hidden_states,
         init as init,
         loss as loss,
         shift_right as shift_right,
     )
     from transformer_jax.models.config import ModelConfig as ModelConfig, StackConfig as StackConfig
+    from transformer_jax.models.inside import (
+        apply_embedded as apply_embedded,
+        attention as attention,
+        embed as embed,
+        hidden_states as hidden_states,
+    )
     from transformer_jax.models.lora import Lora as Lora
     from transformer_jax.models.quantization import Int8 as Int8, Int8Dynamic as Int8Dynamic
     from transformer_jax.optimizers.optimizers import (

@@ -8,7 +8,7 @@ import pytest
 
 from transformer_jax.errors import UserError
 from transformer_jax.mixers.full_attention import FullCross
-from transformer_jax.models import api
+from transformer_jax.models import api, inside
 from transformer_jax.models.config import ModelConfig, StackConfig, check_model_config
 from transformer_jax.models.paths import by_path
 
@@ -51,7 +51,7 @@ def test_the_loss_has_the_cross_entropy_of_the_heads_weights(params, batch):
     plain = api.loss(GUIDED, params, batch)
     guided = api.loss(GUIDED, params, batch, alignment_weight=0.5)
     assert guided[1:] == plain[1:]  # the negative log-likelihood and the tokens
-    weights = np.asarray(api.attention(GUIDED, params, *arrays(batch))[1]["cross.1"], np.float64)
+    weights = np.asarray(inside.attention(GUIDED, params, *arrays(batch))[1]["cross.1"], np.float64)
     links = batch["alignment"].astype(float)
     count = links.sum(axis=-1, keepdims=True)
     share = np.divide(links, count, out=np.zeros_like(links), where=count > 0)
@@ -64,7 +64,7 @@ def test_a_head_that_shares_its_keys(batch, groups):
     model = replace(MODEL, cross=FullCross(alignment_head=3, num_kv_heads=groups))
     params = api.init(model, jax.random.key(1))
     plain, guided = (api.loss(model, params, batch, alignment_weight=w)[0] for w in (None, 1.0))
-    weights = api.attention(model, params, *arrays(batch))[1]["cross.1"][:, 3]
+    weights = inside.attention(model, params, *arrays(batch))[1]["cross.1"][:, 3]
     links = batch["alignment"]
     share = links / np.maximum(links.sum(axis=-1, keepdims=True), 1)
     want = -(share * np.log(np.where(links, weights, 1.0))).sum()
@@ -115,8 +115,10 @@ def test_padding_changes_nothing(params, batch, remat):
 
 
 def test_alignments_are_read_from_the_head(params, batch):
-    weights = api.attention(GUIDED, params, *arrays(batch))[1]["cross.1"]
-    np.testing.assert_array_equal(api.alignment(GUIDED, params, *arrays(batch)), weights[:, HEAD])
+    weights = inside.attention(GUIDED, params, *arrays(batch))[1]["cross.1"]
+    np.testing.assert_array_equal(
+        inside.alignment(GUIDED, params, *arrays(batch)), weights[:, HEAD]
+    )
 
 
 def test_a_head_that_is_not_there_is_refused():

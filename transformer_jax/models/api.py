@@ -18,8 +18,6 @@ from jax.sharding import PartitionSpec
 
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.layers.parameters import MatrixBox, TableBox
-from transformer_jax.mixers.full_attention import FullCross
-from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inputs import check_batch, check_text
 from transformer_jax.models.lora import NoAdapter
@@ -29,12 +27,9 @@ from transformer_jax.models.transformer import Transformer
 from transformer_jax.ops.int8_products import quantize
 from transformer_jax.ops.losses import SoftLabels, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes
-from transformer_jax.settings.variants import kind_of
 from transformer_jax.vocabulary import BOS_ID
 
 Array = jax.Array | np.ndarray
-
-_STACKS = "encoder", "decoder"
 
 #: Nested dicts of arrays.
 Params = dict[str, Any]
@@ -58,9 +53,21 @@ def _init_variables(config: ModelConfig, key: jax.Array) -> Any:
     return params | config.adapter.init(key, params) | config.quantize.init(params)
 
 
-def _apply(
+def run_model(
     config: ModelConfig, params: Params, *args: Any, rng: jax.Array | None = None, **options: Any
 ) -> Any:
+    """Applies the module of a model.
+
+    Args:
+        config: the model.
+        params: its parameters, in whatever form.
+        *args: of `Transformer.__call__`, or of the `method` among the options.
+        rng: the dropout key, or None.
+        **options: of Flax's `apply`.
+
+    Raises:
+        UserError: the parameters are of another config.
+    """
     variables = {"params": _quantized(config, config.adapter.merge(params))}
     rngs = {} if rng is None else {"dropout": rng}
     try:
@@ -228,77 +235,7 @@ def apply(
     check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
     check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
-    return _apply(config, params, *arrays, rng=rng)
-
-
-def embed(
-    config: ModelConfig, params: Params, source_BS: Array, target_in_BT: Array
-) -> tuple[jax.Array, jax.Array]:
-    """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E].
-
-    Raises:
-        UserError: as `apply`.
-    """
-    for name, ids in (("source", source_BS), ("target", target_in_BT)):
-        size = getattr(config, f"{name}_vocab_size")
-        check_text(name, ids, np.ones(ids.shape, bool), size)
-    return _apply(config, params, source_BS, target_in_BT, method="embed")
-
-
-def apply_embedded(
-    config: ModelConfig,
-    params: Params,
-    source_BSE: Array,
-    source_mask_BS: Array,
-    target_in_BTE: Array,
-    target_mask_BT: Array,
-    *,
-    rng: jax.Array | None = None,
-) -> jax.Array:
-    """`apply` with embeddings, such as those of `embed`, in place of the ids.
-
-    So a gradient by the model's inputs is one `jax.grad`.
-
-    Raises:
-        UserError: as `apply`.
-    """
-    check_text("source", np.zeros(source_BSE.shape[:2], np.int32), source_mask_BS, None)
-    check_text("target", np.zeros(target_in_BTE.shape[:2], np.int32), target_mask_BT, None)
-    arrays = source_BSE, source_mask_BS, target_in_BTE, target_mask_BT
-    return _apply(config, params, *arrays, rng=rng, method="of_embeddings")
-
-
-def hidden_states(
-    config: ModelConfig,
-    params: Params,
-    source_BS: Array,
-    source_mask_BS: Array,
-    target_in_BT: Array,
-    target_mask_BT: Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """As `apply`, and what each block and each stack returns.
-
-    The arrays are those of `apply`.
-
-    Returns:
-        Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
-        [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
-    """
-    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
-    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
-
-    def is_watched(module: nn.Module, method: str) -> bool:
-        return method == "__call__" and len(module.path) in (1, 2) and module.path[0] in _STACKS
-
-    options: Any = {"capture_intermediates": is_watched, "mutable": ["intermediates"]}
-    logits_BTV, collected = _apply(config, params, *arrays, **options)
-    found = {}
-    for path, (value,) in flatten_dict(collected["intermediates"]).items():
-        stack, *block = path[:-1]
-        if all(name.startswith("blocks_") for name in block):
-            found[".".join([stack, *(name.removeprefix("blocks_") for name in block)])] = value
-    return logits_BTV, found
+    return run_model(config, params, *arrays, rng=rng)
 
 
 def mixer_paths(config: ModelConfig) -> dict[str, tuple[str, ...]]:
@@ -310,57 +247,6 @@ def mixer_paths(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         for kind, (stack, role) in kinds.items()
         for i in range(getattr(config, stack).num_layers)
     }
-
-
-def attention(
-    config: ModelConfig,
-    params: Params,
-    source_BS: Array,
-    source_mask_BS: Array,
-    target_in_BT: Array,
-    target_mask_BT: Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """As `apply`, and by `mixer_paths` the attention weights of the layers that have some.
-
-    Returns:
-        Logits [B, T, V], and {"encoder.0": [B, H, S, S], "cross.0": [B, H, T, S], ...}. What is
-        not used is not computed, within one jitted function.
-
-    Raises:
-        UserError: as `apply`.
-    """
-    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
-    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
-    logits_BTV, collected = _apply(config, params, *arrays, mutable=["intermediates"])
-    sown = flatten_dict(collected.get("intermediates", {}))
-    places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}
-    return logits_BTV, {name: sown[at][0] for name, at in places.items() if at in sown}
-
-
-def check_alignment(config: ModelConfig) -> None:
-    """Raises UserError where `alignment` has nothing to read."""
-    if not isinstance(config.cross, FullCross):
-        raise UserError(
-            f"alignments are read from the weights of cross-attention, and model.cross="
-            f"{kind_of(config.cross, CROSS_MIXERS)} has none; a model with model.cross=full has"
-        )
-
-
-def alignment(config: ModelConfig, params: Params, *arrays: Array) -> jax.Array:
-    """How much each target piece uses each source piece, [B, T, S] float32; rows sum to 1.
-
-    It is `alignment_head` of the last layer's cross-attention, or the mean over its heads. The
-    arrays are those of `apply`; row t belongs to the piece that is predicted there.
-
-    Raises:
-        UserError: the cross-attention has no weights.
-    """
-    check_alignment(config)
-    _, weights = attention(config, params, *arrays)
-    weights_BHTS = weights[f"cross.{config.decoder.num_layers - 1}"].astype(jnp.float32)
-    head = getattr(config.cross, "alignment_head", None)
-    return weights_BHTS.mean(axis=1) if head is None else weights_BHTS[:, head]
 
 
 def check_guided(config: ModelConfig) -> None:
@@ -408,10 +294,10 @@ def loss(
     if "soft_ids" in batch:
         options["soft"] = SoftLabels(*map(jnp.asarray, (batch["soft_ids"], batch["soft_shares"])))
     if alignment_weight is None:
-        loss_sum, nll_sum = _apply(config, params, *arrays, **options)
+        loss_sum, nll_sum = run_model(config, params, *arrays, **options)
     else:
         options["mutable"] = ["alignment"]
-        (loss_sum, nll_sum), sown = _apply(config, params, *arrays, **options)
+        (loss_sum, nll_sum), sown = run_model(config, params, *arrays, **options)
         last = mixer_paths(config)[f"cross.{config.decoder.num_layers - 1}"]
         (log_BTS,) = flatten_dict(sown["alignment"])[*last, "log_weights"]
         loss_sum += alignment_weight * alignment_loss(log_BTS, jnp.asarray(batch["alignment"]))
@@ -434,7 +320,7 @@ def probable_pieces(
     """
     mask_BT = batch["target_mask"]
     arrays = batch["source"], batch["source_mask"], shift_right(batch["target"]), mask_BT
-    return _apply(config, params, *arrays, count, method="probable")
+    return run_model(config, params, *arrays, count, method="probable")
 
 
 def encode(
@@ -457,7 +343,9 @@ def encode(
         UserError: as `apply`.
     """
     check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    return _apply(config, params, source_BS, source_mask_BS, max_length, beam_size, method="encode")
+    return run_model(
+        config, params, source_BS, source_mask_BS, max_length, beam_size, method="encode"
+    )
 
 
 def decode_step(
@@ -479,7 +367,7 @@ def decode_step(
     Returns:
         logits [B, Z, V] in float32 and the next state, of the same structure.
     """
-    return _apply(config, params, tokens_BZ, position, state, sentence, method="decode_step")
+    return run_model(config, params, tokens_BZ, position, state, sentence, method="decode_step")
 
 
 def shift_right(target_BT: Array) -> jax.Array:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.errors import UserError
-from transformer_jax.models import api
+from transformer_jax.models import api, inside
 from transformer_jax.models.api import Array, State, WeightForm
 from transformer_jax.models.config import ModelConfig
 
@@ -105,10 +105,10 @@ class SingleModel:
         return api.apply(self.config, params, *arrays)
 
     def check_alignment(self) -> None:
-        api.check_alignment(self.config)
+        inside.check_alignment(self.config)
 
     def alignment(self, params: Any, *arrays: Array) -> jax.Array:
-        return api.alignment(self.config, params, *arrays)
+        return inside.alignment(self.config, params, *arrays)
 
     def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:
         return api.encode(self.config, params, *arrays, max_length=max_length, beam_size=beam_size)
@@ -153,10 +153,10 @@ class Ensemble:
 
     def check_alignment(self) -> None:
         for member in self.members:
-            api.check_alignment(member)
+            inside.check_alignment(member)
 
     def alignment(self, params: Any, *arrays: Array) -> jax.Array:
-        looks = self._map(lambda m, p: api.alignment(m, p, *arrays), params)
+        looks = self._map(lambda m, p: inside.alignment(m, p, *arrays), params)
         return functools.reduce(jnp.add, looks) / len(looks)
 
     def encode(self, params: Any, *arrays: Array, max_length: int, beam_size: int) -> Any:

@@ -1,0 +1,140 @@
+"""What a model does inside: embeddings, the outputs of its blocks, and the weights of attention."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax.traverse_util import flatten_dict
+
+from transformer_jax.errors import UserError
+from transformer_jax.mixers.full_attention import FullCross
+from transformer_jax.mixers.registry import CROSS_MIXERS
+from transformer_jax.models.api import Array, Params, mixer_paths, run_model
+from transformer_jax.models.config import ModelConfig
+from transformer_jax.models.inputs import check_text
+from transformer_jax.settings.variants import kind_of
+
+_STACKS = "encoder", "decoder"
+
+
+def embed(
+    config: ModelConfig, params: Params, source_BS: Array, target_in_BT: Array
+) -> tuple[jax.Array, jax.Array]:
+    """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E].
+
+    Raises:
+        UserError: as `apply`.
+    """
+    for name, ids in (("source", source_BS), ("target", target_in_BT)):
+        size = getattr(config, f"{name}_vocab_size")
+        check_text(name, ids, np.ones(ids.shape, bool), size)
+    return run_model(config, params, source_BS, target_in_BT, method="embed")
+
+
+def apply_embedded(
+    config: ModelConfig,
+    params: Params,
+    source_BSE: Array,
+    source_mask_BS: Array,
+    target_in_BTE: Array,
+    target_mask_BT: Array,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """`apply` with embeddings, such as those of `embed`, in place of the ids.
+
+    So a gradient by the model's inputs is one `jax.grad`.
+
+    Raises:
+        UserError: as `apply`.
+    """
+    check_text("source", np.zeros(source_BSE.shape[:2], np.int32), source_mask_BS, None)
+    check_text("target", np.zeros(target_in_BTE.shape[:2], np.int32), target_mask_BT, None)
+    arrays = source_BSE, source_mask_BS, target_in_BTE, target_mask_BT
+    return run_model(config, params, *arrays, rng=rng, method="of_embeddings")
+
+
+def hidden_states(
+    config: ModelConfig,
+    params: Params,
+    source_BS: Array,
+    source_mask_BS: Array,
+    target_in_BT: Array,
+    target_mask_BT: Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """As `apply`, and what each block and each stack returns.
+
+    The arrays are those of `apply`.
+
+    Returns:
+        Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
+        [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
+    """
+    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
+    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
+    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+
+    def is_watched(module: nn.Module, method: str) -> bool:
+        return method == "__call__" and len(module.path) in (1, 2) and module.path[0] in _STACKS
+
+    options: Any = {"capture_intermediates": is_watched, "mutable": ["intermediates"]}
+    logits_BTV, collected = run_model(config, params, *arrays, **options)
+    found = {}
+    for path, (value,) in flatten_dict(collected["intermediates"]).items():
+        stack, *block = path[:-1]
+        if all(name.startswith("blocks_") for name in block):
+            found[".".join([stack, *(name.removeprefix("blocks_") for name in block)])] = value
+    return logits_BTV, found
+
+
+def attention(
+    config: ModelConfig,
+    params: Params,
+    source_BS: Array,
+    source_mask_BS: Array,
+    target_in_BT: Array,
+    target_mask_BT: Array,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """As `apply`, and by `mixer_paths` the attention weights of the layers that have some.
+
+    Returns:
+        Logits [B, T, V], and {"encoder.0": [B, H, S, S], "cross.0": [B, H, T, S], ...}. What is
+        not used is not computed, within one jitted function.
+
+    Raises:
+        UserError: as `apply`.
+    """
+    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
+    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
+    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    logits_BTV, collected = run_model(config, params, *arrays, mutable=["intermediates"])
+    sown = flatten_dict(collected.get("intermediates", {}))
+    places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}
+    return logits_BTV, {name: sown[at][0] for name, at in places.items() if at in sown}
+
+
+def check_alignment(config: ModelConfig) -> None:
+    """Raises UserError where `alignment` has nothing to read."""
+    if not isinstance(config.cross, FullCross):
+        raise UserError(
+            f"alignments are read from the weights of cross-attention, and model.cross="
+            f"{kind_of(config.cross, CROSS_MIXERS)} has none; a model with model.cross=full has"
+        )
+
+
+def alignment(config: ModelConfig, params: Params, *arrays: Array) -> jax.Array:
+    """How much each target piece uses each source piece, [B, T, S] float32; rows sum to 1.
+
+    It is `alignment_head` of the last layer's cross-attention, or the mean over its heads. The
+    arrays are those of `apply`; row t belongs to the piece that is predicted there.
+
+    Raises:
+        UserError: the cross-attention has no weights.
+    """
+    check_alignment(config)
+    _, weights = attention(config, params, *arrays)
+    weights_BHTS = weights[f"cross.{config.decoder.num_layers - 1}"].astype(jnp.float32)
+    head = getattr(config.cross, "alignment_head", None)
+    return weights_BHTS.mean(axis=1) if head is None else weights_BHTS[:, head]
