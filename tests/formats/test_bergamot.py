@@ -57,7 +57,7 @@ MODELS = {
     "no biases": STUDENT
     | {
         "output_bias": False,
-        "cross": FullCross(use_bias=False, score_scale=0.7, alignment_head=1),
+        "cross": FullCross(use_bias=False, score_scale=0.7, alignment_head=0),
         "feed_forward": Mlp(use_bias=False),
         "unused_ids": (0, 1, 3, 9),
     },
