@@ -2,8 +2,7 @@
 
 The folder is one of translateLocally: `model.bin`, `vocab.spm` (or `srcvocab.spm` and
 `trgvocab.spm`), `config.intgemm8bitalpha.yml` for the engine, `model_info.json`, and `lex.s2t.bin`
-where a shortlist is asked for. The engine
-computes the model of Marian's student recipes, which `families/marian_own.py` describes:
+where a shortlist is asked for. The engine computes the model of Marian's student recipes:
 
     model.norm_placement=post  model.norm=layer
     model.encoder.position=sinusoidal(form=tensor2tensor)  and that of the decoder
