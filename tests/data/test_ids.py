@@ -11,6 +11,7 @@ import pytest
 from tests.data.listed import Listed, folder_of, text_of
 from transformer_jax.data import ids as ids_module, sentences as sentences_module
 from transformer_jax.data.config import TokenizerConfig
+from transformer_jax.data.filters.review import Review
 from transformer_jax.data.id_files import Part, entry_name, read_entry
 from transformer_jax.data.ids import ids_of_pairs, ids_of_text
 from transformer_jax.data.sampling import SubwordSampler
@@ -107,6 +108,22 @@ def test_parts_and_chunks_do_not_change_the_ids(tmp_path, tokenizers, monkeypatc
     in_parts = ids_of_text(data, tokenizers, progress=True)
     assert same(whole, in_parts) and whole.fingerprint == in_parts.fingerprint
     assert "encoding" in capfd.readouterr().err
+
+
+def test_filters_are_opened_once_a_corpus(tmp_path, tokenizers, monkeypatch):
+    """And once more to compare all marks: one may read a model."""
+    made = []
+
+    class Counted(Review):
+        def __init__(self, chosen, languages):
+            made.append(languages)
+            super().__init__(chosen, languages)
+
+    monkeypatch.setattr(ids_module, "Review", Counted)
+    monkeypatch.setattr(ids_module, "_CHUNK", 7)
+    monkeypatch.setattr(ids_module, "PART_PAIRS", 20)
+    ids_of_text(text_of([PAIRS, PAIRS[:9]], tmp_path), tokenizers)
+    assert len(made) == 4
 
 
 def test_text_is_kept_for_sampling_and_leaves_room(data, tokenizers):

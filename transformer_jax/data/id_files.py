@@ -81,7 +81,7 @@ def read_entry(folder: Path) -> Entry | None:
         meta = json.loads((folder / "meta.json").read_text())
         if meta["format"] != _FORMAT:
             return None
-        corpus = _corpus(Part(folder, meta["arrays"]))
+        corpus = corpus_of(Part(folder, meta["arrays"]).read())
         whole = corpus.fingerprint == meta["fingerprint"]
         return Entry(corpus, [str(line) for line in meta["found"]]) if whole else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -106,7 +106,7 @@ def write_entry(folder: Path, chunks: Iterable[Arrays], found: Sequence[str] = (
             meta = {
                 "format": _FORMAT,
                 "arrays": part.layout,
-                "fingerprint": _corpus(part).fingerprint,
+                "fingerprint": corpus_of(part.read()).fingerprint,
                 "found": list(found),
             }
             (temporary / "meta.json").write_text(json.dumps(meta))  # last: it is complete
@@ -152,10 +152,10 @@ def _remove_leftovers(cache: Path) -> None:
                 shutil.rmtree(folder)
 
 
-def _corpus(part: Part) -> IdCorpus:
+def corpus_of(arrays: Arrays) -> IdCorpus:
     """The corpus in the arrays of an entry."""
     sides: dict[str, Arrays] = {"source": {}, "target": {}, "corpus": {}, "links": {}}
-    for name, values in part.read().items():
+    for name, values in arrays.items():
         side, _, array = name.partition("_")
         sides[side][array] = values
     sizes = tuple(sides["corpus"]["sizes"].tolist())

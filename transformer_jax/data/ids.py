@@ -25,6 +25,7 @@ from transformer_jax.data.filters.review import Review
 from transformer_jax.data.id_files import (
     Entry,
     Part,
+    corpus_of,
     entry_name,
     read_entry,
     write_entry,
@@ -32,7 +33,7 @@ from transformer_jax.data.id_files import (
 )
 from transformer_jax.data.language_tags import text_tags
 from transformer_jax.data.sampling import SubwordSampler
-from transformer_jax.data.sentences import Arrays, IdCorpus, Sentences, flat
+from transformer_jax.data.sentences import Arrays, IdCorpus, flat
 from transformer_jax.data.sources.base import Numbered, Pair
 from transformer_jax.data.sources.files import file_digest
 from transformer_jax.data.splits import fingerprint, without_held_out
@@ -97,11 +98,11 @@ class Encoder:
         alpha = self.sampler.alpha if self.sampler else None
         return entry_name(self.tokenizers, key, alpha, self.joined)
 
-    def arrays(self, corpus: Corpus, rows: Sequence[Row]) -> Arrays:
-        """The arrays of some pairs. What a pair adds does not depend on the others.
+    def arrays(self, corpus: Corpus, review: Review, rows: Sequence[Row]) -> Arrays:
+        """The arrays of some pairs of a corpus. What a pair adds does not depend on the others.
 
         Beside the ids, `documents` has the number of each pair's document, and `notes_I` what the
-        filter I notes.
+        filter I of the review notes.
         """
         tags = text_tags(self.data, corpus, self.tokenizers)
         tagged = [(tags[0] + source, tags[1] + target) for _, (source, target), _ in rows]
@@ -112,13 +113,13 @@ class Encoder:
             arrays |= _encoded_links(tagged, links, self.tokenizers)
         if self.joined:
             arrays["documents"] = np.array([number for number, _, _ in rows], "<i8")
-        notes = Review(self.data.filters, corpus.direction).marks([pair for _, pair, _ in rows])
+        notes = review.marks([pair for _, pair, _ in rows])
         return arrays | {f"notes_{number}": each for number, each in enumerate(notes)}
 
-    def write(self, folder: Path, corpus: Corpus, rows: Iterator[Row]) -> Part:
-        """Writes the arrays of the rows into a folder."""
+    def write(self, folder: Path, corpus: Corpus, review: Review, rows: Iterator[Row]) -> Part:
+        """Writes the `arrays` of the rows into a folder."""
         chunks = iter(lambda: list(islice(rows, _CHUNK)), [])
-        return Part.write(folder, (self.arrays(corpus, chunk) for chunk in chunks))
+        return Part.write(folder, (self.arrays(corpus, review, chunk) for chunk in chunks))
 
     def review(self, number: int, parts: Iterable[Part]) -> tuple[np.ndarray, str]:
         """Which pairs of a corpus are used, [pairs] bool, and what filters found, for the log."""
@@ -185,14 +186,11 @@ def ids_of_pairs(
     pairs: Sequence[Pair], tokenizers: Tokenizers, sampler: SubwordSampler | None = None
 ) -> IdCorpus:
     """Sentence pairs as ids in memory; the arguments are those of `ids_of_text`."""
-    sides: dict[str, Arrays] = {side: {} for side in SIDES}
-    for name, values in encoded(pairs, tokenizers, sampler).items():
-        side, _, array = name.partition("_")
-        if array.endswith("lengths"):
-            array = array.replace("lengths", "offsets")
-            values = np.append(0, np.cumsum(values, dtype=np.int64))
-        sides[side][array] = values
-    return IdCorpus(Sentences(sides["source"]), Sentences(sides["target"]), (len(pairs),))
+    arrays = encoded(pairs, tokenizers, sampler)
+    for name in [name for name in arrays if name.endswith("lengths")]:
+        ends = np.cumsum(arrays.pop(name), dtype=np.int64)
+        arrays[name.replace("lengths", "offsets")] = np.append(0, ends)
+    return corpus_of(arrays | {"corpus_sizes": np.array([len(pairs)])})
 
 
 def _make(encoder: Encoder, folder: Path, progress: bool) -> Entry:
@@ -205,11 +203,12 @@ def _make(encoder: Encoder, folder: Path, progress: bool) -> Entry:
         corpora: list[list[Part]] = []
         for number, corpus in enumerate(encoder.data.parts):
             rows = bar(read_rows(encoder.data, corpus), disable=not progress)
+            review = Review(encoder.data.filters, corpus.direction)  # one, as it may read a model
             parts: list[Part] = []
             for part in in_parts(iter(rows), PART_PAIRS):
                 place = Path(temporary, f"{number}_{len(parts)}")
                 place.mkdir()
-                parts.append(encoder.write(place, corpus, part))
+                parts.append(encoder.write(place, corpus, review, part))
             corpora.append(parts)
         kept, found = zip(*(encoder.review(*each) for each in enumerate(corpora)), strict=True)
         write_entry(folder, encoder.merged(corpora, kept), found)

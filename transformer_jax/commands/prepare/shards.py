@@ -37,6 +37,7 @@ from etils import epath
 
 from transformer_jax.data.alignments import pharaoh
 from transformer_jax.data.config import Corpus, DataConfig, TokenizerConfig
+from transformer_jax.data.filters.review import Review
 from transformer_jax.data.id_files import Part, write_entry
 from transformer_jax.data.ids import Encoder, Row, in_parts, read_rows
 from transformer_jax.data.language_tags import text_tags
@@ -169,13 +170,13 @@ def make_shard(preparation: Preparation, number: int, shards: int) -> None:
     data, make, totals, places = preparation.data, _PartMaker.of(preparation), [], count()
     for of_corpus, corpus in enumerate(data.parts):
         held_out: deque[Numbered] = deque()
-        rows = read_rows(data, corpus, held_out)
+        rows, review = read_rows(data, corpus, held_out), Review(data.filters, corpus.direction)
         folder, total = corpus_folder(preparation.folder, of_corpus), 0
         for part, of_part in enumerate(in_parts(rows, preparation.part_pairs)):
             place = part_folder(folder, part)
             if next(places) % shards == number and not make.has(place):
                 chunk = list(of_part)
-                make(place, corpus, chunk)
+                make(place, corpus, review, chunk)
                 total += len(chunk)
             else:
                 total += sum(1 for _ in of_part)
@@ -292,10 +293,10 @@ class _PartMaker:
             )
         return True
 
-    def __call__(self, place: Path, corpus: Corpus, rows: list[Row]) -> None:
+    def __call__(self, place: Path, corpus: Corpus, review: Review, rows: list[Row]) -> None:
         """Writes a part."""
         with new_folder(place) as temporary:
-            part = self.encoder.write(temporary, corpus, iter(rows))
+            part = self.encoder.write(temporary, corpus, review, iter(rows))
             links = [pharaoh(each) for _, _, each in rows] if corpus.source.alignments else None
             text = _write_lines(
                 temporary / "text.jsonl.gz", [(n, pair) for n, pair, _ in rows], links
