@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.layers.parameters import MatrixBox, TableBox
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.inputs import check_batch, check_text
+from transformer_jax.models.inputs import check_batch, check_text, check_texts
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
@@ -232,9 +232,8 @@ def apply(
     Raises:
         UserError: see `models.inputs.check_text`; or the parameters are of another config.
     """
-    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    check_texts(config, *arrays)
     return run_model(config, params, *arrays, rng=rng)
 
 

@@ -60,6 +60,14 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
         raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
 
 
+def check_texts(
+    config: ModelConfig, source: Array, source_mask: Array, target: Array, target_mask: Array
+) -> None:
+    """Checks both sides of a batch; see `check_text`."""
+    check_text("source", source, source_mask, config.source_vocab_size)
+    check_text("target", target, target_mask, config.target_vocab_size)
+
+
 def check_batch(config: ModelConfig, batch: Mapping[str, Array]) -> None:
     """Checks the arrays of `models.api.loss`.
 

@@ -13,7 +13,7 @@ from transformer_jax.mixers.full_attention import FullCross
 from transformer_jax.mixers.registry import CROSS_MIXERS
 from transformer_jax.models.api import Array, Params, mixer_paths, run_model
 from transformer_jax.models.config import ModelConfig
-from transformer_jax.models.inputs import check_text
+from transformer_jax.models.inputs import check_text, check_texts
 from transformer_jax.settings.variants import kind_of
 
 _STACKS = "encoder", "decoder"
@@ -72,9 +72,8 @@ def hidden_states(
         Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
         [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
     """
-    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    check_texts(config, *arrays)
 
     def is_watched(module: nn.Module, method: str) -> bool:
         return method == "__call__" and len(module.path) in (1, 2) and module.path[0] in _STACKS
@@ -106,9 +105,8 @@ def attention(
     Raises:
         UserError: as `apply`.
     """
-    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    check_text("target", target_in_BT, target_mask_BT, config.target_vocab_size)
     arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    check_texts(config, *arrays)
     logits_BTV, collected = run_model(config, params, *arrays, mutable=["intermediates"])
     sown = flatten_dict(collected.get("intermediates", {}))
     places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}
