@@ -160,7 +160,7 @@ def test_json_round_trip(tmp_path):
         (lambda raw: raw["train"].update(steps="x"), "train.steps"),
         (
             lambda raw: raw["train"]["optimizer"].update(kind=["adam"]),
-            "train.optimizer: ['adam'] is unknown",
+            "train.optimizer: \"['adam']\" is unknown",
         ),
     ],
 )

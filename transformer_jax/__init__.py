@@ -115,7 +115,6 @@ with epy.lazy_api_imports(globals()):
     )
     from transformer_jax.models.config import ModelConfig as ModelConfig, StackConfig as StackConfig
     from transformer_jax.models.inside import (
-        apply_embedded as apply_embedded,
         attention as attention,
         embed as embed,
         hidden_states as hidden_states,

@@ -18,6 +18,7 @@ from transformer_jax.mixers.base import (
     MixerContext,
     State,
 )
+from transformer_jax.models.inputs import check_mask
 from transformer_jax.positions.base import PositionConfig
 from transformer_jax.positions.none import NoPosition
 
@@ -55,12 +56,8 @@ class MixerLayer:
         name = type(self.mixer).__qualname__
         if not isinstance(self.mixer, MixerConfig | CrossMixerConfig):
             raise UserError(f"mixer is {self.mixer!r}: give the options of one, such as SSD()")
-        if self.num_heads < 1:
-            raise UserError(f"num_heads={self.num_heads}: must be at least 1")
-        if self.d_model % self.num_heads:
-            raise UserError(
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}"
-            )
+        if self.num_heads < 1 or self.d_model % self.num_heads:
+            raise UserError(f"num_heads={self.num_heads} does not divide d_model={self.d_model}")
         if isinstance(self.mixer, CrossMixerConfig):
             if self.causal or self.position != NoPosition():
                 raise UserError(f"{name} reads a memory: it takes no `causal` and no `position`")
@@ -68,9 +65,11 @@ class MixerLayer:
         if why := self.mixer.refuses.get("decoder" if self.causal else "encoder"):
             raise UserError(f"{name} with causal={self.causal}: {why}")
         hooks = self.position.build(self.context).hooks()
-        for hook in sorted(hooks - self.mixer.honours):
-            what = "call its `embed` before the first layer" if hook == "embed" else "take another"
-            raise UserError(f"{name} does not apply `{hook}` of {self.position!r}: {what}")
+        if others := hooks - self.mixer.honours:
+            raise UserError(
+                f"{name} does not apply {', '.join(others)} of {self.position!r}: take another "
+                "scheme, or call its `embed` before the first layer"
+            )
         self.mixer.check(self.context, hooks)
 
     @property
@@ -137,7 +136,7 @@ class MixerLayer:
         """
         self._check("x", x_BLD, 3)
         mask_BL = jnp.ones(x_BLD.shape[:2], bool) if mask_BL is None else mask_BL
-        _check_mask(mask_BL, x_BLD)
+        check_mask("mask", mask_BL, "x", x_BLD)
         rngs = {} if rng is None else {"dropout": rng}
         y_BLD: jax.Array = self._call("__call__", params, x_BLD, mask_BL, rngs=rngs)
         return y_BLD
@@ -157,7 +156,7 @@ class MixerLayer:
     def project(self, params: Params, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of a memory; see `CrossMixer`."""
         self._check("memory", memory_BMD, 3)
-        _check_mask(mask_BM, memory_BMD)
+        check_mask("mask", mask_BM, "memory", memory_BMD)
         return self._call("project", params, memory_BMD, mask_BM)
 
     def read(self, params: Params, x_BTD: jax.Array, projected: State) -> jax.Array:
@@ -173,9 +172,8 @@ class MixerLayer:
 
     def _call(self, method: str, params: Params, *args: Any, **options: Any) -> Any:
         built, name = self._built(), type(self.mixer).__qualname__
-        has = "apply, init_state and step" if isinstance(built, Mixer) else "project and read"
-        if (method in ("project", "read")) == isinstance(built, Mixer):
-            raise UserError(f"{name} has no such function: use {has}")
+        if not hasattr(built, method):
+            raise UserError(f"{name} has no such function: a mixer has apply, one of memories read")
         if method in ("step", "init_state") and not self.causal:
             raise UserError(f"{name} with causal=False sees what follows: it has no step")
         try:
@@ -197,11 +195,3 @@ class MixerLayer:
 
         method = both if isinstance(built, CrossMixer) else None
         return built.init(key, x_BLD, mask_BL, method=method).get("params", {})
-
-
-def _check_mask(mask_BL: jax.Array, x_BLD: jax.Array) -> None:
-    if mask_BL.dtype != bool or mask_BL.shape != x_BLD.shape[:2]:
-        raise UserError(
-            f"the mask is {mask_BL.dtype}{list(mask_BL.shape)}: give a boolean one "
-            f"{list(x_BLD.shape[:2])}, True at real tokens"
-        )

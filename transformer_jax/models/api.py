@@ -223,9 +223,9 @@ def apply(
     Args:
         config: the model.
         params: its parameters.
-        source_BS: int32 ids.
+        source_BS: int32 ids, or their embeddings [B, S, E]; see `embed`.
         source_mask_BS: True at real tokens, which come first in their row.
-        target_in_BT: the target from `shift_right`.
+        target_in_BT: the target from `shift_right`, or its embeddings.
         target_mask_BT: as `source_mask_BS`.
         rng: the dropout key; without one, nothing is dropped.
 

@@ -19,45 +19,60 @@ Array = jax.Array | np.ndarray
 _TEXTS = {"source": "source_mask", "target": "target_mask"}
 
 
+def are_embeddings(x: Array) -> bool:
+    """Whether these are embeddings [B, L, E], in place of ids."""
+    return x.ndim == 3 and jnp.issubdtype(x.dtype, jnp.floating)
+
+
 def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> None:
     """Checks one side of a batch.
 
-    Real tokens must come first in their row: positions and recurrences count from its beginning.
-
     Args:
         name: `source` or `target`.
-        ids: integers [B, L].
-        mask: True at real tokens, [B, L].
+        ids: integers [B, L], or embeddings [B, L, E].
+        mask: see `check_mask`.
         vocab_size: how many ids there are.
 
     Raises:
         UserError: the arrays are of another kind or shape; or their values are known, and an id is
             not of the vocabulary, or padding stands before a real token.
     """
-    mask_name = _TEXTS[name]
-    if not jnp.issubdtype(ids.dtype, jnp.integer) or ids.ndim != 2:
+    if not are_embeddings(ids) and (not jnp.issubdtype(ids.dtype, jnp.integer) or ids.ndim != 2):
         raise UserError(
             f"{name} is {_kind(ids)}: give int32 ids [batch, length] (the order is source, "
             "source_mask, target, target_mask)"
         )
-    if mask.dtype != bool or mask.shape != ids.shape:
-        raise UserError(
-            f"{mask_name} is {_kind(mask)} and {name} {_kind(ids)}: give a boolean mask of the "
-            "same shape, True at real tokens"
-        )
-    if not (_is_known(ids) and _is_known(mask)):
+    check_mask(_TEXTS[name], mask, name, ids)
+    if are_embeddings(ids) or not _is_known(ids):
         return
-    ids, mask = np.asarray(ids), np.asarray(mask)
-    is_late = mask[:, 1:] & ~mask[:, :-1]
-    if is_late.any():
-        row = int(is_late.any(axis=1).argmax())
-        raise UserError(
-            f"{mask_name}: row {row} has padding before a real token; put the real tokens first, "
-            "and pad on the right"
-        )
-    if ids.size and vocab_size and not 0 <= ids.min() <= ids.max() < vocab_size:
-        wrong = ids.min() if ids.min() < 0 else ids.max()
+    if ids.size and vocab_size and not 0 <= np.min(ids) <= np.max(ids) < vocab_size:
+        wrong = np.min(ids) if np.min(ids) < 0 else np.max(ids)
         raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
+
+
+def check_mask(mask_name: str, mask: Array, name: str, x: Array) -> None:
+    """Checks the mask of an array [B, L, ...].
+
+    Real tokens must come first in their row: positions and recurrences count from its beginning.
+
+    Raises:
+        UserError: it is not boolean [B, L]; or its values are known, and padding stands before a
+            real token.
+    """
+    if mask.dtype != bool or mask.shape != x.shape[:2]:
+        raise UserError(
+            f"{mask_name} is {_kind(mask)} and {name} {_kind(x)}: give a boolean mask "
+            f"{list(x.shape[:2])}, True at real tokens"
+        )
+    if not _is_known(mask):
+        return
+    mask = np.asarray(mask)
+    is_late_B = (mask[:, 1:] & ~mask[:, :-1]).any(axis=1)
+    if is_late_B.any():
+        raise UserError(
+            f"{mask_name}: row {is_late_B.argmax()} has padding before a real token; put the real "
+            "tokens first, and pad on the right"
+        )
 
 
 def check_texts(

@@ -24,6 +24,9 @@ def embed(
 ) -> tuple[jax.Array, jax.Array]:
     """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E].
 
+    The functions that read texts take them in place of ids, so a gradient by a model's inputs is
+    one `jax.grad`.
+
     Raises:
         UserError: as `apply`.
     """
@@ -31,29 +34,6 @@ def embed(
         size = getattr(config, f"{name}_vocab_size")
         check_text(name, ids, np.ones(ids.shape, bool), size)
     return run_model(config, params, source_BS, target_in_BT, method="embed")
-
-
-def apply_embedded(
-    config: ModelConfig,
-    params: Params,
-    source_BSE: Array,
-    source_mask_BS: Array,
-    target_in_BTE: Array,
-    target_mask_BT: Array,
-    *,
-    rng: jax.Array | None = None,
-) -> jax.Array:
-    """`apply` with embeddings, such as those of `embed`, in place of the ids.
-
-    So a gradient by the model's inputs is one `jax.grad`.
-
-    Raises:
-        UserError: as `apply`.
-    """
-    check_text("source", np.zeros(source_BSE.shape[:2], np.int32), source_mask_BS, None)
-    check_text("target", np.zeros(target_in_BTE.shape[:2], np.int32), target_mask_BT, None)
-    arrays = source_BSE, source_mask_BS, target_in_BTE, target_mask_BT
-    return run_model(config, params, *arrays, rng=rng, method="of_embeddings")
 
 
 def hidden_states(

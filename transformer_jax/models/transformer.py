@@ -15,6 +15,7 @@ from transformer_jax.models.config import (
     check_model_config,
     mixer_context,
 )
+from transformer_jax.models.inputs import are_embeddings
 from transformer_jax.models.stack import Stack
 from transformer_jax.ops.int8_products import rounded
 from transformer_jax.ops.key_value_cache import map_state
@@ -161,7 +162,7 @@ class Transformer(nn.Module):
 
     def memory(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """The encoder's output [B, S, D]."""
-        return self.encoder(self.source_embedding(source_BS), source_mask_BS)
+        return self.encoder(self._source_words(source_BS), source_mask_BS)
 
     def encode(
         self, source_BS: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
@@ -186,21 +187,14 @@ class Transformer(nn.Module):
 
     def embed(self, source_BS: jax.Array, target_in_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The word embeddings [B, S, E] and [B, T, E], to which positions are still to be added."""
-        return self.source_embedding(source_BS), self._target_words(target_in_BT)
+        return self._source_words(source_BS), self._target_words(target_in_BT)
 
-    def of_embeddings(
-        self,
-        source_BSE: jax.Array,
-        source_mask_BS: jax.Array,
-        target_in_BTE: jax.Array,
-        target_mask_BT: jax.Array,
-    ) -> jax.Array:
-        """As `__call__`, from what `embed` returns."""
-        memory_BSD = self.encoder(source_BSE, source_mask_BS)
-        hidden_BTD = self.decoder(target_in_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
-        return self._logits(hidden_BTD)
+    def _source_words(self, ids: jax.Array) -> jax.Array:
+        return ids if are_embeddings(ids) else self.source_embedding(ids)
 
     def _target_words(self, ids: jax.Array) -> jax.Array:
+        if are_embeddings(ids):
+            return ids
         start = self.config.start_id
         if start is None:
             return jnp.where((ids == BOS_ID)[..., None], 0.0, self.target_embedding(ids))

@@ -75,20 +75,21 @@ class Family(dict[str, type[T]]):
             raise ValueError(f"{cls.__qualname__}: name its option {', '.join(taken)} otherwise")
         self[name] = cls
 
-    def name(self, variant: Any) -> None:
-        """Takes a variant whose class has no name; that of the class then is its kind.
+    def name(self, cls: type[T]) -> str:
+        """The kind of a class that nobody registered: that of an entry point, or its full name.
 
         Raises:
             ValueError: another class is called so, too.
         """
-        cls = type(variant)
-        if isinstance(variant, self.base) and cls not in self.values():
-            self.find_installed()
-            if cls not in self.values():
-                known = self.unnamed.setdefault(_full_name(cls), cls)
-                if known is not cls and "<locals>" in _full_name(cls):
-                    raise ValueError(f"two classes are called {_full_name(cls)}: register them")
-                self.unnamed[_full_name(cls)] = cls
+        self.find_installed()
+        for kind, known in self.items():
+            if known is cls:
+                return kind
+        kind = _full_name(cls)
+        if self.unnamed.get(kind, cls) is not cls and "<locals>" in kind:
+            raise ValueError(f"two classes are called {kind}: register them")
+        self.unnamed[kind] = cls
+        return kind
 
     def find_installed(self) -> None:
         """Adds what the entry points of installed packages name, whatever a config asks for."""
@@ -143,10 +144,12 @@ class OneOf:
         elif not isinstance(value, Mapping):
             named = {"kind": kind_of(value, self.family)}
             value = named | {name: getattr(value, name) for name in keys_of(type(value))}
-        kind = value.get("kind")
-        kind, options = _split_text(kind) if isinstance(kind, str) else (kind, {})
-        cls = self._class_of(kind)
-        if cls is None:
+        kind, options = _split_text(str(value.get("kind")))
+        unnamed: Mapping[str, type] = {}
+        if kind not in self.family and isinstance(self.family, Family):
+            self.family.find_installed()
+            unnamed = self.family.unnamed
+        if (cls := self.family.get(kind, unnamed.get(kind))) is None:
             known = ", ".join(self.family)
             if package := value.get("package"):
                 raise ValueError(
@@ -154,7 +157,7 @@ class OneOf:
                     f"transformer_jax.register({kind!r}, CLASS) before, with its class, or install "
                     f"a package whose entry points name it; without it, use {known}"
                 )
-            if version := REMOVED.get(str(kind)):
+            if version := REMOVED.get(kind):
                 raise ValueError(
                     f"{kind!r} was removed; version {version} was the last to read it; use {known}"
                 )
@@ -180,14 +183,6 @@ class OneOf:
             if first["type"] == "missing":
                 raise ValueError(f"{kind} needs {name}: {kind}({name}=...)") from error
             raise ValueError(f"{kind}({name}={first['input']}): {first['msg']}") from error
-
-    def _class_of(self, kind: Any) -> type | None:
-        if not isinstance(kind, str):
-            return None
-        if kind not in self.family and isinstance(self.family, Family):
-            self.family.find_installed()
-            return self.family.get(kind, self.family.unnamed.get(kind))
-        return self.family.get(kind)
 
     def to_dict(self, variant: Any) -> Any:
         """The JSON spelling: `kind` and every option."""
@@ -245,9 +240,7 @@ def kind_of(variant: Any, family: Mapping[str, type]) -> str:
         if type(variant) is cls:
             return name
     if isinstance(family, Family) and isinstance(variant, family.base):
-        family.name(variant)
-        named = (name for name, cls in family.items() if type(variant) is cls)
-        return next(named, _full_name(type(variant)))
+        return family.name(type(variant))
     raise ValueError(f"{variant!r} is not one of {', '.join(family)}")
 
 

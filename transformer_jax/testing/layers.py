@@ -4,6 +4,7 @@ The checks raise AssertionError and take a `Build`, so that the suite can be tri
 broken layers.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -40,14 +41,15 @@ def inputs(*leading: int) -> jax.Array:
 
 def initialised(module: nn.Module) -> Any:
     """Variables with nothing left at zero or one."""
-    variables = nn.unbox(module.init(jax.random.key(2), inputs(1)))
-    leaves, structure = jax.tree.flatten(variables)
-    keys = [jax.random.fold_in(jax.random.key(3), number) for number in range(len(leaves))]
-    noisy = [
-        x + 0.1 * jax.random.normal(key, x.shape, x.dtype)
-        for x, key in zip(leaves, keys, strict=True)
-    ]
-    return jax.tree.unflatten(structure, noisy)
+    return noisy(nn.unbox(module.init(jax.random.key(2), inputs(1))))
+
+
+def noisy(variables: Any) -> Any:
+    """Variables of which none is zero, as biases and gates are at first: it would hide mistakes."""
+    keys = (jax.random.fold_in(jax.random.key(3), number) for number in itertools.count())
+    return jax.tree.map(
+        lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape, x.dtype), variables
+    )
 
 
 def check_position_wise(build: Build) -> None:

@@ -22,6 +22,7 @@ from transformer_jax.mixers.base import (
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.positions.none import NoPosition
+from transformer_jax.testing.layers import noisy
 
 D, HEADS, BATCH, LENGTH, MEMORY = 16, 4, 3, 7, 5
 TOLERANCE = 2e-5
@@ -56,12 +57,7 @@ def inputs(seed: int = 0) -> jax.Array:
 def initialised(mixer: Mixer) -> Any:
     """Variables with nothing left at zero."""
     init = jax.jit(lambda *args: mixer.init(*args))
-    variables = init(jax.random.key(1), inputs(), MASK)
-    # Parameters that start at zero (biases, gates) would hide mistakes.
-    leaves, tree = jax.tree.flatten(nn.unbox(variables))
-    keys = jax.random.split(jax.random.key(2), len(leaves))
-    noisy = [x + 0.1 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(tree, noisy)
+    return noisy(nn.unbox(init(jax.random.key(1), inputs(), MASK)))
 
 
 def _programs(mixer: Mixer) -> tuple[Mixer, Any, Any]:

@@ -17,6 +17,7 @@ from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.testing import mixers as suite
+from transformer_jax.testing.layers import noisy
 
 HEAD_DIM = suite.D // suite.HEADS
 
@@ -24,9 +25,7 @@ HEAD_DIM = suite.D // suite.HEADS
 def build(config: PositionConfig, *, causal: bool) -> tuple[Position, Any]:
     """The scheme by itself, and its variables with nothing left at zero."""
     scheme = config.build(suite.context(causal=causal))
-    variables = nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch))
-    noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(2), x.shape)  # noqa: E731
-    return scheme, jax.tree.map(noise, variables)
+    return scheme, noisy(nn.unbox(scheme.init(jax.random.key(1), jnp.arange(3), method=_touch)))
 
 
 def _touch(scheme: Position, positions: jax.Array) -> Any:
@@ -108,9 +107,7 @@ _apply = jax.jit(api.apply, static_argnums=0)
 
 @cache
 def _params(config: ModelConfig) -> Any:
-    params = jax.jit(api.init, static_argnums=0)(config, jax.random.key(0))
-    noise = lambda x: x + 0.1 * jax.random.normal(jax.random.key(x.size), x.shape)  # noqa: E731
-    return jax.tree.map(noise, params)
+    return noisy(jax.jit(api.init, static_argnums=0)(config, jax.random.key(0)))
 
 
 SOURCE = np.array([[5, 9, 14, 7, 11]])

@@ -49,10 +49,6 @@ def read(source: Source, split: Split, languages: tuple[str, str] = EN_DE) -> li
     return list(source.pairs(split, languages))
 
 
-def _read_documents(data: DataConfig, split: Split) -> list[list[Pair]]:
-    return list(read_documents(data, split))
-
-
 def refusal(use: Callable[[], object]) -> str:
     """The message of the UserError that a call must end with."""
     try:
@@ -181,9 +177,9 @@ def check_documents(make: Maker, folder: Path) -> None:
             data = DataConfig(corpora=(Corpus(source, EN_DE, reverse=reverse),))
             assert list(read_pairs(data, split)) == list(itertools.chain(*expected))
             if source.has_documents:
-                assert _read_documents(data, split) == expected
+                assert list(read_documents(data, split)) == expected
             else:
-                message = refusal(partial(_read_documents, data, split))
+                message = refusal(partial(list, read_documents(data, split)))
                 assert f"the documents of the {split} set: " in message
 
 

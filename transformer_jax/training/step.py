@@ -69,28 +69,7 @@ class Objective(NamedTuple):
     model: ModelConfig
     train: TrainConfig
     trained: frozenset[str]  #: their paths
-    loss: Loss | None = None  #: one of the caller's own
-
-    def sums(
-        self, params: Any, batch: Batch, rng: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The sums of a `Loss`."""
-        if self.loss is not None:
-            sums = self.loss(params, batch, rng)
-            if not isinstance(sums, tuple) or [jnp.shape(each) for each in sums] != [(), (), ()]:
-                raise UserError(
-                    "loss must return three scalars: the sums of the loss and of the negative "
-                    "log-likelihood over the target tokens, and their number"
-                )
-            return sums
-        return api.loss(
-            self.model,
-            params,
-            batch,
-            label_smoothing=self.train.label_smoothing,
-            alignment_weight=self.train.alignment_weight,
-            rng=rng,
-        )
+    loss: Loss | None = None  #: one of the caller's own; None: `models.api.loss`
 
 
 class Horizon(NamedTuple):
@@ -115,15 +94,26 @@ def sum_gradients(
         batch: see `models.api.loss`.
         rng: the dropout key; None: nothing is dropped.
     """
+    model, train, trained, loss = objective
+    options: Any = {"label_smoothing": train.label_smoothing}
+    options["alignment_weight"] = train.alignment_weight
+    count = train.accumulate
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
         def sums_of(part_of_params: Any) -> tuple[jax.Array, Metrics]:
-            sums = objective.sums(overlaid(params, part_of_params), part, key)
+            whole = overlaid(params, part_of_params)
+            sums = (
+                loss(whole, part, key) if loss else api.loss(model, whole, part, rng=key, **options)
+            )
+            if not isinstance(sums, tuple) or [jnp.shape(each) for each in sums] != [(), (), ()]:
+                raise UserError(
+                    "loss must return three scalars: the sums of the loss and of the negative "
+                    "log-likelihood over the target tokens, and their number"
+                )
             return sums[0], dict(zip(("loss_sum", "nll_sum", "tokens"), sums, strict=True))
 
-        return jax.grad(sums_of, has_aux=True)(subset(params, objective.trained))
+        return jax.grad(sums_of, has_aux=True)(subset(params, trained))
 
-    count = objective.train.accumulate
     if count == 1:
         return part_gradient(batch, rng)
     # Row b goes to part b % count: a batch sharded over devices stays sharded.

@@ -83,6 +83,6 @@ def gradient_by_source(params: Any, batch: Mapping[str, jax.Array]) -> tuple[jax
 
     def total(words: jax.Array) -> jax.Array:
         both = words, batch["source_mask"], target_words, batch["target_mask"]
-        return jnp.tanh(tj.apply_embedded(MODEL, params, *both)).sum()
+        return jnp.tanh(tj.apply(MODEL, params, *both)).sum()
 
     return jax.grad(total)(words), (jax.jit(total), words)

@@ -13,21 +13,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 
 from transformer_jax.commands.check.jobs import Job, exact
 from transformer_jax.commands.check.row import Row
 from transformer_jax.config import TrainConfig
 from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.greedy import Greedy
-from transformer_jax.mixers.base import Mixer, MixerContext
+from transformer_jax.mixers.alone import MixerLayer
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
 from transformer_jax.ops.attention import attention_mask, dot_product_attention
 from transformer_jax.ops.flash_attention import blockwise_attention, chosen_kernel, flash_attention
 from transformer_jax.parallel.mesh import MeshConfig, make_mesh
-from transformer_jax.positions.none import NoPosition
 from transformer_jax.training.trainer import Trainer
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
@@ -172,44 +170,36 @@ def _model_job(here: jax.Device, cpu: jax.Device) -> Job:
 
 def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
     """Steps of a decoder mixer against its parallel form; parallel forms against the CPU's."""
-    kind, mixers = MIXERS[name], dict[str, Mixer]()
-    for role in ("decoder",) if here == cpu else ("decoder", "encoder"):
-        if role not in kind.refuses:
-            context = MixerContext(
-                d_model=_HEADS * _WIDTH,
-                num_heads=_HEADS,
-                head_dim=_WIDTH,
-                max_length=_LENGTH,
-                causal=role == "decoder",
-            )
-            mixers[role] = kind().build(context, NoPosition().build(context))
-    sizes = (_ROWS, _LENGTH, _HEADS * _WIDTH)
+    kind, sizes = MIXERS[name], (_ROWS, _LENGTH, _HEADS * _WIDTH)
+    mixers = {
+        role: MixerLayer(kind(), sizes[-1], _HEADS, role == "decoder", max_length=_LENGTH)
+        for role in (("decoder",) if here == cpu else ("decoder", "encoder"))
+        if role not in kind.refuses
+    }
     x = np.random.default_rng(0).standard_normal(sizes, np.float32)
-    arrays = x, np.ones((_ROWS, _LENGTH), bool)
 
-    def outputs(params: Any, *arrays: Any) -> dict[str, Any]:
-        return {role: mixer.apply(params[role], *arrays) for role, mixer in mixers.items()}
+    def outputs(params: Any, x: Any) -> dict[str, Any]:
+        return {role: mixer.apply(params[role], x) for role, mixer in mixers.items()}
 
-    def wanted(seed: Any, *arrays: Any) -> Any:
+    def wanted(seed: Any, x: Any) -> Any:
         """Parameters, and on another device than here what they give."""
-        key = jax.random.key(seed)
-        params = {role: nn.unbox(mixer.init(key, *arrays)) for role, mixer in mixers.items()}
-        return params, {} if here == cpu else outputs(params, *arrays)
+        params = {role: mixer.init(jax.random.key(seed)) for role, mixer in mixers.items()}
+        return params, {} if here == cpu else outputs(params, x)
 
-    def found(params: Any, *arrays: Any) -> Any:
-        steps = "decoder" in mixers and _unrolled(mixers["decoder"], params["decoder"], arrays[0])
-        return outputs(params, *arrays), steps
+    def found(params: Any, x: Any) -> Any:
+        steps = "decoder" in mixers and _unrolled(mixers["decoder"], params["decoder"], x)
+        return outputs(params, x), steps
 
-    lower_wanted = cache(exact(cpu, partial(jax.jit(wanted).lower, np.uint32(1), *arrays)))
+    lower_wanted = cache(exact(cpu, partial(jax.jit(wanted).lower, np.uint32(1), x)))
 
     def lower_found() -> Any:
         params = lower_wanted().lowered.out_info[0]
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
-        return jax.jit(found).lower(shapes, *arrays)
+        return jax.jit(found).lower(shapes, x)
 
     def rows(programs: Mapping[str, Any]) -> Iterator[Row]:
-        params, want = jax.device_get(programs["wanted"](np.uint32(1), *arrays))
-        got, steps = programs["found"](params, *arrays)
+        params, want = jax.device_get(programs["wanted"](np.uint32(1), x))
+        got, steps = programs["found"](params, x)
         if "decoder" in mixers:
             error = difference(steps, got["decoder"])
             yield Row("steps of mixers against their parallel form", name, error, limit=FLOAT32)
@@ -221,14 +211,14 @@ def _mixer_job(name: str, here: jax.Device, cpu: jax.Device) -> Job:
     return Job("mixers", name, {"wanted": lower_wanted, "found": lower}, rows)
 
 
-def _unrolled(mixer: Mixer, variables: Any, x_BLD: jax.Array) -> jax.Array:
+def _unrolled(mixer: MixerLayer, params: Any, x_BLD: jax.Array) -> jax.Array:
     """The outputs of one step after the other, [B, L, D]."""
 
     def step(state: Any, numbered: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
         position, x_BD = numbered
-        y_BD, state = mixer.apply(variables, x_BD, state, position, method="step")
+        y_BD, state = mixer.step(params, x_BD, state, position)
         return state, y_BD
 
-    state = mixer.apply(variables, _ROWS, _LENGTH, method="init_state")
+    state = mixer.init_state(params, _ROWS, _LENGTH)
     _, y_LBD = jax.lax.scan(step, state, (jnp.arange(_LENGTH), jnp.swapaxes(x_BLD, 0, 1)))
     return jnp.swapaxes(y_LBD, 0, 1)
