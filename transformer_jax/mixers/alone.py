@@ -173,7 +173,10 @@ class MixerLayer:
     def _call(self, method: str, params: Params, *args: Any, **options: Any) -> Any:
         built, name = self._built(), type(self.mixer).__qualname__
         if not hasattr(built, method):
-            raise UserError(f"{name} has no such function: a mixer has apply, one of memories read")
+            raise UserError(
+                f"{name} has no such function: use apply, init_state and step; of one that reads a "
+                "memory, project and read"
+            )
         if method in ("step", "init_state") and not self.causal:
             raise UserError(f"{name} with causal=False sees what follows: it has no step")
         try:
