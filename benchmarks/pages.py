@@ -22,10 +22,10 @@ from rows import Key, main, run_folder
 import transformer_jax as tj
 from transformer_jax.config import override
 from transformer_jax.data.splits import read_documents
+from transformer_jax.metrics.document_scores import document_scores
 from transformer_jax.recipes import open_recipe
 from transformer_jax.runs.evaluation import Report, evaluate
 from transformer_jax.runs.start import for_its_text
-from transformer_jax.translation.document_scores import document_scores
 
 TEXT = Path(os.environ.get("PAGES", "../shared/data/pages.en-de"))
 MINUTES = 30

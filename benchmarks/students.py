@@ -27,8 +27,8 @@ import transformer_jax as tj
 from transformer_jax.data.sources.files import read_lines
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.formats.export import export
+from transformer_jax.metrics.scores import corpus_scores
 from transformer_jax.models.api import num_params
-from transformer_jax.translation.scores import corpus_scores
 
 Translate = Callable[[Sequence[str]], list[str]]
 

@@ -18,7 +18,7 @@ from transformer_jax.mixers.base import (
     MixerContext,
     State,
 )
-from transformer_jax.models.inputs import check_mask
+from transformer_jax.ops.arrays import check_mask
 from transformer_jax.positions.base import PositionConfig
 from transformer_jax.positions.none import NoPosition
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from flax.errors import ScopeParamShapeError
 from flax.traverse_util import flatten_dict
@@ -24,12 +23,11 @@ from transformer_jax.models.lora import NoAdapter
 from transformer_jax.models.paths import by_path
 from transformer_jax.models.quantization import NoQuantization
 from transformer_jax.models.transformer import Transformer
+from transformer_jax.ops.arrays import Array
 from transformer_jax.ops.int8_products import quantize
 from transformer_jax.ops.losses import SoftLabels, alignment_loss
 from transformer_jax.ops.matrices import Int8Matrix, Table, in_dtypes
 from transformer_jax.vocabulary import BOS_ID
-
-Array = jax.Array | np.ndarray
 
 #: Nested dicts of arrays.
 Params = dict[str, Any]

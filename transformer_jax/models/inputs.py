@@ -6,14 +6,12 @@ checked where they are known: outside `jit`, and by `fit` in each batch.
 
 from collections.abc import Callable, Iterator, Mapping
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.errors import UserError
 from transformer_jax.models.config import ModelConfig
-
-Array = jax.Array | np.ndarray
+from transformer_jax.ops.arrays import Array, check_mask, is_known, kind_of_array
 
 #: The arrays of a batch, with the names of their masks.
 _TEXTS = {"source": "source_mask", "target": "target_mask"}
@@ -39,40 +37,15 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
     """
     if not are_embeddings(ids) and (not jnp.issubdtype(ids.dtype, jnp.integer) or ids.ndim != 2):
         raise UserError(
-            f"{name} is {_kind(ids)}: give int32 ids [batch, length] (the order is source, "
+            f"{name} is {kind_of_array(ids)}: give int32 ids [batch, length] (the order is source, "
             "source_mask, target, target_mask)"
         )
     check_mask(_TEXTS[name], mask, name, ids)
-    if are_embeddings(ids) or not _is_known(ids):
+    if are_embeddings(ids) or not is_known(ids):
         return
     if ids.size and vocab_size and not 0 <= np.min(ids) <= np.max(ids) < vocab_size:
         wrong = np.min(ids) if np.min(ids) < 0 else np.max(ids)
         raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
-
-
-def check_mask(mask_name: str, mask: Array, name: str, x: Array) -> None:
-    """Checks the mask of an array [B, L, ...].
-
-    Real tokens must come first in their row: positions and recurrences count from its beginning.
-
-    Raises:
-        UserError: it is not boolean [B, L]; or its values are known, and padding stands before a
-            real token.
-    """
-    if mask.dtype != bool or mask.shape != x.shape[:2]:
-        raise UserError(
-            f"{mask_name} is {_kind(mask)} and {name} {_kind(x)}: give a boolean mask "
-            f"{list(x.shape[:2])}, True at real tokens"
-        )
-    if not _is_known(mask):
-        return
-    mask = np.asarray(mask)
-    is_late_B = (mask[:, 1:] & ~mask[:, :-1]).any(axis=1)
-    if is_late_B.any():
-        raise UserError(
-            f"{mask_name}: row {is_late_B.argmax()} has padding before a real token; put the real "
-            "tokens first, and pad on the right"
-        )
 
 
 def check_texts(
@@ -127,11 +100,3 @@ def checked(
             getattr(iterator, "close", lambda: None)()
 
     return from_position
-
-
-def _kind(x: Array) -> str:
-    return f"{x.dtype}{list(x.shape)}"
-
-
-def _is_known(x: Array) -> bool:
-    return not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)

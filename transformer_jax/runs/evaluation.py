@@ -11,27 +11,27 @@ import jax
 from tqdm import tqdm
 
 from transformer_jax.config import to_dict
-from transformer_jax.data.languages import base_language
 from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.splits import has_split, read_documents, read_pairs
 from transformer_jax.errors import UserError
 from transformer_jax.metrics.base import Metric, opened
+from transformer_jax.metrics.document_scores import DocumentScores, cut, document_scores
 from transformer_jax.metrics.registry import METRICS
-from transformer_jax.parallel.mesh import decoding_mesh
-from transformer_jax.parallel.processes import is_first
-from transformer_jax.paths import write_whole
-from transformer_jax.runs.folder import Run
-from transformer_jax.runs.lock import one_at_a_time
-from transformer_jax.settings.variants import kind_of
-from transformer_jax.translation.document_scores import DocumentScores, cut, document_scores
-from transformer_jax.translation.documents import Tally
-from transformer_jax.translation.scores import (
+from transformer_jax.metrics.scores import (
     Comparison,
     Score,
     compare,
     corpus_scores,
     make_metrics,
 )
+from transformer_jax.parallel.mesh import decoding_mesh
+from transformer_jax.parallel.processes import is_first
+from transformer_jax.paths import write_whole
+from transformer_jax.runs.folder import Run
+from transformer_jax.runs.lock import one_at_a_time
+from transformer_jax.settings.languages import base_language
+from transformer_jax.settings.variants import kind_of
+from transformer_jax.translation.documents import Tally
 
 #: A split of the run's corpus, or (source, reference) sentences. Without references, which are
 #: None then, only metrics that need none give scores.

@@ -25,13 +25,13 @@ from transformer_jax.data.splits import (
 )
 from transformer_jax.data.tokenizer_pair import Tokenizers, read_tokenizer
 from transformer_jax.data.tokenizer_training import tokenizers_of_text
+from transformer_jax.metrics.scores import make_metrics
 from transformer_jax.parallel.processes import from_first, one_host_at_a_time
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.pretrained import check_named
 from transformer_jax.runs.start import Start, check_training
 from transformer_jax.training.loop import Feed
 from transformer_jax.training.record import Origin
-from transformer_jax.translation.scores import make_metrics
 from transformer_jax.vocabulary import UNK_ID
 
 _LOGGER = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.decoding.config import while_training
 from transformer_jax.metrics.base import Judge, Metric
 from transformer_jax.metrics.registry import METRICS
+from transformer_jax.metrics.scores import corpus_scores
 from transformer_jax.models.lora import NoAdapter
 from transformer_jax.settings.variants import kind_of
 from transformer_jax.training.loop import Evaluate
-from transformer_jax.translation.scores import corpus_scores
 from transformer_jax.translation.translator import Translator
 
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from transformer_jax.config import Config
 from transformer_jax.data.config import TokenizerConfig
-from transformer_jax.data.languages import base_language
 from transformer_jax.data.mapped_tokenizer import find_tag
 from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.runs.pretrained import given_by
+from transformer_jax.settings.languages import base_language
 
 
 def taught_by(teacher: Run, config: Config) -> Config:

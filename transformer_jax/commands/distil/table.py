@@ -15,11 +15,11 @@ from transformer_jax.config import override, to_dict
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.decoding.base import Method
 from transformer_jax.decoding.config import DecodeConfig
+from transformer_jax.metrics.scores import corpus_scores
 from transformer_jax.models import api
 from transformer_jax.paths import write_whole
 from transformer_jax.runs.ensemble import members
 from transformer_jax.runs.folder import Run
-from transformer_jax.translation.scores import corpus_scores
 
 
 class Contestant(NamedTuple):

@@ -7,7 +7,7 @@ library, but says nothing where two languages share a vocabulary, as they do by 
 
 from collections.abc import Collection
 
-from transformer_jax.data.languages import base_language, detector, detector_label
+from transformer_jax.settings.languages import base_language, detector, detector_label
 
 
 def name_of(code: str) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from transformer_jax.data.filters.base import Filter
-from transformer_jax.data.languages import detector, detector_label
 from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.settings.languages import detector, detector_label
 
 
 @dataclass(frozen=True)

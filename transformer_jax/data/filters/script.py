@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from transformer_jax.data.filters.base import Filter
-from transformer_jax.data.languages import base_language
 from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.settings.languages import base_language
 
 #: How the Unicode names of the letters of a script begin: languages that are written in it.
 _LANGUAGES = {

@@ -5,7 +5,7 @@ import pytest
 from tests.oracles import need
 from transformer_jax.data.filters.language import Language
 from transformer_jax.data.filters.script import Script
-from transformer_jax.data.languages import base_language, detector_label
+from transformer_jax.settings.languages import base_language, detector_label
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Scores of documents by their definition."""
 
-from transformer_jax.translation.document_scores import document_scores
-from transformer_jax.translation.scores import corpus_scores
+from transformer_jax.metrics.document_scores import document_scores
+from transformer_jax.metrics.scores import corpus_scores
 
 RIGHT, WRONG = "the dog sees a small boat", "nobody knows this at all"
 

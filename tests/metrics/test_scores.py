@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from transformer_jax.errors import UserError
-from transformer_jax.translation.scores import compare, corpus_scores, make_metrics
+from transformer_jax.metrics.scores import compare, corpus_scores, make_metrics
 
 HYPOTHESIS = "a b c d e"
 REFERENCE = "a b c d f"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from transformer_jax.translation.scores import Score, corpus_scores
+from transformer_jax.metrics.scores import Score, corpus_scores
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_jax.data.languages import base_language
 from transformer_jax.errors import UserError
+from transformer_jax.settings.languages import base_language
 
 
 @dataclass(frozen=True)
