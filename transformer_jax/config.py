@@ -109,17 +109,14 @@ def register(name: str, cls: type) -> None:
     """
     if not isinstance(name, str) or not re.fullmatch(r"[^\s(),=]+", name) or name == "none":
         raise UserError(f"register: {name!r} is no name: use letters, digits and underscores")
-    if not isinstance(cls, type):
-        raise UserError(f"register: {cls!r} is no class")
-    families = [family for family in FAMILIES if issubclass(cls, family.base)]
-    if not families:
+    bases = [
+        family for family in FAMILIES if isinstance(cls, type) and issubclass(cls, family.base)
+    ]
+    if not bases:
         known = ", ".join(dict.fromkeys(family.base.__qualname__ for family in FAMILIES))
-        raise UserError(f"register: {cls.__qualname__} extends none of {known}")
-    for family in families:
-        try:
-            family.add(name, cls)
-        except ValueError as error:
-            raise UserError(f"register: {error}") from None
+        raise UserError(f"register: {cls!r} extends none of {known}")
+    for family in bases:
+        family.add(name, cls)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from transformer_jax.errors import first_error, first_line, hint
+from transformer_jax.errors import UserError, first_error, first_line, hint
 from transformer_jax.settings.keys import Key, adapter, keys_of
 
 #: Kinds that were removed, with the last version that reads them.
@@ -63,16 +63,20 @@ class Family(dict[str, type[T]]):
         """Adds a variant; it replaces a class of the same module and name, which was defined anew.
 
         Raises:
-            ValueError: the name is another variant's, or the class is not a frozen dataclass.
+            UserError: the name is another variant's, or the class is not a frozen dataclass.
         """
         known = self.get(name, cls)
         if known is not cls and _full_name(known) != _full_name(cls):
-            raise ValueError(f"{name!r} is already the name of {known.__qualname__}")
+            raise UserError(f"register: {name!r} is already the name of {known.__qualname__}")
         parameters = vars(cls).get("__dataclass_params__")
         if cls is self.base or not (parameters and parameters.frozen):
-            raise ValueError(f"{cls.__qualname__} is no frozen dataclass of its own options")
+            raise UserError(
+                f"register: {cls.__qualname__} is no frozen dataclass of its own options"
+            )
         if taken := {"kind", "package"} & keys_of(cls).keys():
-            raise ValueError(f"{cls.__qualname__}: name its option {', '.join(taken)} otherwise")
+            raise UserError(
+                f"register: {cls.__qualname__}: name its option {', '.join(taken)} otherwise"
+            )
         self[name] = cls
 
     def name(self, cls: type[T]) -> str:

@@ -64,18 +64,11 @@ _BELOW = ((15.0, FEW_EPOCHS_DROPOUT), (28.0, 0.2))
 _LONGEST = 0.3
 
 
-def check_without_loss(train: TrainConfig) -> None:
-    """Raises UserError for settings of the loss, where the caller gives another."""
-    for key in ("label_smoothing", "alignment_weight", "teacher"):
-        if (value := getattr(train, key)) != getattr(TrainConfig(), key):
-            raise UserError(f"train.{key}={value!r} has no effect with a loss of one's own")
-
-
 class Trainer:
     """What the configs of a model and of its training determine on a mesh.
 
     Raises:
-        UserError: `model.quantize` needs a trained model.
+        UserError: `model.quantize` needs a trained model; or a setting is of another loss.
 
     Attributes:
         model, train, mesh: as given; `train` with the length of `with_length`.
@@ -94,8 +87,9 @@ class Trainer:
             )
         self.model, self.train, self.mesh = model, train, mesh
         self._has_own_loss = loss is not None
-        if loss is not None:
-            check_without_loss(train)
+        for key in ("label_smoothing", "alignment_weight", "teacher") if loss else ():
+            if (value := getattr(train, key)) != getattr(TrainConfig(), key):
+                raise UserError(f"train.{key}={value!r} has no effect with a loss of one's own")
         abstract, axes = api.abstract_params(model), api.logical_axes(model)
         self.trained = trained_paths(train.frozen, abstract)
         self._optimizer = self._optimizer_of(self.horizon)
