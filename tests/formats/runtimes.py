@@ -183,11 +183,14 @@ class InOnnxruntime:
         chosen = np.take_along_axis(np.stack(found, 1), tokens[..., None], 2)[..., 0]
         return [row[: len(ids)] for row, ids in zip(chosen, wanted, strict=True)]
 
-    def greedy(self, sources: Sequence[Ids]) -> list[Ids]:
-        never = sorted(set(self._search["suppress_tokens"]) - {UNK_ID})  # the suite's may have it
+    def greedy(
+        self, sources: Sequence[Ids], limit: int = MAX_LENGTH - 1, allow_unk: bool = True
+    ) -> list[Ids]:
+        """As a program would; the suite's search may predict `<unk>`."""
+        never = sorted(set(self._search["suppress_tokens"]) - ({UNK_ID} if allow_unk else set()))
         steps = self._steps(sources)
         found, log_probs = [], next(steps)
-        for _ in range(MAX_LENGTH - 1):
+        while len(found) < limit and not (found and (np.array(found) == EOS_ID).any(0).all()):
             log_probs[:, never] = -np.inf
             found.append(log_probs.argmax(-1))
             log_probs = steps.send(found[-1])

