@@ -11,6 +11,7 @@ from transformer_jax.commands.distil import translations
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.files import read_scored
 from transformer_jax.data.sources.grammar.sentences import generate
+from transformer_jax.data.tokenizer_training import train_tokenizers
 from transformer_jax.errors import UserError
 
 OPTIONS = {"most_words": 9, "least": None, "keep_all": False, "num_held_out": 0}
@@ -164,3 +165,24 @@ def test_what_cannot_work_ends_in_one_line(place, tmp_path, capsys, flags, messa
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ") and message in error, error
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_tokenizer_of_another_alphabet_is_refused(place, tmp_path, capsys):
+    model = train_tokenizers(tj.TokenizerConfig(vocab_size=350), generate(3, 60)).source.model
+    (tmp_path / "joint.model").write_bytes(model)
+    words = ["собака", "кошка", "книга"]
+    rows = [f"the dog {i}\t{' '.join(words[: 1 + i % 3])} {i}\n" for i in range(20)]
+    (tmp_path / "ru.tsv").write_text("".join(rows))
+    flags = [f"--translations={tmp_path / 'ru.tsv'}", f"--workdir={tmp_path / 'run'}"]
+    flags += [f"--config={place / 'student.py'}", "--config.data.source_language=en"]
+    flags += ["--config.data.target_language=ru", "--config.data.validation_from_train=2"]
+    flags += [f"--config.tokenizer.source_model={tmp_path / 'joint.model'}"]
+    assert main(["distil", *flags]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "joint.model does not know the alphabet of" in error and "train.target" in error
+
+
+def test_candidates_go_with_translations(tmp_path, capsys):
+    flags = ["--teacher=x", "--candidates=all", "--config=quickstart", f"--workdir={tmp_path}"]
+    assert main(["distil", *flags]) == 2
+    assert "--candidates=all is for --translations" in capsys.readouterr().err

@@ -99,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
     if bool(args.translations) == bool(args.teacher):
         raise UserError("give --teacher=DIR or --translations=FILE, one of them")
+    if args.teacher and args.candidates != "best":
+        raise UserError(f"--candidates={args.candidates} is for --translations")
     start_processes(args)
     from transformer_jax.commands.distil.student import languages_for, taught_by
     from transformer_jax.commands.distil.text import one_direction
@@ -392,6 +394,26 @@ class _Given(_Distillation):
 
         inputs = self._inputs_of_text() | options
         stage(self.folder / "text", inputs, lambda place: from_first(lambda: write(place)))
+
+    def check_student(self) -> None:
+        from transformer_jax.commands.distil.text import names
+        from transformer_jax.data.sources.files import read_lines
+        from transformer_jax.data.tokenizer_training import given_tokenizers
+
+        super().check_student()
+        tokenizers = given_tokenizers(self.config.tokenizer)
+        for path, tokenizer in zip(names(self.folder / "text", "train"), tokenizers, strict=True):
+            if tokenizer is None:
+                continue
+            ids = tokenizer.encode_batch(list(islice(read_lines(path), 1000)))
+            pieces = tokenizer.pieces([i for each in ids for i in each])
+            # A character that it does not know is one piece, or its bytes are.
+            unknown = sum(piece.startswith(("<unk>", "<0x")) for piece in pieces)
+            if 3 * unknown > len(pieces):
+                raise UserError(
+                    f"{tokenizer.name} does not know the alphabet of {path}: {unknown:,} of "
+                    f"{len(pieces):,} pieces are unknown; leave tokenizer.source_model out"
+                )
 
     def translate(self, stop: "StopOnSignals") -> None:
         """Nothing: the translations are given."""
