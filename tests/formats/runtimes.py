@@ -1,6 +1,7 @@
 """Exported models, loaded by the software that they are written for."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import numpy as np
 from tests.formats.exporter_suite import MAX_LENGTH, Ids, Load, Ours
 from tests.formats.published import SOURCES
 from tests.reference.naive_bergamot import NaiveBergamot
+from transformer_jax.data.padding import pad
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.formats import safetensors
 from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.models.transformer import UNUSED
 from transformer_jax.paths import as_path
-from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
+from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 
 class InCTranslate2:
@@ -131,6 +133,71 @@ class NaiveInNumPy:
         return [self._model.greedy([*ids, EOS_ID], EOS_ID, MAX_LENGTH) for ids in sources]
 
 
+class InOnnxruntime:
+    """The two graphs, fed as `docs/interop.md` says."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        import onnx
+        import onnxruntime
+
+        self._decoder, self._encoder = (
+            onnxruntime.InferenceSession(path) for path in sorted((folder / "onnx").glob("*.onnx"))
+        )
+        for path in (folder / "onnx").glob("*.onnx"):
+            onnx.checker.check_model(str(path), full_check=True)
+        self._search = json.loads((folder / "generation_config.json").read_text())
+
+    def _steps(self, sources: Sequence[Ids]) -> Iterator[np.ndarray]:
+        """Yields log-probabilities [B, V]; is sent the tokens [B]."""
+        rows = [[*ids, EOS_ID] for ids in sources]
+        ids, mask = pad(rows, len(rows), max(map(len, rows)))
+        given = {"encoder_attention_mask": mask.astype(np.int64)}
+        (given["encoder_hidden_states"],) = self._encoder.run(
+            None, {"input_ids": ids.astype(np.int64), "attention_mask": mask.astype(np.int64)}
+        )
+        for each in self._decoder.get_inputs():
+            if each.name.startswith("past"):
+                shape = [
+                    n if isinstance(n, int) else (n == "batch") * len(rows) for n in each.shape
+                ]
+                given[each.name] = np.zeros(shape, np.float32)
+        given["use_cache_branch"] = np.array([False])
+        tokens = np.full(len(rows), self._search["decoder_start_token_id"])
+        names = [
+            each.name.replace("present", "past_key_values") for each in self._decoder.get_outputs()
+        ]
+        while True:
+            given["input_ids"] = tokens[:, None]
+            made = dict(zip(names, self._decoder.run(None, given), strict=True))
+            logits = made.pop("logits")[:, 0]
+            given |= made | {"use_cache_branch": np.array([True])}
+            logits -= logits.max(-1, keepdims=True)
+            tokens = yield logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+    def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[np.ndarray]:
+        wanted = [[*ids, EOS_ID] for ids in targets]
+        tokens, _ = pad(wanted, len(wanted), max(map(len, wanted)))
+        steps = self._steps(sources)
+        found = [next(steps)]
+        found += [steps.send(column) for column in tokens[:, :-1].T.astype(np.int64)]
+        chosen = np.take_along_axis(np.stack(found, 1), tokens[..., None], 2)[..., 0]
+        return [row[: len(ids)] for row, ids in zip(chosen, wanted, strict=True)]
+
+    def greedy(
+        self, sources: Sequence[Ids], limit: int = MAX_LENGTH - 1, allow_unk: bool = True
+    ) -> list[Ids]:
+        """As a program would; the suite's search may predict `<unk>`."""
+        never = sorted(set(self._search["suppress_tokens"]) - ({UNK_ID} if allow_unk else set()))
+        steps = self._steps(sources)
+        found, log_probs = [], next(steps)
+        while len(found) < limit and not (found and (np.array(found) == EOS_ID).any(0).all()):
+            log_probs[:, never] = -np.inf
+            found.append(log_probs.argmax(-1))
+            log_probs = steps.send(found[-1])
+        rows = [row.tolist() for row in np.stack(found, 1)]
+        return [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in rows]
+
+
 def in_this_package(folder: Path, model: TrainedModel) -> Ours:
     return Ours(safetensors.read(as_path(folder)))
 
@@ -140,6 +207,7 @@ RUNTIMES: dict[str, tuple[str | None, Load]] = {
     "bergamot": (None, NaiveInNumPy),
     "ctranslate2": ("ctranslate2", InCTranslate2),
     "huggingface": ("transformers", InTransformers),
+    "onnx": ("onnxruntime", InOnnxruntime),
     "safetensors": (None, in_this_package),
 }
 

@@ -135,7 +135,7 @@ def test_a_model_is_pushed_and_imported_again_by_name(server, ask, tmp_path: Pat
     model = suite.random_model(suite.small(), suite.tokenizers())
     write_run(tmp_path / "run", model)
     program = ["-c", "import sys; from transformer_jax.commands.main import main; sys.exit(main())"]
-    out = ["--format=safetensors", "--output=out", f"--push={NAME}"]
+    out = ["--format=safetensors", "--output=out", "--licence=mit", f"--push={NAME}"]
     export_run = [*program, "export", "--workdir=run", *out]
     status, _, error = ask(*export_run[:-1], "--push=model")
     assert (status, error.splitlines()[-1]) == (
@@ -154,7 +154,7 @@ def test_a_model_is_pushed_and_imported_again_by_name(server, ask, tmp_path: Pat
     assert NAME in server.private
     status, printed, error = ask(*program, "import", f"--from={NAME}", "--workdir=again")
     assert (status, printed) == (0, "again\n"), error
-    export(open_run(tmp_path / "again"), "safetensors", tmp_path / "second")
+    export(open_run(tmp_path / "again"), "safetensors", tmp_path / "second", licence="mit")
     for path in (tmp_path / "first").rglob("*"):
         if path.is_file():
             again = tmp_path / "second" / path.relative_to(tmp_path / "first")

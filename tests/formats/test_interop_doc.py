@@ -39,7 +39,8 @@ def place(tmp_path_factory):
 @pytest.mark.parametrize(
     ("package", "command", "program"),
     [
-        ("ctranslate2", "--workdir=runs/quickstart", "ctranslate2.Translator"),
+        ("ctranslate2", "--output=quickstart-ct2", "ctranslate2.Translator"),
+        ("onnxruntime", "--output=quickstart-onnx", "onnxruntime.InferenceSession"),
         ("transformers", "--workdir=runs/marian", "MarianMTModel"),
     ],
 )

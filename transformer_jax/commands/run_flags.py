@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def add_run_arguments(
-    parser: Parser, *, flag: str = "--workdir", decode: bool = True, only: Sequence[str] = ()
+    parser: Parser,
+    *,
+    flag: str = "--workdir",
+    decode: bool = True,
+    only: Sequence[str] = (),
+    required: bool = True,
 ) -> None:
     """Adds a flag for the run, --checkpoint, and keys of `DecodeConfig`: all, or `only` some.
 
@@ -27,7 +32,7 @@ def add_run_arguments(
     add = parser.add_argument
     if decode:
         several = "the run folder; given several times, their models translate together"
-        add(flag, required=True, action="append", metavar="DIR", help=several)
+        add(flag, required=required, action="append", metavar="DIR", help=several)
         mean = "what several models average (default: log_probs)"
         add("--ensemble_mean", choices=get_args(Mean), default="log_probs", help=mean)
     else:

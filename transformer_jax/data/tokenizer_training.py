@@ -48,7 +48,7 @@ def tokenizers_of_text(config: TokenizerConfig, data: DataConfig) -> Tokenizers:
     Raises:
         UserError: as `train_tokenizers`, or the text is damaged.
     """
-    sample = sample_of(data, config) if None in _given(config) else []
+    sample = sample_of(data, config) if None in given_tokenizers(config) else []
     return in_languages(data, train_tokenizers(config, sample, tags_of(data)), data.languages)
 
 
@@ -91,7 +91,7 @@ def train_tokenizers(
     Raises:
         UserError: a given model cannot be used, or the text cannot support the vocabulary.
     """
-    source, target = _given(config)
+    source, target = given_tokenizers(config)
     if source is None:
         side = "joint" if config.joint else "source"
         text = chain.from_iterable(pairs) if config.joint else (pair[0] for pair in pairs)
@@ -125,7 +125,7 @@ def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
         UserError: a given model cannot be used or is not what the config says, a vocabulary has
             no room for characters, or samples are asked of a kind that gives none.
     """
-    given, size = _given(config), config.trained_vocab_size
+    given, size = given_tokenizers(config), config.trained_vocab_size
     if config.sampling_alpha and None in given:
         check_can_sample(config.kind)
     missing = tags.missing_in(given[0])
@@ -148,7 +148,7 @@ def vocabularies(config: TokenizerConfig, tags: Tags = NO_TAGS) -> Vocabularies:
     return Vocabularies(source, target, trained, tuple(dict.fromkeys((*missing, *of_target))))
 
 
-def _given(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:
+def given_tokenizers(config: TokenizerConfig) -> tuple[Tokenizer | None, Tokenizer | None]:
     """The given models of source and target; None of one that is to be trained."""
     paths = config.source_model, config.target_model
     if config.joint:

@@ -3,13 +3,9 @@
 The folder holds `model.bin`, `config.json` and the vocabularies of CTranslate2, and the
 SentencePiece models. CTranslate2's Python package writes them; it runs the model elsewhere too.
 
-Two things are written in another form, with the same result:
-
-* Positions that are added to the embeddings become a table of vectors, as many as
-  `model.max_length`; where the scheme has no end, at least 256, CTranslate2's own limit.
-* A bias on the scores that depends on the distance alone (T5, ALiBi), and the keys that a `window`
-  or `strided` mixer leaves out, become a T5 table with a row for each distance. CTranslate2
-  computes it in the first layer that has one, for all layers of the stack that have one.
+Positions and sparse mixers become tables (`stack_tables.py`), with the same result: that of biases
+is a T5 table with a row for each distance. CTranslate2 computes it in the first layer that has one,
+for all layers of the stack that have one.
 
 CTranslate2's own search differs from ours in details: see docs/interop.md.
 """
@@ -18,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
@@ -31,67 +26,22 @@ from transformer_jax.formats.exporter import (
     check_expressed,
     without_adapter,
 )
-from transformer_jax.layers.feed_forward import Glu, Mlp
-from transformer_jax.layers.norms import LayerNorm, RMSNorm
-from transformer_jax.mixers.base import MixerConfig
-from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.formats.stack_tables import EXPRESSED, StackTables, widened
+from transformer_jax.layers.feed_forward import Glu
+from transformer_jax.layers.norms import RMSNorm
 from transformer_jax.mixers.registry import MIXERS
-from transformer_jax.mixers.strided import Strided
-from transformer_jax.mixers.window import Window
 from transformer_jax.models.api import Params
 from transformer_jax.models.config import (
     ModelConfig,
-    StackConfig,
-    layer_mixers,
     mixer_context,
 )
-from transformer_jax.models.lora import Lora, NoAdapter
 from transformer_jax.models.paths import by_path
-from transformer_jax.models.quantization import Int8Dynamic, NoQuantization
+from transformer_jax.models.quantization import Int8Dynamic
 from transformer_jax.models.transformer import UNUSED
-from transformer_jax.positions.alibi import Alibi
-from transformer_jax.positions.concatenated import Concatenated
-from transformer_jax.positions.learned import Learned
-from transformer_jax.positions.none import NoPosition
 from transformer_jax.positions.registry import POSITIONS
 from transformer_jax.positions.rope import Rope
-from transformer_jax.positions.scalar import Scalar
-from transformer_jax.positions.sinusoidal import Sinusoidal
-from transformer_jax.positions.t5 import T5
 from transformer_jax.settings.variants import kind_of, to_text
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-
-_ATTENTION = frozenset({"num_kv_heads", "use_bias", "score_scale"})
-
-EXPRESSED = {
-    ModelConfig: frozenset(
-        {
-            *("source_vocab_size", "target_vocab_size", "start_id", "unused_ids", "max_length"),
-            *("d_model", "d_ff", "num_heads", "head_dim", "norm_placement", "tie_embeddings"),
-            *("embedding_scale", "embedding_norm", "logit_scale", "output_bias"),
-        }
-    ),
-    StackConfig: frozenset({"num_layers"}),
-    NoAdapter: frozenset(),
-    Lora: frozenset({"rank", "alpha", "targets"}),  # put into the weights
-    NoQuantization: frozenset(),
-    Full: _ATTENTION,
-    FullCross: _ATTENTION,
-    Window: frozenset({"window", "dilation"}),
-    Strided: frozenset({"stride"}),
-    LayerNorm: frozenset({"epsilon", "use_bias"}),
-    RMSNorm: frozenset({"epsilon"}),
-    Mlp: frozenset({"activation", "use_bias"}),
-    Glu: frozenset({"activation", "use_bias"}),
-    NoPosition: frozenset(),
-    Sinusoidal: frozenset({"form", "first"}),
-    Learned: frozenset(),
-    Concatenated: frozenset({"width"}),
-    Scalar: frozenset(),
-    T5: frozenset({"num_buckets", "max_distance", "multiplier"}),
-    Alibi: frozenset(),
-    Rope: frozenset({"base"}),
-}
 
 #: Our activation -> CTranslate2's.
 ACTIVATIONS = {
@@ -101,13 +51,6 @@ ACTIVATIONS = {
     "silu": "SWISH",
     "sigmoid": "Sigmoid",
 }
-
-#: CTranslate2's default limit on the length of a translation.
-_ITS_LENGTH = 256
-
-#: The score of a key that is not read. Its exponential is 0 beside any other score of a trained
-#: model, and float16 holds it.
-_NOT_READ = -3e4
 
 
 @dataclass(frozen=True)
@@ -181,27 +124,12 @@ def _start_id(config: ModelConfig) -> int:
 _Flat = dict[str, np.ndarray]
 
 
-class _Stack:
-    """What becomes of the positions and the mixers of the encoder, or of the decoder if causal."""
-
-    def __init__(self, config: ModelConfig, causal: bool) -> None:
-        self.name = "decoder" if causal else "encoder"
-        self.config: StackConfig = config.decoder if causal else config.encoder
-        self.mixers = layer_mixers(self.config)
-        self._causal = causal
-        self._position = self.config.position.build(mixer_context(config, causal=causal))
-        self.hooks = self._position.hooks()
-        self._length = config.max_length
-        if not isinstance(self.config.position, Learned | Scalar):
-            self._length = max(self._length, _ITS_LENGTH)
-        self._distances = np.arange(1 - self._length, self._length)
-        self._reads = [self._reads_of(mixer, config.max_length) for mixer in self.mixers]
-        #: whether each layer has a table of biases
-        self.has_table = ["bias" in self.hooks or not all(reads) for reads in self._reads]
+class _Stack(StackTables):
+    """A stack whose layers share one table of biases."""
 
     def check(self) -> None:
         """Raises UserError for what CTranslate2 cannot do with a table of biases."""
-        pairs = zip(self._reads, self.has_table, strict=True)
+        pairs = zip(self.reads, self.has_table, strict=True)
         kinds = {reads.tobytes() for reads, has_table in pairs if has_table}
         place = f"model.{self.name}.mixers={','.join(to_text(m, MIXERS) for m in self.mixers)}"
         if len(kinds) > 1:
@@ -217,44 +145,18 @@ class _Stack:
                 "alibi or none, or with a first layer of full attention"
             )
 
-    def encodings(self, params: Params, d_model: int) -> np.ndarray:
-        """What is added to the embeddings: [length, width of the words]."""
-        words = jnp.zeros((1, self._length, self.config.position.word_width(d_model)))
-        places = jnp.arange(self._length)
-        return np.asarray(self._position.apply(params, words, places, method="embed")[0])
-
     def bias_table(self, params: Params, layer: int, num_heads: int) -> np.ndarray:
         """CTranslate2's T5 table: [rows, H], exact at every distance below `length`.
 
         Half of the rows of a direction are one distance each; `relative_buckets` in
         `positions/t5.py` has the formula.
         """
-        bias_HR = np.zeros((num_heads, len(self._distances)), np.float32)
-        if "bias" in self.hooks:
-            here_1 = jnp.array([self._length - 1])
-            keys_R = jnp.arange(len(self._distances))
-            bias_H1R = self._position.apply(params, here_1, keys_R, method="bias")
-            bias_HR += np.asarray(bias_H1R[:, 0], np.float32)
-        bias_RH = np.where(self._reads[layer], bias_HR, _NOT_READ).T
-        behind_RH, ahead_RH = bias_RH[self._length - 1 :: -1], bias_RH[self._length - 1 :]
-        halves = [behind_RH] if self._causal else [behind_RH, ahead_RH]
+        bias_RH, here = self.biases(params, layer, num_heads), self.length - 1
+        halves = [bias_RH[here::-1]] if self.causal else [bias_RH[here::-1], bias_RH[here:]]
         # The rows of the larger distances, of which the model has none, repeat the last one.
         return np.concatenate(
-            [np.pad(half, ((0, self._length), (0, 0)), mode="edge") for half in halves]
+            [np.pad(half, ((0, self.length), (0, 0)), mode="edge") for half in halves]
         )
-
-    def _reads_of(self, mixer: MixerConfig, max_length: int) -> np.ndarray:
-        """Whether a query reads the keys at `_distances` (of key minus query), bool [R]."""
-        away = np.abs(self._distances)
-        if isinstance(mixer, Window):
-            reads = (away <= mixer.window * mixer.dilation) & (away % mixer.dilation == 0)
-        elif isinstance(mixer, Strided):
-            stride = mixer.stride_for(max_length)
-            reads = (away <= stride) | (away % stride == 0)
-        else:
-            reads = np.ones(len(away), bool)
-        # A decoder's table has no rows for keys that follow.
-        return reads | (self._distances > 0) if self._causal else reads
 
 
 def _filled_spec(config: ModelConfig, params: Params) -> Any:
@@ -277,9 +179,9 @@ def _filled_spec(config: ModelConfig, params: Params) -> Any:
         target_VE = np.where(np.arange(len(target_VE))[:, None] == _start_id(config), 0, target_VE)
     source_VE = flat.pop("source_embedding/table", target_VE)
     projection_VE = flat.pop("projection/kernel", target_VE.T).T
-    spec.encoder.embeddings[0].weight = _widened(source_VE, config.d_model)
-    spec.decoder.embeddings.weight = _widened(target_VE, config.d_model)
-    spec.decoder.projection.weight = _widened(projection_VE, config.d_model)
+    spec.encoder.embeddings[0].weight = widened(source_VE, config.d_model)
+    spec.decoder.embeddings.weight = widened(target_VE, config.d_model)
+    spec.decoder.projection.weight = widened(projection_VE, config.d_model)
     spec.encoder.scale_embeddings = config.embedding_scale or source_VE.shape[1] ** 0.5
     spec.decoder.scale_embeddings = config.embedding_scale or target_VE.shape[1] ** 0.5
     if config.logit_scale != 1:
@@ -303,7 +205,7 @@ def _fill_stack(
     position = stack.config.position
     if not (stack.has_table[0] or isinstance(position, Rope)):
         encodings = stack.encodings(position_params, config.d_model)
-        spec.position_encodings.encodings = _widened(encodings, config.d_model)
+        spec.position_encodings.encodings = widened(encodings, config.d_model)
     options: dict[str, Any] = {"self_attention": True}
     if isinstance(position, Rope):
         head_dim = mixer_context(config, causal=False).head_dim
@@ -374,8 +276,3 @@ def _fill_norm(spec: Any, name: str, flat: _Flat) -> None:
     spec.gamma = flat.pop(f"{name}/scale")
     if hasattr(spec, "beta"):
         spec.beta = flat.pop(f"{name}/bias", np.zeros_like(spec.gamma))
-
-
-def _widened(table_RE: np.ndarray, d_model: int) -> np.ndarray:
-    """[R, D], with zeros at the features that a row does not have."""
-    return np.pad(table_RE, ((0, 0), (0, d_model - table_RE.shape[1])))

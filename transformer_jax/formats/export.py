@@ -6,12 +6,13 @@ import os
 from etils import epath
 
 from transformer_jax.errors import UserError
+from transformer_jax.formats.card import card
 from transformer_jax.formats.exporter import Exporter, TrainedModel
 from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.formats.run_folder import read_run
 from transformer_jax.paths import as_path, in_bucket, remove_folder, temporary_name
 from transformer_jax.runs.folder import Run
-from transformer_jax.settings.variants import OneOf
+from transformer_jax.settings.variants import OneOf, kind_of, to_text
 
 
 def export(
@@ -20,6 +21,7 @@ def export(
     output: str | os.PathLike[str],
     *,
     checkpoint: str = "best",
+    licence: str | None = None,
 ) -> epath.Path:
     """Writes the model of a run into a new folder.
 
@@ -29,6 +31,7 @@ def export(
             `"ctranslate2(quantization=int8)"` or `CTranslate2(quantization="int8")`.
         output: the folder, which must not exist. It appears when it is complete.
         checkpoint: as `which` of `Run.params`.
+        licence: of the model, for its card, `README.md`, such as cc-by-4.0.
 
     Returns:
         The folder.
@@ -47,16 +50,22 @@ def export(
     if folder.exists():
         raise UserError(f"output={folder} exists: nothing was written; choose another name")
     exporter.check(dataclasses.replace(run.config, model=run.model))
-    write(exporter, read_run(run, checkpoint), folder)
+    kind, chosen = kind_of(exporter, EXPORTERS), to_text(exporter, EXPORTERS)
+    readme = card(run, kind, chosen, licence)
+    write(exporter, read_run(run, checkpoint), folder, readme)
     return folder
 
 
-def write(exporter: Exporter, model: TrainedModel, folder: epath.Path) -> None:
-    """Writes the files of a format into a folder that appears when it is complete."""
+def write(
+    exporter: Exporter, model: TrainedModel, folder: epath.Path, readme: str | None = None
+) -> None:
+    """Writes the files of a format, and a card, into a folder that appears when it is complete."""
     temporary = temporary_name(folder)
     try:
         temporary.mkdir(parents=True)
         exporter.write(model, temporary)
+        if readme is not None:
+            (temporary / "README.md").write_text(readme)
         temporary.rename(folder)
     except OSError as error:
         raise UserError(f"output={folder}: {error.strerror or error}") from error

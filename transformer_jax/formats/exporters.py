@@ -7,6 +7,7 @@ from transformer_jax.formats.ctranslate2 import CTranslate2
 from transformer_jax.formats.exporter import Exporter
 from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.formats.marian.web import Web
+from transformer_jax.formats.onnx.exporter import Onnx
 from transformer_jax.formats.safetensors import Safetensors
 from transformer_jax.formats.transformers.writer import HuggingFace
 
@@ -14,6 +15,7 @@ EXPORTERS: dict[str, type[Exporter]] = {
     "bergamot": Bergamot,
     "ctranslate2": CTranslate2,
     "huggingface": HuggingFace,
+    "onnx": Onnx,
     "safetensors": Safetensors,
     "web": Web,
 }

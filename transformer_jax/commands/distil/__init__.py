@@ -10,6 +10,13 @@ student is trained on the result in --workdir, which is a run folder as any othe
 the two. Flags without `config.`, such as --method or --checkpoint, are the teacher's. The student
 has the teacher's tokenizers unless its config says otherwise.
 
+    transformer-jax distil --translations=llm.tsv --config=student_tiny --workdir=runs/student \
+        --config.data.source_language=en --config.data.target_language=ug \
+        --config.data.validation_from_train=1000
+
+With --translations the teacher is text: TSV (source TAB translation, and TAB score) or JSONL (the
+languages' codes as keys, and "score"). Of several rows of one source the best is taken, or all.
+
 The folder `distillation` in --workdir has what was made on the way: `text`, `translations`,
 `chosen`, the rows of the table and `table.md`. The same command continues what was stopped. For
 several processes, run the same command in each, with the flags of `train`: each translates its
@@ -39,6 +46,8 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import Config, override, to_dict
 from transformer_jax.data.config import DataConfig
+from transformer_jax.data.sources.base import SPLITS
+from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
 from transformer_jax.errors import UserError
@@ -48,7 +57,6 @@ from transformer_jax.settings.keys import keys_of
 
 if TYPE_CHECKING:
     from transformer_jax.commands.signals import StopOnSignals
-    from transformer_jax.runs.folder import Run
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,11 +69,14 @@ _BATCHES_PER_CHUNK = 32
 
 def add_arguments(parser: Parser) -> None:
     """Adds the flags of `transformer-jax distil`."""
-    add_run_arguments(parser, flag="--teacher")
+    add_run_arguments(parser, flag="--teacher", required=False)
     add = parser.add_argument
     add("--config", required=True, metavar="RECIPE", help="of the student, by name or as a file")
     add("--workdir", required=True, metavar="DIR", type=as_path, help="the student's run folder")
     more: Any = {"action": "append", "default": [], "metavar": "FILE"}
+    add("--translations", help="in place of a teacher: .tsv or .jsonl with scores", **more)
+    all_of = "of several translations of a source, the one of the highest score, or all"
+    add("--candidates", choices=("best", "all"), default="best", help=all_of)
     add("--monolingual", help="more sentences to translate, one a line", **more)
     least = "leave translations out whose log-probability per piece is lower"
     add("--min_score", type=float, metavar="X", help=least)
@@ -86,6 +97,10 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--workdir={args.workdir}: `distil` needs a folder on a disk")
     if args.nearest_of < 1:
         raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
+    if bool(args.translations) == bool(args.teacher):
+        raise UserError("give --teacher=DIR or --translations=FILE, one of them")
+    if args.teacher and args.candidates != "best":
+        raise UserError(f"--candidates={args.candidates} is for --translations")
     start_processes(args)
     from transformer_jax.commands.distil.student import languages_for, taught_by
     from transformer_jax.commands.distil.text import one_direction
@@ -94,13 +109,18 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.runs.ensemble import members
     from transformer_jax.runs.lock import only_run
 
-    flags = vars(args) | {"workdir": args.teacher, "flags": of_teacher}
-    teacher, overrides = chosen_run(argparse.Namespace(**flags))
-    config = taught_by(teacher, recipe.config)
-    data = one_direction(config.data)
-    overrides = languages_for(members(teacher), data.languages) | overrides
-    work = _Distillation(args, teacher, overrides, config, recipe.by_pairs, data)
-    work.decode.method.with_hypotheses(args.nearest_of)
+    work: _Distillation
+    if args.translations:
+        data = one_direction(_of_translations(args, of_teacher, recipe.config))
+        work = _Given(args, None, {}, recipe.config, recipe.by_pairs, data)
+    else:
+        flags = vars(args) | {"workdir": args.teacher, "flags": of_teacher}
+        teacher, overrides = chosen_run(argparse.Namespace(**flags))
+        config = taught_by(teacher, recipe.config)
+        data = one_direction(config.data)
+        overrides = languages_for(members(teacher), data.languages) | overrides
+        work = _Distillation(args, teacher, overrides, config, recipe.by_pairs, data)
+        work.decode.method.with_hypotheses(args.nearest_of)
     with contextlib.ExitStack() as lock:
         from_first(lambda: lock.enter_context(only_run(work.folder)))
         work.fill_text()
@@ -120,6 +140,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _of_translations(args: argparse.Namespace, flags: dict[str, Any], config: Config) -> DataConfig:
+    """The text of --translations.
+
+    Raises:
+        UserError: a flag goes with a teacher alone, or names another text.
+    """
+    others = {"checkpoint": "best", "monolingual": [], "nearest_of": 1, "references": False}
+    wrong = [*flags, *(name for name, usual in others.items() if getattr(args, name) != usual)]
+    if wrong:
+        raise UserError(f"--{wrong[0]} is for a --teacher: leave it out with --translations")
+    data = config.data
+    if not isinstance(data.source, Files) or data.source.train_source or data.corpora:
+        raise UserError("--translations are the text to train on: the config names another one")
+    if not (data.source_language and data.target_language):
+        raise UserError(
+            "--translations: name the languages by --config.data.source_language and "
+            "--config.data.target_language"
+        )
+    source = dataclasses.replace(data.source, train_source=tuple(args.translations))
+    return dataclasses.replace(data, source=source)
+
+
 def _is_of_decoding(key: str) -> bool:
     """Whether a flag's key is one of `DecodeConfig`, which are the teacher's."""
     return key.split(".")[0] in keys_of(DecodeConfig)
@@ -130,7 +172,7 @@ class _Distillation:
     """The stages of one command; each is done once, and all processes make the same calls."""
 
     args: argparse.Namespace
-    teacher: "Run"  #: or an ensemble
+    teacher: Any  #: a `Run` or an ensemble; None for translations that are given
     overrides: dict[str, Any]  #: fields of the teacher's `DecodeConfig`
     config: Config  #: of the student, but for its text
     by_pairs: ByPairs | None
@@ -218,14 +260,14 @@ class _Distillation:
         from transformer_jax.commands.distil.text import scored_sets
         from transformer_jax.runs.folder import open_run
 
-        teacher = Contestant("teacher", self.teacher, self.args.checkpoint, self.overrides)
         student = Contestant("student", open_run(self.args.workdir), "best", {})
         sets, language = scored_sets(self.folder / "text"), self.data.languages[1]
-        methods = Greedy(), self.decode.method
-        rows = [
-            measured(each, sets, language, self.folder / "rows")
-            for each in (*teacher.also_with(*methods), *student.also_with(*methods))
-        ]
+        contestants = student.also_with(Greedy())
+        if self.teacher is not None:
+            teacher = Contestant("teacher", self.teacher, self.args.checkpoint, self.overrides)
+            methods = Greedy(), self.decode.method
+            contestants = [*teacher.also_with(*methods), *student.also_with(*methods)]
+        rows = [measured(each, sets, language, self.folder / "rows") for each in contestants]
         text = table(rows)
         write_whole(self.folder / "table.md", text.encode())
         return text
@@ -316,3 +358,68 @@ class _Distillation:
         text = self.folder / "text"
         folders = dict.fromkeys((pairs, text) if self.args.references else (pairs,))
         return dataclasses.replace(self.config, data=students_text(self.data, text, *folders))
+
+
+class _Given(_Distillation):
+    """The stages for translations that are given: their text, training and the table."""
+
+    def fill_text(self) -> None:
+        from transformer_jax.commands.distil import text, translations
+        from transformer_jax.commands.distil.stages import stage
+        from transformer_jax.data.splits import read_pairs
+        from transformer_jax.parallel.processes import from_first
+
+        names, languages = self.args.translations, self.data.languages
+        has_set = self.data.source.has("validation")
+        options = {
+            "most_words": self.config.batch.max_length,
+            "least": self.args.min_score,
+            "keep_all": self.args.candidates == "all",
+            "num_held_out": 0 if has_set else self.data.validation_from_train or 0,
+        }
+
+        def write(place: epath.Path) -> None:
+            use, table = translations.choose(
+                translations.rows(names, languages), languages, **options
+            )
+            for split, kind in (("train", 1), ("validation", 2)):
+                if (use == kind).any():
+                    found = translations.pairs_of(translations.rows(names, languages), use, kind)
+                    text.write_pairs(found, place, split)
+            for each in SPLITS[1:]:
+                if self.data.source.has(each):
+                    text.write_pairs(read_pairs(self.data, each), place, each)
+            write_whole(place / "translations.md", table.encode())
+            _LOGGER.info(table)
+
+        inputs = self._inputs_of_text() | options
+        stage(self.folder / "text", inputs, lambda place: from_first(lambda: write(place)))
+
+    def check_student(self) -> None:
+        from transformer_jax.commands.distil.text import names
+        from transformer_jax.data.sources.files import read_lines
+        from transformer_jax.data.tokenizer_training import given_tokenizers
+
+        super().check_student()
+        tokenizers = given_tokenizers(self.config.tokenizer)
+        for path, tokenizer in zip(names(self.folder / "text", "train"), tokenizers, strict=True):
+            if tokenizer is None:
+                continue
+            ids = tokenizer.encode_batch(list(islice(read_lines(path), 1000)))
+            pieces = tokenizer.pieces([i for each in ids for i in each])
+            # A character that it does not know is one piece, or its bytes are.
+            unknown = sum(piece.startswith(("<unk>", "<0x")) for piece in pieces)
+            if 3 * unknown > len(pieces):
+                raise UserError(
+                    f"{tokenizer.name} does not know the alphabet of {path}: {unknown:,} of "
+                    f"{len(pieces):,} pieces are unknown; leave tokenizer.source_model out"
+                )
+
+    def translate(self, stop: "StopOnSignals") -> None:
+        """Nothing: the translations are given."""
+
+    def choose(self) -> None:
+        """Nothing: `fill_text` did it."""
+
+    def _trained_on(self, pairs: epath.Path) -> Config:
+        return super()._trained_on(self.folder / "text")

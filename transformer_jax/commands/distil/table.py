@@ -127,7 +127,11 @@ def table(rows: Sequence[Row]) -> str:
     best = rows[0].scores[sets[-1]]["bleu"]
     for row in rows:
         scores = [f"{row.scores[name][key]:.2f}" for name in sets for key in ("bleu", "chrf")]
-        share = f"{row.scores[sets[-1]]['bleu'] / best:.1%}" if best else ""
+        share = (
+            f"{row.scores[sets[-1]]['bleu'] / best:.1%}"
+            if best and rows[0].model == "teacher"
+            else ""
+        )
         sizes = [f"{row.parameters:,}", f"{row.megabytes:.1f}", f"{row.sentences_per_second:.1f}"]
         lines.append([row.model, row.method, *scores, share, *sizes])
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)

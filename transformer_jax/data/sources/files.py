@@ -14,6 +14,7 @@ nothing.
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import time
@@ -132,7 +133,8 @@ class Files(Source):
             if suffix(path) == ".tsv":
                 yield from _cut_at_changes(_read_tsv(path, self.documents))
             elif suffix(path) == ".jsonl":
-                yield from _cut_at_changes(_read_jsonl(path, languages, self.documents))
+                rows = _read_jsonl(path, languages, self.documents)
+                yield from _cut_at_changes(row for row, _ in rows)
             elif self.documents:
                 yield from map(_boundary_if_blank, read_parallel(path, next(rest)))
             else:
@@ -344,7 +346,44 @@ def _columns(lines: Iterable[str], name: str, form: str) -> Iterator[list[str]]:
         yield fields
 
 
-def _read_jsonl(path: str, languages: Languages, documents: bool) -> Iterator[list[Any]]:
+def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, float | None]]:
+    """Yields source, translation and score, or None, of a TSV or JSONL file.
+
+    The score is the third column, or under the key "score".
+
+    Raises:
+        UserError: the file is neither, or a line has another form.
+    """
+    if not _is_pair_file(path):
+        raise UserError(
+            f"{path}: its name must end in .tsv or .jsonl, or that and .gz, .xz or .zst"
+        )
+    rows: Iterator[list[Any]]
+    if suffix(path) == ".tsv":
+        fields = (line.split("\t") for line in read_lines(path))
+        rows = ([*row, None][:3] if len(row) == 2 else row for row in fields)
+    else:
+        rows = ([*row, more.get("score")] for row, more in _read_jsonl(path, languages))
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 3:
+            raise UserError(
+                f"{path}:{number}: expected source TAB translation, and TAB score if there is one, "
+                f"got {len(row)} columns"
+            )
+        source, translation, score = row
+        try:
+            value = None if score is None else float(score)
+        except (TypeError, ValueError):
+            value = math.nan
+        if value is not None and not math.isfinite(value):
+            raise UserError(f"{path}:{number}: the score {score!r} is not a number")
+        yield source, translation, value
+
+
+def _read_jsonl(
+    path: str, languages: Languages, documents: bool = False
+) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Yields the texts, with the document where that is asked for, and the whole record."""
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = json.loads(line)
@@ -361,7 +400,7 @@ def _read_jsonl(path: str, languages: Languages, documents: bool) -> Iterator[li
                     f'{path}:{number}: no key "document", which data.source.documents=true needs'
                 )
             row.append(record["document"])
-        yield row
+        yield row, record
 
 
 def _json_text(record: dict[str, object], key: str, place: str) -> str:

@@ -1,0 +1,63 @@
+"""The card of an exported folder."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from tests.formats import exporter_suite as suite
+from transformer_jax.commands.main import main
+from transformer_jax.data.sources.files import Files
+from transformer_jax.formats.card import _USES
+from transformer_jax.formats.exporters import EXPORTERS
+from transformer_jax.formats.run_folder import write_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    model = suite.random_model(suite.small(), suite.tokenizers())
+    source = Files(train_source=("/secret/place/train.en",), train_target=("/secret/train.de",))
+    data = replace(model.config.data, source=source, source_language="en", target_language="de")
+    write_run(tmp_path / "run", model._replace(config=replace(model.config, data=data)))
+    return tmp_path / "run"
+
+
+def exported(run, *flags):
+    output = run.parent / "out"
+    words = [f"--workdir={run}", "--format=safetensors", f"--output={output}", *flags]
+    return main(["export", *words]), output / "README.md"
+
+
+def test_the_card_has_what_the_run_knows(run):
+    score = {"name": "BLEU", "score": 36.437, "signature": "nrefs:1|case:mixed"}
+    (run / "scores.json").write_text(json.dumps({"test.best": {"scores": {"bleu": score}}}))
+    status, path = exported(run, "--licence=cc-by-4.0")
+    assert status == 0
+    _, head, body = path.read_text().split("---\n", 2)
+    assert yaml.safe_load(head) == {
+        "language": ["en", "de"],
+        "license": "cc-by-4.0",
+        "pipeline_tag": "translation",
+    }
+    assert "- test.best: BLEU 36.44 (`nrefs:1|case:mixed`)" in body
+    assert "transformer-jax import --from=FOLDER" in body and "Licence: cc-by-4.0." in body
+    assert "train.en" in body and "secret" not in body
+    assert "`transformer-jax export --format='safetensors" in body
+
+
+def test_without_a_licence_the_card_says_so_and_nothing_is_pushed(run, capsys):
+    pytest.importorskip("huggingface_hub")
+    status, path = exported(run, "--push=somebody/model")
+    assert status == 2 and not path.exists()
+    message = "error: --push=somebody/model: a card needs a licence: give --licence=cc-by-4.0"
+    assert capsys.readouterr().err.splitlines()[-1] == message
+    status, path = exported(run)
+    text = path.read_text()
+    assert status == 0 and "license" not in text and "Licence: none was given" in text
+    assert "None: `transformer-jax eval` makes them." in text
+
+
+def test_every_format_says_how_its_folder_is_used():
+    assert set(_USES) == set(EXPORTERS)
+    assert all(len(text.splitlines()) <= 3 for text in _USES.values())

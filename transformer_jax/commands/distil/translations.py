@@ -1,0 +1,110 @@
+"""Translations that come as text: of a large language model, of people, of another program.
+
+Each row has a source, a translation, and maybe a score, of which more is better. The rows of one
+source are candidates, wherever they are. The text is read twice and never held: a row is known by a
+hash of its source and 13 bytes in all.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer_jax.data.filters.identical import Identical
+from transformer_jax.data.filters.lengths import LengthRatio
+from transformer_jax.data.filters.script import Script
+from transformer_jax.data.sources.base import Languages, Pair
+from transformer_jax.data.sources.files import read_scored
+from transformer_jax.errors import UserError
+
+_CHUNK = 10_000  # rows that are judged at a time
+
+#: Why a row is left out, in the order in which it is asked.
+REASONS = ("blank", "identical", "over-long", "wrong script", "score too low", "another is better")
+_FILTERS = (Identical(), LengthRatio(), Script())
+
+
+class Chosen(NamedTuple):
+    """What becomes of each row."""
+
+    use: np.ndarray  #: 0 left out, 1 trained on, 2 held out
+    table: str  #: the counts, in Markdown
+
+
+def rows(names: Sequence[str], languages: Languages) -> Iterator[tuple[str, str, float | None]]:
+    """The rows of all files."""
+    return (row for name in names for row in read_scored(name, languages))
+
+
+def choose(
+    found: Iterable[tuple[str, str, float | None]],
+    languages: Languages,
+    *,
+    most_words: int,
+    least: float | None,
+    keep_all: bool,
+    num_held_out: int,
+) -> Chosen:
+    """Chooses rows.
+
+    Args:
+        found: as from `rows`.
+        languages: of the sides.
+        most_words: a side with more is over-long, as is one that is much longer than the other.
+        least: the lowest score of a translation to use; None: any.
+        keep_all: whether all candidates of a source are trained on, or that of the highest score,
+            the first of equals.
+        num_held_out: so many sources are a validation set, each with the best candidate.
+
+    Raises:
+        UserError: there are so few, or most are not in the languages' scripts.
+    """
+    keys, scores, reasons = array("Q"), array("f"), array("b")
+    found = iter(found)
+    while chunk := list(islice(found, _CHUNK)):
+        pairs = [row[:2] for row in chunk]
+        blank = np.array([not (source.strip() and target.strip()) for source, target in pairs])
+        same, uneven, script = (each.marks(pairs, languages) for each in _FILTERS)
+        words = np.array([max(len(text.split()) for text in pair) for pair in pairs])
+        score = np.array([0.0 if row[2] is None else row[2] for row in chunk], np.float32)
+        low = np.array([row[2] is not None for row in chunk]) & (score < (least or -np.inf))
+        marks = np.stack([blank, same, uneven | (words > most_words), script, low])
+        reasons.extend(np.where(marks.any(0), marks.argmax(0), -1).tolist())
+        scores.extend(score.tolist())
+        for source, _ in pairs:
+            keys.append(int.from_bytes(blake2b(source.strip().encode(), digest_size=8).digest()))
+    reason, key = np.array(reasons), np.array(keys)
+    good = np.flatnonzero(reason < 0)
+    order = good[np.lexsort((good, -np.array(scores)[good], key[good]))]
+    is_best = np.append(True, np.diff(key[order]) != 0)[: len(order)]
+    use = np.zeros(len(key), np.int8)
+    use[order[is_best | keep_all]] = 1
+    held_out = np.unique(key[order])[:num_held_out]  # hashes: drawn by chance, always the same
+    is_held_out = np.isin(key, held_out)
+    use[is_held_out] = 0
+    use[order[is_best & is_held_out[order]]] = 2
+    reason[order[~(is_best | (keep_all & ~is_held_out[order]))]] = len(REASONS) - 1
+    counts = {why: int((reason == number).sum()) for number, why in enumerate(REASONS)}
+    counts |= {"held out": int((use == 2).sum()), "trained on": int((use == 1).sum())}
+    table = "| rows | |\n| --- | ---: |\n"
+    table += "".join(f"| {name} | {count:,} |\n" for name, count in counts.items())
+    if counts["wrong script"] > len(key) / 2:
+        raise UserError(
+            f"--translations: {counts['wrong script']:,} of {len(key):,} rows are not in the "
+            f"scripts of {languages[0]} and {languages[1]}: are the columns in another order, or "
+            "the languages others?"
+        )
+    if not counts["trained on"]:
+        listed = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+        raise UserError(f"--translations: no row is left to train on: {listed}")
+    return Chosen(use, table)
+
+
+def pairs_of(
+    found: Iterable[tuple[str, str, float | None]], use: np.ndarray, kind: int
+) -> Iterator[Pair]:
+    """The rows of one use."""
+    return ((row[0], row[1]) for row, each in zip(found, use, strict=True) if each == kind)
