@@ -1,4 +1,4 @@
-"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3 and SSRU, one token at a time.
+"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3, SSRU and Gated DeltaNet, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -198,7 +198,53 @@ def ssru(p, x, options, context):
     return outputs, (None, cell)
 
 
+def unit(x):
+    return x / jnp.sqrt((x**2).sum() + 1e-6)
+
+
+def gated_deltanet(p, x, options, context):
+    heads, width = context.num_heads, context.head_dim
+    values = options.expand * width
+
+    def softplus(x):
+        return jnp.log1p(jnp.exp(x))
+
+    def token(state, x):
+        window, matrix = state
+        window = shifted_in(window, linear(p["into"], x))
+        u = window[-1]
+        if options.conv_width:
+            u = (window * p["conv"]["kernel"]).sum(0) + p["conv"]["bias"]
+        q, k, v = jnp.split(jax.nn.silu(u), [heads * width, 2 * heads * width])
+        q, k, v = q.reshape(heads, width), k.reshape(heads, width), v.reshape(heads, values)
+        if options.strength == "apart":
+            erase, write = (jax.nn.sigmoid(linear(p[name], x)) for name in ("erase", "write"))
+        else:
+            erase = write = jax.nn.sigmoid(linear(p["strength"], x))
+        erase, write = erase.reshape(heads, -1), write.reshape(heads, -1)
+        kept = jnp.ones((heads, 1))
+        if options.decay != "none":
+            low = linear(p["delta_low"], x) if options.decay == "channel" else x
+            steps = softplus(linear(p["delta"], low) + p["delta_bias"]).reshape(heads, -1)
+            kept = jnp.exp(-jnp.exp(p["log_decay"])[:, None] * steps)
+        new, y = [], []
+        for h in range(heads):
+            decayed, key = kept[h][:, None] * matrix[h], unit(k[h])
+            change = write[h] * v[h] - (erase[h] * key) @ decayed
+            new.append(decayed + jnp.outer(key, change))
+            read = unit(q[h]) @ new[h] / jnp.sqrt(width)
+            y.append(read / jnp.sqrt((read**2).mean() + 1e-6))
+        y = jnp.concatenate(y) * p["norm"]["scale"]
+        gate = getattr(jax.nn, options.gate)(linear(p["gate"], x))
+        return (window, jnp.stack(new)), linear(p["out"], y * gate)
+
+    mixed = heads * (2 * width + values)
+    start = jnp.zeros((options.conv_width or 1, mixed)), jnp.zeros((heads, width, values))
+    return over_tokens(token, start, x)
+
+
 MIXERS = {
+    "gated_deltanet": gated_deltanet,
     "h3": h3,
     "mamba": mamba,
     "rwkv": rwkv,

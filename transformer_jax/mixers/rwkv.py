@@ -21,12 +21,12 @@ hold everything about the past, so it cannot look up an arbitrary earlier token 
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from pydantic import AfterValidator, PositiveInt
+from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import Norm
@@ -36,16 +36,11 @@ from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
 from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
 from transformer_jax.positions.base import Position
+from transformer_jax.settings.types import PowerOfTwo
 
 #: log(-log w) never exceeds this: e^-54 is nothing in float32, and beyond it the
 #: derivative of the double exponential is infinity times zero.
 _STRONGEST = 4.0
-
-
-def _power_of_two(value: int) -> int:
-    if value & (value - 1):
-        raise ValueError("must be a power of two")
-    return value
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,7 @@ class RWKV(BothWaysConfig):
 
     lerp_rank: PositiveInt = 32  #: rank of the maps that blend a token with the one before it
     decay_rank: PositiveInt = 64  #: rank of the map to the decays
-    chunk: Annotated[PositiveInt, AfterValidator(_power_of_two)] = 32
-    #: positions handled by one matrix product; a power of two
+    chunk: PowerOfTwo = 32  #: positions handled by one matrix product; a power of two
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         return RWKVMixer(self, context, position)

@@ -68,8 +68,7 @@ def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
     w = _chunks(log_decay_BLH, chunk)  # [B, L/C, C, H]
     w = w.reshape(*w.shape[:3], groups, -1)
     before_each = jnp.cumsum(w, axis=2)
-    later = jnp.pad(w[:, :, 1:], [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
-    after_each = jax.lax.cumsum(later, axis=2, reverse=True)
+    after_each = _sums_after(w, axis=2)
 
     scores = jnp.einsum("bntgk,bnsgk->bngts", q, k)
     decays = jnp.exp(_sums_between(jnp.moveaxis(w, 2, -1)))  # [B, L/C, G, J, C, C]
@@ -123,16 +122,9 @@ def channel_decay_scan(
     """
     length = v_BLHV.shape[1]
     chunk = min(chunk, 1 << (length - 1).bit_length())
-
-    def by_head(x: jax.Array) -> jax.Array:  # [B, L, H, ...] -> [B, L/C, H, C, ...]
-        return jnp.moveaxis(_chunks(x, chunk), 2, 3)
-
-    q, k, v, w = (by_head(x) for x in (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK))
-    # Batch and chunks are one axis here: libtpu 0.0.52 fails at products of six axes.
-    merged = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, by_head(self_weight_BLH)))
-    scores, before_each, after_each, total = (
-        x.reshape(*q.shape[:2], *x.shape[1:]) for x in _channel_decay_scores(*merged)
-    )
+    arrays = (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK, self_weight_BLH)
+    q, k, v, w, own = (by_chunks_and_heads(x, chunk) for x in arrays)
+    scores, before_each, after_each, total = _channel_decay_scores(q, k, w, own)
     written = jnp.swapaxes(k * jnp.exp(after_each), -1, -2) @ v
     states = states_before(jnp.exp(total)[..., None], written)
     y = scores @ v + (q * jnp.exp(before_each)) @ states  # [B, L/C, H, C, V]
@@ -154,6 +146,41 @@ def channel_decay_step(
     return y_BHV, jnp.exp(log_decay_BHK)[..., None] * state_BHKV + written_BHKV
 
 
+def head_decay_scores(
+    readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
+) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    """What chunks need where a head has one decay.
+
+    Args:
+        readers: queries, [B, L/C, H, C, K] each.
+        k: keys, likewise.
+        w: logarithms of the decays, [B, L/C, H, C].
+
+    Returns:
+        For each reader r the scores [t, s] = r[t] k[s] (decays after s, up to t) for s <= t, else
+        zero; the decays since the chunk's start, up to t; those after t, until its end; all of
+        them. These three are broadcastable to [.., C, K], [.., C, K] and [.., K, V].
+    """
+    decays = jnp.exp(_sums_between(w))
+    since, until = jnp.exp(jnp.cumsum(w, axis=-1)), jnp.exp(_sums_after(w, axis=3))
+    scores = [r @ jnp.swapaxes(k, -1, -2) * decays for r in readers]
+    return scores, since[..., None], until[..., None], since[..., -1:, None]
+
+
+def channel_decay_scores(
+    readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
+) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    """As `head_decay_scores`, with a decay of each channel of the key: w [B, L/C, H, C, K]."""
+    count, kept = len(readers), jnp.exp(w)
+    r = jnp.concatenate(readers)
+    many_k, many_w, many_kept = (jnp.concatenate([x] * count) for x in (k, w, kept))
+    own = (r * many_k).sum(axis=-1)
+    scores, before, after, total = _channel_decay_scores(r * many_kept, many_k, many_w, own)
+    size = len(k)
+    since, until = jnp.exp(before[:size]) * kept, jnp.exp(after[:size])
+    return jnp.split(scores, count), since, until, jnp.exp(total[:size])[..., None]
+
+
 def _channel_decay_scores(
     q: jax.Array, k: jax.Array, w: jax.Array, self_weight: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -166,6 +193,9 @@ def _channel_decay_scores(
     border to t, so their scores are one matrix product of (q exp(border to t)) with
     (k exp(s to border)), and both exponents are <= 0.
     """
+    lead = q.shape[:-2]
+    # Batch and chunks are one axis here: libtpu 0.0.52 fails at products of six axes.
+    q, k, w, self_weight = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, self_weight))
 
     def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return x[..., 0::2, :, :], x[..., 1::2, :, :]
@@ -187,7 +217,15 @@ def _channel_decay_scores(
         total = total1 + total2
         q = jnp.concatenate([q1, q2], axis=-2)
         k = jnp.concatenate([k1, k2], axis=-2)
-    return scores[..., 0, :, :], before[..., 0, :, :], after[..., 0, :, :], total[..., 0, 0, :]
+    found = scores[..., 0, :, :], before[..., 0, :, :], after[..., 0, :, :], total[..., 0, 0, :]
+    return tuple(x.reshape(*lead, *x.shape[2:]) for x in found)  # type: ignore[return-value]
+
+
+def _sums_after(w: jax.Array, axis: int) -> jax.Array:
+    """At each position the sum of all later ones, on `axis`."""
+    later, padding = jax.lax.slice_in_dim(w, 1, None, axis=axis), [(0, 0)] * w.ndim
+    padding[axis] = (0, 1)
+    return jax.lax.cumsum(jnp.pad(later, padding), axis=axis, reverse=True)
 
 
 def _sums_between(w: jax.Array) -> jax.Array:
@@ -241,6 +279,11 @@ def _compose(so_far: Update, update: Update) -> tuple[Update, Update]:
     """One more update after the composition of those so far."""
     kept, written = update
     return (kept * so_far[0], kept * so_far[1] + written), so_far
+
+
+def by_chunks_and_heads(x: jax.Array, chunk: int) -> jax.Array:
+    """[B, L, H, ...] -> [B, L/C, H, C, ...], padded as by `_chunks`."""
+    return jnp.moveaxis(_chunks(x, chunk), 2, 3)
 
 
 def _chunks(x: jax.Array, chunk: int) -> jax.Array:
