@@ -29,6 +29,10 @@ SMALL = {
     "gated_deltanet channels": {"decay": "channel", "gate": "sigmoid", "expand": 2, "chunk": 2},
     "gated_deltanet apart": {"decay": "channel", "strength": "apart", "decay_rank": 2},
     "gated_deltanet plain": {"decay": "none", "conv_width": 0, "chunk": 4},
+    "gla": {"chunk": 2, "decay_rank": 2},
+    "gla heads": {"decay": "head", "gate": "sigmoid", "expand": 2, "conv_width": 3, "chunk": 2},
+    "gla retention": {"decay": "fixed", "chunk": 2},
+    "gla sums": {"decay": "none", "chunk": 4},
     "h3": {"head_dim": 2, "shift_size": 3, "state_size": 4},
     "mamba": {"state_size": 3, "conv_width": 3, "chunk": 2, "dt_rank": 2},
     "rwkv": {"lerp_rank": 3, "decay_rank": 2, "chunk": 2},
@@ -100,7 +104,7 @@ def test_decoder_equals_the_loop(name):
 
 def as_the_loop_keeps_it(name, state, p):
     """A decoding state as (the last tokens, the sums), both in the loop's layout."""
-    if name.startswith(("gated_deltanet", "mamba", "ssd", "rwkv")):
+    if name.startswith(("gated_deltanet", "gla", "mamba", "ssd", "rwkv")):
         return state.recent, state.hidden
     if name == "ssru":
         return None, state
@@ -133,7 +137,7 @@ def test_decoding_leaves_the_state_of_the_loop(name):
     tokens, sums = jax.jit(loop)(X)
     got_tokens, got_sums = as_the_loop_keeps_it(name, decoded(params), params)
     # The loop's window still holds the token before.
-    if name.startswith(("gated_deltanet", "h3", "mamba", "ssd")):
+    if name.startswith(("gated_deltanet", "gla", "h3", "mamba", "ssd")):
         tokens = tokens[:, 1:]
     if tokens is not None:
         np.testing.assert_allclose(got_tokens, tokens, atol=1e-5)

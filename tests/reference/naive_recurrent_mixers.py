@@ -1,4 +1,4 @@
-"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3, SSRU and Gated DeltaNet, one token at a time.
+"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3, SSRU, Gated DeltaNet and GLA, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -202,12 +202,34 @@ def unit(x):
     return x / jnp.sqrt((x**2).sum() + 1e-6)
 
 
+def gla(p, x, options, context):
+    return _gated_linear(p, x, options, context, is_delta=False)
+
+
 def gated_deltanet(p, x, options, context):
+    return _gated_linear(p, x, options, context, is_delta=True)
+
+
+def _decays(p, x, options, heads):
+    """The decay of each head, of its one channel or of all: [H, 1 or K]."""
+    if options.decay == "none":
+        return jnp.ones((heads, 1))
+    if options.decay == "fixed":
+        return jnp.array([[1 - 2.0 ** (-5 - h)] for h in range(heads)])
+    low = linear(p["delta_low"], x) if options.decay == "channel" else x
+    steps = jnp.log1p(jnp.exp(linear(p["delta"], low) + p["delta_bias"]))
+    return jnp.exp(-jnp.exp(p["log_decay"])[:, None] * steps.reshape(heads, -1))
+
+
+def _strengths(p, x, options, heads):
+    """How much of its own value a token finds in the state it erases, and how much it writes."""
+    names = ("erase", "write") if options.strength == "apart" else ("strength", "strength")
+    return (jax.nn.sigmoid(linear(p[name], x)).reshape(heads, -1) for name in names)
+
+
+def _gated_linear(p, x, options, context, is_delta):
     heads, width = context.num_heads, context.head_dim
     values = options.expand * width
-
-    def softplus(x):
-        return jnp.log1p(jnp.exp(x))
 
     def token(state, x):
         window, matrix = state
@@ -215,24 +237,21 @@ def gated_deltanet(p, x, options, context):
         u = window[-1]
         if options.conv_width:
             u = (window * p["conv"]["kernel"]).sum(0) + p["conv"]["bias"]
-        q, k, v = jnp.split(jax.nn.silu(u), [heads * width, 2 * heads * width])
+        if options.conv_width or is_delta:
+            u = jax.nn.silu(u)
+        q, k, v = jnp.split(u, [heads * width, 2 * heads * width])
         q, k, v = q.reshape(heads, width), k.reshape(heads, width), v.reshape(heads, values)
-        if options.strength == "apart":
-            erase, write = (jax.nn.sigmoid(linear(p[name], x)) for name in ("erase", "write"))
-        else:
-            erase = write = jax.nn.sigmoid(linear(p["strength"], x))
-        erase, write = erase.reshape(heads, -1), write.reshape(heads, -1)
-        kept = jnp.ones((heads, 1))
-        if options.decay != "none":
-            low = linear(p["delta_low"], x) if options.decay == "channel" else x
-            steps = softplus(linear(p["delta"], low) + p["delta_bias"]).reshape(heads, -1)
-            kept = jnp.exp(-jnp.exp(p["log_decay"])[:, None] * steps)
+        kept = _decays(p, x, options, heads)
+        if is_delta:
+            erase, write = _strengths(p, x, options, heads)
         new, y = [], []
         for h in range(heads):
-            decayed, key = kept[h][:, None] * matrix[h], unit(k[h])
-            change = write[h] * v[h] - (erase[h] * key) @ decayed
+            decayed, key, query, change = kept[h][:, None] * matrix[h], k[h], q[h], v[h]
+            if is_delta:
+                key, query = unit(key), unit(query)
+                change = write[h] * change - (erase[h] * key) @ decayed
             new.append(decayed + jnp.outer(key, change))
-            read = unit(q[h]) @ new[h] / jnp.sqrt(width)
+            read = query @ new[h] / jnp.sqrt(width)
             y.append(read / jnp.sqrt((read**2).mean() + 1e-6))
         y = jnp.concatenate(y) * p["norm"]["scale"]
         gate = getattr(jax.nn, options.gate)(linear(p["gate"], x))
@@ -245,6 +264,7 @@ def gated_deltanet(p, x, options, context):
 
 MIXERS = {
     "gated_deltanet": gated_deltanet,
+    "gla": gla,
     "h3": h3,
     "mamba": mamba,
     "rwkv": rwkv,

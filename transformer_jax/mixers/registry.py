@@ -7,6 +7,7 @@ from transformer_jax.mixers.base import CrossMixerConfig, MixerConfig
 from transformer_jax.mixers.bigbird import BigBird
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.mixers.gated_deltanet import GatedDeltaNet
+from transformer_jax.mixers.gla import GLA
 from transformer_jax.mixers.h3 import H3
 from transformer_jax.mixers.linear import Linear, LinearCross
 from transformer_jax.mixers.linformer import Linformer, LinformerCross
@@ -37,6 +38,7 @@ MIXERS: Family[MixerConfig] = Family(
     performer=Performer,
     reformer=Reformer,
     gated_deltanet=GatedDeltaNet,
+    gla=GLA,
     h3=H3,
     mamba=Mamba,
     rwkv=RWKV,

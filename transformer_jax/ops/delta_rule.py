@@ -25,9 +25,6 @@ import jax.numpy as jnp
 from transformer_jax.ops.scans import by_chunks_and_heads, channel_decay_scores, head_decay_scores
 from transformer_jax.ops.sequences import unchunked
 
-#: The arguments q, k, v, e and log w of the functions below.
-DeltaRuleInputs = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-
 
 @partial(jax.checkpoint, static_argnums=(5,))
 def delta_rule_scan(

@@ -146,6 +146,38 @@ def channel_decay_step(
     return y_BHV, jnp.exp(log_decay_BHK)[..., None] * state_BHKV + written_BHKV
 
 
+def decayed_scan(
+    q_BLHK: jax.Array, k_BLHK: jax.Array, v_BLHV: jax.Array, log_decay: jax.Array, chunk: int
+) -> jax.Array:
+    """y_t = S_t^T q_t, with the decays of heads [B, L, H] or of channels [B, L, H, K].
+
+    Args:
+        chunk: C, a power of two; as in `scalar_decay_scan` and `channel_decay_scan`.
+
+    Returns:
+        y [B, L, H, V], float32.
+    """
+    if log_decay.ndim < q_BLHK.ndim:
+        return scalar_decay_scan(q_BLHK, k_BLHK, v_BLHV, log_decay, chunk)
+    own_BLH = (q_BLHK * k_BLHK).sum(axis=-1)
+    reads = q_BLHK * jnp.exp(log_decay)
+    return channel_decay_scan(reads, k_BLHK, v_BLHV, log_decay, own_BLH, chunk)
+
+
+def decayed_step(
+    q_BHK: jax.Array,
+    k_BHK: jax.Array,
+    v_BHV: jax.Array,
+    log_decay: jax.Array,
+    state_BHKV: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """One position of `decayed_scan`: (y [B, H, V], the next state), float32."""
+    if log_decay.ndim < q_BHK.ndim:
+        return scalar_decay_step(q_BHK, k_BHK, v_BHV, log_decay, state_BHKV)
+    own_BH, reads = (q_BHK * k_BHK).sum(axis=-1), q_BHK * jnp.exp(log_decay)
+    return channel_decay_step(reads, k_BHK, v_BHV, log_decay, own_BH, state_BHKV)
+
+
 def head_decay_scores(
     readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
 ) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
