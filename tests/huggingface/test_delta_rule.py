@@ -166,7 +166,7 @@ def test_a_layer_equals_theirs(source, length):
         np.testing.assert_allclose(gradient, wanted, err_msg=name, **TOLERANCE)
 
     def stepped(x, state):
-        return ours.apply({"params": copied.params}, x, state, 0, method="step")
+        return ours.apply({"params": copied.params}, x, state, jnp.int32(0), method="step")
 
     step = jax.jit(stepped)
     state = ours.apply({"params": copied.params}, BATCH, length, method="init_state")

@@ -35,6 +35,12 @@ class ShortConvolution(Layer):
             return x_BLE
         return (short_convolution(x_BLE, self.kernel) + self.bias[None, None]).astype(self.dtype)
 
+    def centered(self, x_BLE: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        """As `__call__`, with half of the taps on what follows; padding counts as zeros."""
+        ahead = self.width // 2
+        x_BLE = jnp.where(mask_BL[..., None], x_BLE, 0)
+        return self(jnp.pad(x_BLE, ((0, 0), (0, ahead), (0, 0))))[:, ahead:]
+
     def init_window(self, batch: int) -> jax.Array:
         """The inputs before the first: [B, width - 1, E] zeros."""
         return jnp.zeros((batch, max(self.width - 1, 0), self.features), self.dtype)
