@@ -39,8 +39,14 @@ def scalar_decay_scan(
     v_BLHV: jax.Array,
     log_decay_BLH: jax.Array,
     chunk: int,
+    *,
+    both_ways: bool = False,
 ) -> jax.Array:
     """y_t = S_t^T q_t with one decay per head.
+
+    With `both_ways` a query also reads what follows (Afzal et al. 2025, arXiv:2502.16249): the
+    weight of token s at t is q_t k_s times the decays in (s, t], or in (t, s] where s follows.
+    One matrix of scores serves both directions.
 
     Args:
         q_BLGK: queries, which read the state; each of G groups is shared by H / G heads.
@@ -54,12 +60,13 @@ def scalar_decay_scan(
     return by_platform(
         _scalar_decay_scan,
         (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH),
-        cpu=min(chunk, length),
-        other=min(max(chunk, _POSITIONS), length),
+        cpu=(min(chunk, length), both_ways),
+        other=(min(max(chunk, _POSITIONS), length), both_ways),
     )
 
 
-def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
+def _scalar_decay_scan(arrays: tuple[jax.Array, ...], form: tuple[int, bool]) -> jax.Array:
+    chunk, both_ways = form
     q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
     groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
@@ -71,13 +78,23 @@ def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
     after_each = _sums_after(w, axis=2)
 
     scores = jnp.einsum("bntgk,bnsgk->bngts", q, k)
-    decays = jnp.exp(_sums_between(jnp.moveaxis(w, 2, -1)))  # [B, L/C, G, J, C, C]
+    sums = _sums_between(jnp.moveaxis(w, 2, -1))  # [B, L/C, G, J, C, C]
+    if both_ways:
+        sums = jnp.maximum(sums, jnp.swapaxes(sums, -1, -2))  # one of them is -inf, or both are 0
+    decays = jnp.exp(sums)
     y = jnp.einsum("bngjts,bnsgjv->bntgjv", scores[:, :, :, None] * decays, v)
 
-    written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(after_each)[..., None])
-    states = states_before(jnp.exp(before_each[:, :, -1])[..., None, None], written)
-    read = jnp.einsum("bntgk,bngjkv->bntgjv", q, states)
-    y = y + read * jnp.exp(before_each)[..., None]
+    kept = jnp.exp(before_each[:, :, -1])[..., None, None]
+
+    def of_others(since: jax.Array, until: jax.Array, order: slice) -> jax.Array:
+        """What is read of the chunks before, or in the other order of those after."""
+        written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(until)[..., None])
+        states = states_before(kept[:, order], written[:, order])[:, order]
+        return jnp.einsum("bntgk,bngjkv->bntgjv", q, states) * jnp.exp(since)[..., None]
+
+    y = y + of_others(before_each, after_each, slice(None))
+    if both_ways:
+        y = y + of_others(after_each, before_each, slice(None, None, -1))
     return unchunked(y.reshape(*y.shape[:3], heads, features), length)
 
 
