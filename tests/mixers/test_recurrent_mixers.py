@@ -17,6 +17,7 @@ from tests.reference import naive_recurrent_mixers as naive
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.none import NoPosition
+from transformer_jax.testing import mixers as suite
 
 D, HEADS, LENGTHS = 8, 2, (5, 3)
 CONTEXT = MixerContext(d_model=D, num_heads=HEADS, head_dim=4, max_length=5, causal=True)
@@ -36,6 +37,7 @@ SMALL = {
     "h3": {"head_dim": 2, "shift_size": 3, "state_size": 4},
     "mamba": {"state_size": 3, "conv_width": 3, "chunk": 2, "dt_rank": 2},
     "rwkv": {"lerp_rank": 3, "decay_rank": 2, "chunk": 2},
+    "rwkv 7": {"version": 7, "decay_rank": 2, "chunk": 2},
     "s4": {"state_size": 4},
     "s4d": {"state_size": 4},
     "ssd": {"state_size": 3, "groups": 2, "conv_width": 3, "chunk": 2},
@@ -154,6 +156,48 @@ def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
         noisy_params(mixer),
         lambda p: by_rows(lambda x: core(p, x, mixer.config, mixer.context)[0]),
     )
+
+
+def test_one_pass_of_ssd_equals_its_matrix():
+    """Each pair of a row's real tokens has the decays between them, whichever comes first."""
+    mixer = build("ssd", causal=False, combine="one_pass")
+    params = noisy_params(mixer)
+    assert "forwards" not in params
+    got, o = mixer.apply({"params": params}, X, MASK), mixer.config
+    for row, length in enumerate(LENGTHS):
+        x = np.asarray(X[row, :length])
+        mixed, taps = naive.linear(params["into"], x), params["conv"]["kernel"]
+        places = [(t, w, t + w - 1) for t in range(length) for w in range(3)]  # centered
+        u = np.array(0 * mixed + params["conv"]["bias"])
+        for t, w, s in places:
+            if 0 <= s < length:
+                u[t] += taps[w] * mixed[s]
+        u = jax.nn.silu(u)
+        values = u[:, : 2 * D].reshape(length, -1, 4)
+        b, c = np.moveaxis(u[:, 2 * D :].reshape(length, 2, o.groups, o.state_size), 1, 0)
+        delta = jnp.log1p(jnp.exp(naive.linear(params["delta"], x) + params["delta_bias"]))
+        log_decay = np.asarray(-delta * jnp.exp(params["log_decay"]))
+        y = params["skip"][:, None] * values
+        for t in range(length):
+            for s in range(length):
+                between = log_decay[min(t, s) + 1 : max(t, s) + 1].sum(axis=0)
+                scores = np.repeat((c[t] * b[s]).sum(-1), len(between) // o.groups)
+                y = y.at[t].add((scores * np.exp(between) * delta[s])[:, None] * values[s])
+        y = y.reshape(length, -1) * jax.nn.silu(naive.linear(params["gate"], x))
+        parts = y.reshape(length, o.groups, -1)
+        parts = parts / jnp.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
+        want = naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
+        np.testing.assert_allclose(got[row, :length], want, atol=1e-5)
+
+
+def test_one_pass_keeps_the_contract():
+    mixer = MIXERS["ssd"](combine="one_pass", chunk=2, state_size=4).build(
+        suite.context(causal=False), suite.position(causal=False)
+    )
+    variables = suite.initialised(mixer)
+    suite.check_sees_both_ways(mixer, variables)
+    suite.check_padding_and_batch_mates(mixer, variables)
+    suite.check_gradients(mixer, variables)
 
 
 @pytest.mark.parametrize("name", ["s4", "s4d", "h3"])

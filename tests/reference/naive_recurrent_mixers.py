@@ -1,4 +1,4 @@
-"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3, SSRU, Gated DeltaNet and GLA, one token at a time.
+"""Complete recurrent mixers, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -71,7 +71,41 @@ def ssd(p, x, options, context):
     return over_tokens(token, start, x)
 
 
+def rwkv7(p, x, options, context):
+    heads, k_dim = context.num_heads, context.head_dim
+
+    def low_rank(q, x, middle=jnp.tanh):
+        return q["bias"] + middle(x @ q["down"]["kernel"]) @ q["up"]["kernel"]
+
+    def token(state, now):
+        before, matrix = state
+        lerps = (now + (before - now) * blend for blend in p["blends"])
+        to_r, to_w, to_k, to_v, to_a, to_g = lerps
+        r, k, v = linear(p["receptance"], to_r), linear(p["key"], to_k), linear(p["value"], to_v)
+        w = jnp.exp(-jnp.exp(-0.5) * jax.nn.sigmoid(low_rank(p["decay"], to_w)))
+        a = jax.nn.sigmoid(low_rank(p["rate"], to_a, lambda x: x))
+        c, k = k * p["erased_scale"], k * (1 + (a - 1) * p["key_rate"])
+        r, k, v, w, a, c, u = (z.reshape(heads, k_dim) for z in (r, k, v, w, a, c, p["bonus"]))
+        new, y, own = [], [], []
+        for h in range(heads):
+            unit_c = c[h] / jnp.sqrt((c[h] ** 2).sum())
+            kept = jnp.diag(w[h]) - jnp.outer(a[h] * unit_c, unit_c)
+            new.append(kept @ matrix[h] + jnp.outer(k[h], v[h]))
+            y.append(r[h] @ new[h])
+            own.append((r[h] * k[h] * u[h]).sum() * v[h])
+        y = jnp.stack(y)
+        y = (y - y.mean(-1, keepdims=True)) / jnp.sqrt(y.var(-1, keepdims=True) + 64e-5)
+        y = y.reshape(-1) * p["norm"]["scale"] + p["norm"]["bias"] + jnp.concatenate(own)
+        gate = low_rank(p["gate"], to_g, jax.nn.sigmoid)
+        return (now, jnp.stack(new)), linear(p["out"], y * gate)
+
+    start = jnp.zeros(x.shape[-1]), jnp.zeros((heads, k_dim, k_dim))
+    return over_tokens(token, start, x)
+
+
 def rwkv(p, x, options, context):
+    if options.version == 7:
+        return rwkv7(p, x, options, context)
     heads, k_dim = context.num_heads, context.head_dim
     bonus = p["bonus"].reshape(heads, k_dim)
 

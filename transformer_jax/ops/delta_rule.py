@@ -25,6 +25,9 @@ import jax.numpy as jnp
 from transformer_jax.ops.scans import by_chunks_and_heads, channel_decay_scores, head_decay_scores
 from transformer_jax.ops.sequences import unchunked
 
+#: q, k, v, e and log w, the arguments of the functions below.
+DeltaRuleInputs = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+
 
 @partial(jax.checkpoint, static_argnums=(5,))
 def delta_rule_scan(
