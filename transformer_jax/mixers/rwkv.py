@@ -63,13 +63,11 @@ class RWKV(BothWaysConfig):
 
     knows_order: ClassVar[bool] = True
 
-    version: Literal[6, 7] = 6
-    lerp_rank: PositiveInt = (
-        32  #: version 6: rank of the maps that blend a token with the one before it
-    )
-    decay_rank: PositiveInt = (
-        64  #: rank of the map to the decays; version 7: and a, and half of g's
-    )
+    version: Literal[6, 7] = 6  #: Finch or Goose
+    lerp_rank: PositiveInt = 32
+    #: rank of the maps that blend a token with the one before it; version 6 alone
+    decay_rank: PositiveInt = 64
+    #: rank of the map to the decays; in version 7 also to a, and half of that to g
     chunk: PowerOfTwo = 32  #: positions handled by one matrix product; a power of two
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
