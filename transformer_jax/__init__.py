@@ -84,6 +84,8 @@ with epy.lazy_api_imports(globals()):
     )
     from transformer_jax.mixers.bigbird import BigBird as BigBird
     from transformer_jax.mixers.full_attention import Full as Full, FullCross as FullCross
+    from transformer_jax.mixers.gated_deltanet import GatedDeltaNet as GatedDeltaNet
+    from transformer_jax.mixers.gla import GLA as GLA
     from transformer_jax.mixers.h3 import H3 as H3
     from transformer_jax.mixers.linear import Linear as Linear, LinearCross as LinearCross
     from transformer_jax.mixers.linformer import (

@@ -14,6 +14,8 @@ from transformer_jax.mixers.registry import CROSS_MIXERS, MIXERS
 #: Mixer -> the options that differ from its defaults. The first token still reaches the last.
 SMALL: dict[str, dict[str, Any]] = {
     "bigbird": {"block_size": 2, "window_blocks": 0, "global_blocks": 1, "random_blocks": 1},
+    "gated_deltanet": {"chunk": 2},
+    "gla": {"chunk": 2},
     # Up to four tokens by the sum, more by FFT: a row alone is compared with a padded one.
     "h3": {"head_dim": 4, "shift_size": 3, "state_size": 4, "direct_length": 4},
     "linear": {"chunk": 2},

@@ -8,10 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.oracles import need
 from tests.reference.naive_full_attention import full_attention
 from tests.reference.naive_masked_attention import naive_masked_attention
 from tests.small import small_model
+from transformer_jax.config import Config
 from transformer_jax.errors import UserError
+from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.mixers import full_attention as module
 from transformer_jax.mixers.full_attention import Full, FullCross
 from transformer_jax.models import api
@@ -148,6 +151,114 @@ def test_fused_creates_the_same_parameters():
     assert jax.tree.map(jnp.shape, plain) == jax.tree.map(jnp.shape, fused)
 
 
+#: What shipped hybrids add to attention; each with fewer heads of keys where that may matter.
+ADDED = {
+    "convolution": {"conv_width": 3, "num_kv_heads": 2},
+    "norm": {"qk_norm": True},
+    "gate": {"output_gate": True},
+    "sinks": {"sinks": True, "num_kv_heads": 2},
+    "all": {"conv_width": 4, "qk_norm": True, "output_gate": True, "sinks": True},
+}
+
+
+def by_loops(params, x, mask, options, *, causal):
+    """Attention with the options of ADDED for one row, in float64: [n, D] at its n real tokens."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    x = np.asarray(x, np.float64)[np.asarray(mask)]
+
+    def projected(name):
+        layer = p["heads"][name]
+        return x @ layer["kernel"] + layer.get("bias", 0.0)
+
+    mixed = np.concatenate([projected(name) for name in ("query", "key", "value")], axis=-1)
+    if width := options.get("conv_width"):
+        last = 0 if causal else width // 2
+        taps = {w: w - width + 1 + last for w in range(width)}
+        mixed = p["conv"]["bias"] + np.stack(
+            [
+                sum(
+                    p["conv"]["kernel"][w] * mixed[t + d]
+                    for w, d in taps.items()
+                    if 0 <= t + d < len(x)
+                )
+                for t in range(len(x))
+            ]
+        )
+    groups = options.get("num_kv_heads", H)
+    q, k, v = np.split(mixed, [H * K, (H + groups) * K], axis=-1)
+    q, k, v = q.reshape(-1, H, K), k.reshape(-1, groups, K), v.reshape(-1, groups, K)
+    if options.get("qk_norm"):
+        q, k = (
+            a / np.sqrt((a**2).mean(-1, keepdims=True) + 1e-6) * p[name]["scale"]
+            for a, name in ((q, "query_norm"), (k, "key_norm"))
+        )
+    y = np.zeros((len(x), H, K))
+    for t in range(len(x)):
+        for h in range(H):
+            g = h * groups // H
+            seen = range(t + 1 if causal else len(x))
+            weights = np.exp([q[t, h] @ k[s, g] / K**0.5 for s in seen])
+            total = weights.sum() + (np.exp(p["sink"][h]) if options.get("sinks") else 0.0)
+            y[t, h] = sum(w * v[s, g] for w, s in zip(weights, seen, strict=True)) / total
+    y = y.reshape(-1, H * K)
+    if options.get("output_gate"):
+        y = y / (1 + np.exp(-(x @ p["gate"]["kernel"] + p["gate"]["bias"])))
+    return y @ p["heads"]["out"]["kernel"] + p["heads"]["out"]["bias"]
+
+
+@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_added_equals_the_loops(name, causal):
+    mixer, variables = built(ADDED[name], causal=causal)
+    x, mask = suite.inputs(), np.asarray(suite.MASK)
+    got = np.asarray(suite.parallel(mixer, variables, x))
+    for row in range(len(x)):
+        want = by_loops(variables["params"], x[row], mask[row], ADDED[name], causal=causal)
+        np.testing.assert_allclose(got[row][mask[row]], want, atol=1e-5)
+    suite.check_gradients(mixer, variables)
+    suite.check_padding_and_batch_mates(mixer, variables)
+    if causal:
+        suite.check_step_equals_parallel(mixer, variables)
+        suite.check_beams_permute(mixer, variables)
+        suite.check_no_leak(mixer, variables)
+
+
+@pytest.mark.parametrize("name", sorted(ADDED.keys() - {"convolution"}))
+def test_cross_attention_with_what_is_added(name):
+    options = {key: value for key, value in ADDED[name].items() if key != "conv_width"}
+    suite.check_cross(FullCross(**options).build(suite.context(causal=False)))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_without_effect_what_is_added_is_plain_attention(causal):
+    """The tap of the token itself, gates of 1, sinks of no weight, scores of one size."""
+    plain, variables = built({}, causal=causal)
+    mixer, more = built(ADDED["all"] | {"qk_norm": False}, causal=causal)
+    params, width = more["params"], ADDED["all"]["conv_width"]
+    itself = width - 1 if causal else width - 1 - width // 2
+    params["heads"] = variables["params"]["heads"]
+    params["conv"] = jax.tree.map(jnp.zeros_like, params["conv"])
+    params["conv"]["kernel"] = params["conv"]["kernel"].at[itself].set(1.0)
+    params["gate"] = {"kernel": 0 * params["gate"]["kernel"], "bias": jnp.full(D, 40.0)}
+    params["sink"] = jnp.full(H, -1e30)
+    want = suite.parallel(plain, variables, suite.inputs())
+    got = suite.parallel(mixer, more, suite.inputs())
+    real = np.asarray(suite.MASK)
+    np.testing.assert_allclose(got[real], want[real], atol=1e-6)
+
+
+@pytest.mark.parametrize("option", ["qk_norm", "output_gate", "sinks", "conv_width"])
+@pytest.mark.parametrize("format", ["bergamot", "huggingface", "ctranslate2"])
+def test_exporters_refuse_what_is_added_by_name(format, option):
+    if format == "ctranslate2":
+        need(format)
+    mixers = (Full(**{option: 4 if option == "conv_width" else True}),)
+    for side in ("encoder", "decoder"):
+        model = small_model(9, **{side: StackConfig(num_layers=1, mixers=mixers)})
+        with pytest.raises(UserError, match=f"model.{side}.mixers.*full.{option}"):
+            EXPORTERS[format]().check(Config(model=model))
+
+
 @pytest.mark.parametrize("name", ["grouped", "multi-query"])
 def test_the_cache_holds_only_the_key_value_heads(name):
     mixer, variables = built(FORMS[name], causal=True)
@@ -184,6 +295,7 @@ def test_dropout_of_weights_reaches_the_fused_path():
     ("options", "position", "words"),
     [
         ({"num_kv_heads": 3}, "none", "num_kv_heads=3: must divide model.num_heads=4"),
+        ({"sinks": True, "implementation": "fused"}, "none", "implementation=fused.*no sinks"),
         ({"num_kv_heads": -1}, "none", "num_kv_heads=-1.: .*greater than 0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Mamba, Mamba-2, RWKV-6, S4, S4D, H3 and SSRU against the same mixers token by token.
+"""Recurrent mixers against the same mixers token by token.
 
 Outputs and gradients, at an odd length, with padding, in both roles, and the state after
 the last decoding step. That a step's output is that of the whole sequence is the contract
@@ -17,27 +17,43 @@ from tests.reference import naive_recurrent_mixers as naive
 from transformer_jax.mixers.base import MixerContext
 from transformer_jax.mixers.registry import MIXERS
 from transformer_jax.positions.none import NoPosition
+from transformer_jax.testing import mixers as suite
 
 D, HEADS, LENGTHS = 8, 2, (5, 3)
 CONTEXT = MixerContext(d_model=D, num_heads=HEADS, head_dim=4, max_length=5, causal=True)
 MASK = jnp.arange(5)[None] < jnp.array(LENGTHS)[:, None]
 X = jax.random.normal(jax.random.key(0), (2, 5, D))
-NAMES = list(naive.MIXERS)
-#: Sizes that make several chunks, groups and windows of five tokens.
+#: Sizes that make several chunks, groups and windows of five tokens; a word after the name tells
+#: forms of one mixer apart.
 SMALL = {
+    "gated_deltanet": {"conv_width": 3, "chunk": 2},
+    "gated_deltanet channels": {"decay": "channel", "gate": "sigmoid", "expand": 2, "chunk": 2},
+    "gated_deltanet apart": {"decay": "channel", "strength": "apart", "decay_rank": 2},
+    "gated_deltanet plain": {"decay": "none", "conv_width": 0, "chunk": 4},
+    "gla": {"chunk": 2, "decay_rank": 2},
+    "gla heads": {"decay": "head", "gate": "sigmoid", "expand": 2, "conv_width": 3, "chunk": 2},
+    "gla retention": {"decay": "fixed", "chunk": 2},
+    "gla sums": {"decay": "none", "chunk": 4},
     "h3": {"head_dim": 2, "shift_size": 3, "state_size": 4},
     "mamba": {"state_size": 3, "conv_width": 3, "chunk": 2, "dt_rank": 2},
     "rwkv": {"lerp_rank": 3, "decay_rank": 2, "chunk": 2},
+    "rwkv 7": {"version": 7, "decay_rank": 2, "chunk": 2},
     "s4": {"state_size": 4},
     "s4d": {"state_size": 4},
     "ssd": {"state_size": 3, "groups": 2, "conv_width": 3, "chunk": 2},
     "ssru": {},
 }
+NAMES = list(SMALL)
+
+
+def loop_of(name):
+    return naive.MIXERS[name.partition(" ")[0]]
 
 
 def build(name, *, causal=True, **options):
     context = replace(CONTEXT, causal=causal)
-    return MIXERS[name](**SMALL[name] | options).build(context, NoPosition().build(context))
+    kind = MIXERS[name.partition(" ")[0]]
+    return kind(**SMALL[name] | options).build(context, NoPosition().build(context))
 
 
 def noisy_params(mixer):
@@ -79,7 +95,7 @@ def assert_same_values_and_gradients(mixer, params, want):
 @pytest.mark.parametrize("name", NAMES)
 def test_decoder_equals_the_loop(name):
     mixer = build(name)
-    core = naive.MIXERS[name]
+    core = loop_of(name)
 
     def want(p):
         y = jax.vmap(lambda x: core(p, x, mixer.config, mixer.context)[0])(X)
@@ -90,7 +106,7 @@ def test_decoder_equals_the_loop(name):
 
 def as_the_loop_keeps_it(name, state, p):
     """A decoding state as (the last tokens, the sums), both in the loop's layout."""
-    if name in ("mamba", "ssd", "rwkv"):
+    if name.startswith(("gated_deltanet", "gla", "mamba", "ssd", "rwkv")):
         return state.recent, state.hidden
     if name == "ssru":
         return None, state
@@ -119,10 +135,11 @@ def test_decoding_leaves_the_state_of_the_loop(name):
         start = mixer.apply({"params": params}, len(X), X.shape[1], method="init_state")
         return jax.lax.scan(token, start, (jnp.swapaxes(X, 0, 1), jnp.arange(X.shape[1])))[0]
 
-    loop = jax.vmap(lambda x: naive.MIXERS[name](params, x, mixer.config, mixer.context)[1])
+    loop = jax.vmap(lambda x: loop_of(name)(params, x, mixer.config, mixer.context)[1])
     tokens, sums = jax.jit(loop)(X)
     got_tokens, got_sums = as_the_loop_keeps_it(name, decoded(params), params)
-    if name in ("h3", "mamba", "ssd"):  # the loop's window still holds the token before
+    # The loop's window still holds the token before.
+    if name.startswith(("gated_deltanet", "gla", "h3", "mamba", "ssd")):
         tokens = tokens[:, 1:]
     if tokens is not None:
         np.testing.assert_allclose(got_tokens, tokens, atol=1e-5)
@@ -133,12 +150,54 @@ def test_decoding_leaves_the_state_of_the_loop(name):
 @pytest.mark.parametrize("name", ["s4", "s4d"])
 def test_the_encoder_equals_the_loop_both_ways(name, direct_length):
     mixer = build(name, causal=False, direct_length=direct_length)
-    core = naive.MIXERS[name]
+    core = loop_of(name)
     assert_same_values_and_gradients(
         mixer,
         noisy_params(mixer),
         lambda p: by_rows(lambda x: core(p, x, mixer.config, mixer.context)[0]),
     )
+
+
+def test_one_pass_of_ssd_equals_its_matrix():
+    """Each pair of a row's real tokens has the decays between them, whichever comes first."""
+    mixer = build("ssd", causal=False, combine="one_pass")
+    params = noisy_params(mixer)
+    assert "forwards" not in params
+    got, o = mixer.apply({"params": params}, X, MASK), mixer.config
+    for row, length in enumerate(LENGTHS):
+        x = np.asarray(X[row, :length])
+        mixed, taps = naive.linear(params["into"], x), params["conv"]["kernel"]
+        places = [(t, w, t + w - 1) for t in range(length) for w in range(3)]  # centered
+        u = np.array(0 * mixed + params["conv"]["bias"])
+        for t, w, s in places:
+            if 0 <= s < length:
+                u[t] += taps[w] * mixed[s]
+        u = jax.nn.silu(u)
+        values = u[:, : 2 * D].reshape(length, -1, 4)
+        b, c = np.moveaxis(u[:, 2 * D :].reshape(length, 2, o.groups, o.state_size), 1, 0)
+        delta = jnp.log1p(jnp.exp(naive.linear(params["delta"], x) + params["delta_bias"]))
+        log_decay = np.asarray(-delta * jnp.exp(params["log_decay"]))
+        y = params["skip"][:, None] * values
+        for t in range(length):
+            for s in range(length):
+                between = log_decay[min(t, s) + 1 : max(t, s) + 1].sum(axis=0)
+                scores = np.repeat((c[t] * b[s]).sum(-1), len(between) // o.groups)
+                y = y.at[t].add((scores * np.exp(between) * delta[s])[:, None] * values[s])
+        y = y.reshape(length, -1) * jax.nn.silu(naive.linear(params["gate"], x))
+        parts = y.reshape(length, o.groups, -1)
+        parts = parts / jnp.sqrt((parts**2).mean(-1, keepdims=True) + 1e-5)
+        want = naive.linear(params["out"], parts.reshape(length, -1) * params["norm"]["scale"])
+        np.testing.assert_allclose(got[row, :length], want, atol=1e-5)
+
+
+def test_one_pass_keeps_the_contract():
+    mixer = MIXERS["ssd"](combine="one_pass", chunk=2, state_size=4).build(
+        suite.context(causal=False), suite.position(causal=False)
+    )
+    variables = suite.initialised(mixer)
+    suite.check_sees_both_ways(mixer, variables)
+    suite.check_padding_and_batch_mates(mixer, variables)
+    suite.check_gradients(mixer, variables)
 
 
 @pytest.mark.parametrize("name", ["s4", "s4d", "h3"])

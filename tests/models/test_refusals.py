@@ -78,10 +78,12 @@ def test_an_option_of_the_other_role_is_refused(role, name, option, words):
         ("performer(features=0)", "greater than 0"),
         ("reformer(buckets=5)", "buckets=5: .*give an even number"),
         ("rwkv(chunk=24)", "must be a power of two"),
+        ("rwkv(version=7,lerp_rank=8)", "lerp_rank=8 has no effect here"),
         ("s4d(state_size=3)", "multiple of 2"),
         ("s4d(dt_min=0.2)", "dt_min=0.2 is larger than dt_max=0.1"),
         ("ssd(head_dim=5)", "divisor of 32"),
         ("ssd(groups=3)", "groups=3"),
+        ("ssd(combine=one_pass,share_weights=true)", "share_weights=True has no effect here"),
         ("window(window=0)", "greater than 0"),
     ],
 )

@@ -62,6 +62,30 @@ def test_scalar_decays_equal_the_loop(chunk):
     )
 
 
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_both_ways_equal_the_masked_product(chunk):
+    """The L x L form: every pair has the decays between its two tokens, on both sides."""
+    arguments = (
+        normal(0, B, L, H, K),
+        normal(1, B, L, H, K),
+        normal(2, B, L, H, V),
+        -np.exp(normal(3, B, L, H)),
+    )
+
+    def product(q, k, v, w):
+        rows = [
+            [w[:, min(t, s) + 1 : max(t, s) + 1].sum(axis=1) for s in range(L)] for t in range(L)
+        ]
+        between = jnp.stack([jnp.stack(row, -1) for row in rows], -2)  # [B, H, L, L]
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) * jnp.exp(between)
+        return [jnp.einsum("bhts,bshv->bthv", scores, v)]
+
+    def one_pass(*arrays):
+        return [scalar_decay_scan(*arrays, chunk, both_ways=True)]
+
+    assert_same(one_pass, product, arguments)
+
+
 @pytest.mark.parametrize(("count", "group"), [(1, 16), (16, 16), (17, 16), (11, 3)])
 def test_states_before_updates_equal_the_loop(count, group, monkeypatch):
     monkeypatch.setattr(scans, "_GROUP", group)  # 3: groups of groups

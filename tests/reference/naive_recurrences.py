@@ -30,6 +30,19 @@ def channel_decay(q, k, v, log_decay, self_weight, state=None):
     return jnp.stack(out, 1), state
 
 
+def delta_rule(q, k, v, e, log_decay, state=None):
+    """S' = diag(w_t) S_{t-1}, S_t = S' + k_t (v_t - S'^T e_t)^T, y_t = S_t^T q_t."""
+    batch, length, heads, width = q.shape
+    state = jnp.zeros((batch, heads, width, v.shape[-1])) if state is None else state
+    out = []
+    for t in range(length):
+        state = jnp.exp(log_decay[:, t]).reshape(batch, heads, -1, 1) * state
+        change = v[:, t] - (e[:, t, :, :, None] * state).sum(axis=2)
+        state = state + k[:, t, :, :, None] * change[:, :, None]
+        out.append((q[:, t, :, :, None] * state).sum(axis=2))
+    return jnp.stack(out, 1), state
+
+
 def selective(x, delta, a, b, c, state=None):
     """h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t."""
     state = jnp.zeros((x.shape[0], *a.shape)) if state is None else state

@@ -1,4 +1,4 @@
-"""Complete Mamba, Mamba-2, RWKV-6, S4, S4D, H3 and SSRU, one token at a time.
+"""Complete recurrent mixers, one token at a time.
 
 Each takes a mixer's parameters, one sequence x [L, D], the mixer's options and its
 context, and returns [L, D] and the state after the last token: (the last tokens that it
@@ -71,7 +71,41 @@ def ssd(p, x, options, context):
     return over_tokens(token, start, x)
 
 
+def rwkv7(p, x, options, context):
+    heads, k_dim = context.num_heads, context.head_dim
+
+    def low_rank(q, x, middle=jnp.tanh):
+        return q["bias"] + middle(x @ q["down"]["kernel"]) @ q["up"]["kernel"]
+
+    def token(state, now):
+        before, matrix = state
+        lerps = (now + (before - now) * blend for blend in p["blends"])
+        to_r, to_w, to_k, to_v, to_a, to_g = lerps
+        r, k, v = linear(p["receptance"], to_r), linear(p["key"], to_k), linear(p["value"], to_v)
+        w = jnp.exp(-jnp.exp(-0.5) * jax.nn.sigmoid(low_rank(p["decay"], to_w)))
+        a = jax.nn.sigmoid(low_rank(p["rate"], to_a, lambda x: x))
+        c, k = k * p["erased_scale"], k * (1 + (a - 1) * p["key_rate"])
+        r, k, v, w, a, c, u = (z.reshape(heads, k_dim) for z in (r, k, v, w, a, c, p["bonus"]))
+        new, y, own = [], [], []
+        for h in range(heads):
+            unit_c = c[h] / jnp.sqrt((c[h] ** 2).sum())
+            kept = jnp.diag(w[h]) - jnp.outer(a[h] * unit_c, unit_c)
+            new.append(kept @ matrix[h] + jnp.outer(k[h], v[h]))
+            y.append(r[h] @ new[h])
+            own.append((r[h] * k[h] * u[h]).sum() * v[h])
+        y = jnp.stack(y)
+        y = (y - y.mean(-1, keepdims=True)) / jnp.sqrt(y.var(-1, keepdims=True) + 64e-5)
+        y = y.reshape(-1) * p["norm"]["scale"] + p["norm"]["bias"] + jnp.concatenate(own)
+        gate = low_rank(p["gate"], to_g, jax.nn.sigmoid)
+        return (now, jnp.stack(new)), linear(p["out"], y * gate)
+
+    start = jnp.zeros(x.shape[-1]), jnp.zeros((heads, k_dim, k_dim))
+    return over_tokens(token, start, x)
+
+
 def rwkv(p, x, options, context):
+    if options.version == 7:
+        return rwkv7(p, x, options, context)
     heads, k_dim = context.num_heads, context.head_dim
     bonus = p["bonus"].reshape(heads, k_dim)
 
@@ -198,7 +232,73 @@ def ssru(p, x, options, context):
     return outputs, (None, cell)
 
 
+def unit(x):
+    return x / jnp.sqrt((x**2).sum() + 1e-6)
+
+
+def gla(p, x, options, context):
+    return _gated_linear(p, x, options, context, is_delta=False)
+
+
+def gated_deltanet(p, x, options, context):
+    return _gated_linear(p, x, options, context, is_delta=True)
+
+
+def _decays(p, x, options, heads):
+    """The decay of each head, of its one channel or of all: [H, 1 or K]."""
+    if options.decay == "none":
+        return jnp.ones((heads, 1))
+    if options.decay == "fixed":
+        return jnp.array([[1 - 2.0 ** (-5 - h)] for h in range(heads)])
+    low = linear(p["delta_low"], x) if options.decay == "channel" else x
+    steps = jnp.log1p(jnp.exp(linear(p["delta"], low) + p["delta_bias"]))
+    return jnp.exp(-jnp.exp(p["log_decay"])[:, None] * steps.reshape(heads, -1))
+
+
+def _strengths(p, x, options, heads):
+    """How much of its own value a token finds in the state it erases, and how much it writes."""
+    names = ("erase", "write") if options.strength == "apart" else ("strength", "strength")
+    return (jax.nn.sigmoid(linear(p[name], x)).reshape(heads, -1) for name in names)
+
+
+def _gated_linear(p, x, options, context, is_delta):
+    heads, width = context.num_heads, context.head_dim
+    values = options.expand * width
+
+    def token(state, x):
+        window, matrix = state
+        window = shifted_in(window, linear(p["into"], x))
+        u = window[-1]
+        if options.conv_width:
+            u = (window * p["conv"]["kernel"]).sum(0) + p["conv"]["bias"]
+        if options.conv_width or is_delta:
+            u = jax.nn.silu(u)
+        q, k, v = jnp.split(u, [heads * width, 2 * heads * width])
+        q, k, v = q.reshape(heads, width), k.reshape(heads, width), v.reshape(heads, values)
+        kept = _decays(p, x, options, heads)
+        if is_delta:
+            erase, write = _strengths(p, x, options, heads)
+        new, y = [], []
+        for h in range(heads):
+            decayed, key, query, change = kept[h][:, None] * matrix[h], k[h], q[h], v[h]
+            if is_delta:
+                key, query = unit(key), unit(query)
+                change = write[h] * change - (erase[h] * key) @ decayed
+            new.append(decayed + jnp.outer(key, change))
+            read = query @ new[h] / jnp.sqrt(width)
+            y.append(read / jnp.sqrt((read**2).mean() + 1e-6))
+        y = jnp.concatenate(y) * p["norm"]["scale"]
+        gate = getattr(jax.nn, options.gate)(linear(p["gate"], x))
+        return (window, jnp.stack(new)), linear(p["out"], y * gate)
+
+    mixed = heads * (2 * width + values)
+    start = jnp.zeros((options.conv_width or 1, mixed)), jnp.zeros((heads, width, values))
+    return over_tokens(token, start, x)
+
+
 MIXERS = {
+    "gated_deltanet": gated_deltanet,
+    "gla": gla,
     "h3": h3,
     "mamba": mamba,
     "rwkv": rwkv,

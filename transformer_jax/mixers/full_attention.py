@@ -8,7 +8,11 @@ and memory in training; a decoding step is O(L) and keeps keys and values of eve
 token so far. The fused implementation needs O(L) memory in training too.
 
 Options let fewer key and value heads serve all queries (multi-query: Shazeer 2019,
-arXiv:1911.02150; grouped: Ainslie et al. 2023, arXiv:2305.13245).
+arXiv:1911.02150; grouped: Ainslie et al. 2023, arXiv:2305.13245), put a short convolution on q, k
+and v (Okpekpe and Orvieto 2025, arXiv:2508.19029), scale q and k to mean square 1 (Henry et al.
+2020, arXiv:2010.04245), multiply heads by sigmoid(W_g x) (Qiu et al. 2025, arXiv:2505.06708), and
+let a head attend to nothing: exp(sink) is added to the sum below its weights (OpenAI 2025,
+arXiv:2508.10925).
 """
 
 from dataclasses import dataclass
@@ -16,10 +20,14 @@ from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 from pydantic import NonNegativeInt, PositiveInt
 
 from transformer_jax.errors import UserError
 from transformer_jax.layers.dropout import Dropout, DropoutRate
+from transformer_jax.layers.norms import Norm
+from transformer_jax.layers.projections import Dense
+from transformer_jax.layers.short_convolution import ShortConvolution
 from transformer_jax.mixers.base import (
     CrossMixer,
     CrossMixerConfig,
@@ -41,6 +49,7 @@ from transformer_jax.ops.attention import (
 from transformer_jax.ops.dropout import dropout
 from transformer_jax.ops.flash_attention import chosen_kernel, flash_attention
 from transformer_jax.ops.key_value_cache import KeyValueCache, attend_to_cache
+from transformer_jax.ops.partial_attention import QKV
 from transformer_jax.positions.base import Position
 from transformer_jax.settings.types import Positive
 
@@ -59,6 +68,9 @@ class FullOptions:
     use_bias: bool = True  #: of queries, values and the output
     score_scale: Positive | None = None  #: of the query-key product; None = 1 / sqrt(head_dim)
     dropout_rate: DropoutRate = 0.0  #: of the attention weights
+    qk_norm: bool = False  #: queries and keys have mean square 1, times a learned scale
+    output_gate: bool = False  #: each head's output is multiplied by a sigmoid of the token
+    sinks: bool = False  #: a learned score of each head for attending to nothing
 
     def check(self, context: MixerContext, hooks: frozenset[str] = frozenset()) -> None:
         groups = self.num_kv_heads
@@ -66,6 +78,8 @@ class FullOptions:
             raise UserError(
                 f"num_kv_heads={groups}: must divide model.num_heads={context.num_heads}"
             )
+        if self.sinks and self.implementation == "fused":
+            raise UserError("implementation=fused: its kernels have no sinks; give plain or auto")
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,9 @@ class Full(FullOptions, MixerConfig):
 
     quadratic: ClassVar[frozenset[str]] = frozenset({"encoder", "decoder"})
     honours: ClassVar[frozenset[str]] = frozenset({"rotate", "bias"})
+
+    conv_width: NonNegativeInt = 0
+    #: taps of a convolution on q, k and v, in the encoder half of them on what follows; 0 = none
 
     def build(self, context: MixerContext, position: Position) -> Mixer:
         return FullAttention(self, context, position)
@@ -111,15 +128,43 @@ class Memory(NamedTuple):
     mask: jax.Array
 
 
+class ConvolvedCache(NamedTuple):
+    """The state of attention with a convolution: its last inputs [B, taps - 1, channels]."""
+
+    cache: KeyValueCache
+    recent: jax.Array
+
+
 class DotProductAttention(MixerModule):
     """Projections and attention, for self- and cross-attention."""
 
     config: FullOptions
 
     def setup(self) -> None:
-        o = self.config
-        self.heads = HeadProjections(self.context, o.num_kv_heads, o.use_bias)
+        c, o = self.context, self.config
+        self.heads = HeadProjections(c, o.num_kv_heads, o.use_bias)
         self.weight_dropout = Dropout(o.dropout_rate)
+        if o.qk_norm:
+            options = {"center": False, "use_bias": False, "axis": "head_dim", "dtype": c.dtype}
+            self.query_norm, self.key_norm = (
+                Norm(c.head_dim, 1e-6, param_dtype=c.param_dtype, **options) for _ in range(2)
+            )
+        if o.output_gate:
+            axes, width = ("embed", "heads"), c.num_heads * c.head_dim
+            self.gate = Dense(c.d_model, width, axes, use_bias=o.use_bias, **c.dtypes)
+        zeros = nn.initializers.zeros_init()
+        self.sink = self.weight("sink", zeros, (c.num_heads,), ("heads",)) if o.sinks else None
+
+    def normalised(self, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Queries and keys, which `qk_norm` changes."""
+        return (self.query_norm(q), self.key_norm(k)) if self.config.qk_norm else (q, k)
+
+    def join(self, heads: jax.Array, x: jax.Array) -> jax.Array:
+        """The heads' outputs for tokens x, gated and joined."""
+        if self.config.output_gate:
+            gate = nn.sigmoid(self.gate.split(x, self.context.num_heads).astype(jnp.float32))
+            heads = (heads * gate).astype(heads.dtype)
+        return self.heads.join(heads)
 
     def attend(
         self,
@@ -137,13 +182,15 @@ class DotProductAttention(MixerModule):
         # In a decoding step a query is one of a few beams. The kernel works on 64 at a time.
         has_kernel = chosen_kernel(q_BTHK, hooks) == "cudnn" and q_BTHK.shape[1] >= _MIN_QUERIES
         is_fused = o.implementation == "fused" or (o.implementation == "auto" and has_kernel)
-        if is_fused and not self.is_watched:
+        if is_fused and not o.sinks and not self.is_watched:
             return flash_attention(
                 q_BTHK, k_BMGK, v_BMGK, key_mask_BM, hooks, causal=causal, scale=o.score_scale
             )
         mask = attention_mask(key_mask_BM, causal=causal)
         bias_HTM = bias(jnp.arange(q_BTHK.shape[1]), jnp.arange(k_BMGK.shape[1])) if bias else None
-        weights_BHTM = attention_weights(q_BTHK, k_BMGK, mask, bias_HTM, scale=o.score_scale)
+        weights_BHTM = attention_weights(
+            q_BTHK, k_BMGK, mask, bias_HTM, scale=o.score_scale, sink_H=self.sink
+        )
         if self.is_watched:
             self.sow("intermediates", "attention_weights", weights_BHTM)
         weights_BHTM = dropout(weights_BHTM, o.dropout_rate, key)
@@ -155,29 +202,74 @@ class FullAttention(DotProductAttention, Mixer):
 
     config: Full
 
+    def setup(self) -> None:
+        super().setup()
+        c, o = self.context, self.config
+        channels = (c.num_heads + 2 * (o.num_kv_heads or c.num_heads)) * c.head_dim
+        self.conv = ShortConvolution(channels, o.conv_width, c.dtype, c.param_dtype)
+
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
         at_L, bias = jnp.arange(x_BLD.shape[1]), bias_of(self.position)
-        q_BLHK, (k_BLGK, v_BLGK) = self.heads.queries(x_BLD), self.heads.keys_values(x_BLD)
-        q_BLHK, k_BLGK = self.position.rotate(q_BLHK, k_BLGK, at_L, at_L)
-        y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=self.context.causal, bias=bias)
-        return self.heads.join(y_BLHK)
+        qkv, causal = self._projected(x_BLD), self.context.causal
+        if self.config.conv_width:
+            mixed_BLE = _side_by_side(qkv)
+            mixed_BLE = self.conv(mixed_BLE) if causal else self.conv.centered(mixed_BLE, mask_BL)
+            qkv = _apart(mixed_BLE, qkv)
+        q_BLHK, k_BLGK, v_BLGK = self._placed(qkv, at_L)
+        y_BLHK = self.attend(q_BLHK, k_BLGK, v_BLGK, mask_BL, causal=causal, bias=bias)
+        return self.join(y_BLHK, x_BLD)
 
-    def init_state(self, batch: int, max_length: int) -> KeyValueCache:
+    def _projected(self, x: jax.Array) -> QKV:
+        return (self.heads.queries(x), *self.heads.keys_values(x))
+
+    def _placed(self, qkv: QKV, at_L: jax.Array) -> QKV:
+        q_BLHK, k_BLGK, v_BLGK = qkv
+        return (*self.position.rotate(*self.normalised(q_BLHK, k_BLGK), at_L, at_L), v_BLGK)
+
+    def init_state(self, batch: int, max_length: int) -> KeyValueCache | ConvolvedCache:
         """Room for `max_length` tokens."""
-        return self.heads.empty_cache(batch, max_length)
+        cache = self.heads.empty_cache(batch, max_length)
+        has_conv = self.config.conv_width
+        return ConvolvedCache(cache, self.conv.init_window(batch)) if has_conv else cache
 
     def step(
-        self, x_BD: jax.Array, state: KeyValueCache, position: jax.Array
-    ) -> tuple[jax.Array, KeyValueCache]:
+        self, x_BD: jax.Array, state: KeyValueCache | ConvolvedCache, position: jax.Array
+    ) -> tuple[jax.Array, KeyValueCache | ConvolvedCache]:
         """Writes this token's key and value at `position` and attends to those so far."""
-        q_BHK, k_BGK, v_BGK = self.heads.of_token(x_BD, self.position, position)
+        qkv, window = self._projected(x_BD), None
+        if isinstance(state, ConvolvedCache):
+            mixed_BE, window = self.conv.step(_side_by_side(qkv), state.recent)
+            qkv, state = _apart(mixed_BE, qkv), state.cache
+        q, k, v = qkv
+        placed = self._placed((q[:, None], k[:, None], v[:, None]), position[None])
+        q_BHK, k_BGK, v_BGK = (x[:, 0] for x in placed)
         cache = state.write(k_BGK, v_BGK, position)
         at_T = jnp.arange(cache.room)
         bias_HT, scale = token_bias(self.position, position, at_T), self.config.score_scale
         y_BHK = attend_to_cache(
-            q_BHK, cache, at_T <= position, bias_HT, length=position + 1, scale=scale
+            q_BHK,
+            cache,
+            at_T <= position,
+            bias_HT,
+            length=position + 1,
+            scale=scale,
+            sink_H=self.sink,
         )
-        return self.heads.join(y_BHK), cache
+        return self.join(y_BHK, x_BD), cache if window is None else ConvolvedCache(cache, window)
+
+
+def _side_by_side(qkv: QKV) -> jax.Array:
+    """[..., H or G, K] -> [..., channels]."""
+    return jnp.concatenate([x.reshape(*x.shape[:-2], -1) for x in qkv], axis=-1)
+
+
+def _apart(mixed: jax.Array, qkv: QKV) -> QKV:
+    """The inverse of `_side_by_side`, for arrays of the shapes of `qkv`."""
+    q, k, _ = qkv
+    first, second = q.shape[-2] * q.shape[-1], k.shape[-2] * k.shape[-1]
+    parts = jnp.split(mixed, [first, first + second], axis=-1)
+    q, k, v = (part.reshape(x.shape) for part, x in zip(parts, qkv, strict=True))
+    return q, k, v
 
 
 class FullCrossAttention(DotProductAttention, CrossMixer):
@@ -188,15 +280,17 @@ class FullCrossAttention(DotProductAttention, CrossMixer):
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> Memory:
         """Keys and values of the memory, once a sentence."""
         k_BMGK, v_BMGK = self.heads.keys_values(memory_BMD)
+        k_BMGK = self.normalised(k_BMGK, k_BMGK)[1]
         return Memory(jnp.moveaxis(k_BMGK, 1, 3), v_BMGK.swapaxes(1, 2), mask_BM)
 
     def read(self, x_BTD: jax.Array, projected: Memory) -> jax.Array:
         k_BMGK, v_BMGK = jnp.moveaxis(projected.key, 3, 1), projected.value.swapaxes(1, 2)
         q_BTHK = self.heads.queries(x_BTD)
+        q_BTHK = self.normalised(q_BTHK, q_BTHK)[0]
         if self.is_mutable_collection("alignment") and not self.is_initializing():
             log_BTM = self._log_alignment(q_BTHK, k_BMGK, projected.mask)
             self.sow("alignment", "log_weights", log_BTM)
-        return self.heads.join(self.attend(q_BTHK, k_BMGK, v_BMGK, projected.mask))
+        return self.join(self.attend(q_BTHK, k_BMGK, v_BMGK, projected.mask), x_BTD)
 
     def _log_alignment(self, q_BTHK: jax.Array, k_BMGK: jax.Array, mask_BM: jax.Array) -> jax.Array:
         """Logarithms of the weights of `alignment_head`, float32 [B, T, M]."""

@@ -6,6 +6,8 @@ Adding one is a file that defines it and a line here.
 from transformer_jax.mixers.base import CrossMixerConfig, MixerConfig
 from transformer_jax.mixers.bigbird import BigBird
 from transformer_jax.mixers.full_attention import Full, FullCross
+from transformer_jax.mixers.gated_deltanet import GatedDeltaNet
+from transformer_jax.mixers.gla import GLA
 from transformer_jax.mixers.h3 import H3
 from transformer_jax.mixers.linear import Linear, LinearCross
 from transformer_jax.mixers.linformer import Linformer, LinformerCross
@@ -35,6 +37,8 @@ MIXERS: Family[MixerConfig] = Family(
     mlp_mixer=MlpMixer,
     performer=Performer,
     reformer=Reformer,
+    gated_deltanet=GatedDeltaNet,
+    gla=GLA,
     h3=H3,
     mamba=Mamba,
     rwkv=RWKV,

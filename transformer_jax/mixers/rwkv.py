@@ -1,4 +1,4 @@
-"""RWKV version 6, "Finch": its time mixing (Peng et al. 2024, arXiv:2404.05892).
+"""RWKV version 6, "Finch" (Peng et al. 2024, arXiv:2404.05892), and 7: their time mixing.
 
 Each input of the mixer is a blend of the token and the one before it, by an amount that
 depends on both (low-rank maps):
@@ -13,20 +13,30 @@ and then, in each head, with a learned bonus u for the token itself,
     out = W_o (silu(g) * norm_per_head(y))
 
 O(L) in time, in chunks whose weights are exp of sums of logarithms (`ops.scans`); a
-decoding step is O(1) and keeps the last token and a matrix a head. RWKV's other half,
+decoding step is O(1) and keeps the last token and a matrix a head. Version 7, "Goose" (Peng et al.
+2025, arXiv:2503.14456), has blends that do not depend on the tokens, and a state that also
+erases, as the delta rule does, along a key of its own:
+
+    w = exp(-e^(-1/2) sigmoid(d)),  a = sigmoid(b' + B' A' lerp_a),  c = k * scale, of length 1
+    S_t = (diag(w_t) - (a_t c_t)^T c_t) S_{t-1} + k'_t^T v_t,    k' = k (1 + (a - 1) rate)
+    y_t = norm_per_head(r_t S_t) + (sum r_t k'_t u) v_t,    out = W_o (g * y)
+
+Its mix of values with those of the first layer is left out. RWKV's other half,
 channel mixing, is a feed-forward network; the block's own replaces it here.
 
 It reads forwards only; the encoder runs it in both directions (`both_ways`). The state must
 hold everything about the past, so it cannot look up an arbitrary earlier token exactly.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from pydantic import AfterValidator, PositiveInt
+from pydantic import PositiveInt
 
 from transformer_jax.layers.initializers import Initializer, along_last_axis
 from transformer_jax.layers.norms import Norm
@@ -34,18 +44,17 @@ from transformer_jax.layers.parameters import Layer
 from transformer_jax.layers.projections import Dense
 from transformer_jax.mixers.base import Mixer, MixerContext
 from transformer_jax.mixers.both_ways import BothWaysConfig, RecurrentState
+from transformer_jax.ops.delta_rule import DeltaRuleInputs, delta_rule_scan, delta_rule_step
 from transformer_jax.ops.scans import channel_decay_scan, channel_decay_step
 from transformer_jax.positions.base import Position
+from transformer_jax.settings.types import PowerOfTwo
 
 #: log(-log w) never exceeds this: e^-54 is nothing in float32, and beyond it the
 #: derivative of the double exponential is infinity times zero.
 _STRONGEST = 4.0
 
 
-def _power_of_two(value: int) -> int:
-    if value & (value - 1):
-        raise ValueError("must be a power of two")
-    return value
+Activation = Callable[[jax.Array], jax.Array]
 
 
 @dataclass(frozen=True)
@@ -54,23 +63,32 @@ class RWKV(BothWaysConfig):
 
     knows_order: ClassVar[bool] = True
 
-    lerp_rank: PositiveInt = 32  #: rank of the maps that blend a token with the one before it
-    decay_rank: PositiveInt = 64  #: rank of the map to the decays
-    chunk: Annotated[PositiveInt, AfterValidator(_power_of_two)] = 32
-    #: positions handled by one matrix product; a power of two
+    version: Literal[6, 7] = 6  #: Finch or Goose
+    lerp_rank: PositiveInt = 32
+    #: rank of the maps that blend a token with the one before it; version 6 alone
+    decay_rank: PositiveInt = 64
+    #: rank of the map to the decays; in version 7 also to a, and half of that to g
+    chunk: PowerOfTwo = 32  #: positions handled by one matrix product; a power of two
+
+    def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
+        super().check(context, hooks)
+        if self.version == 7:
+            self.refuse_unused("lerp_rank", "the blends of version 7 have no such map")
 
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
-        return RWKVMixer(self, context, position)
+        build = RWKVMixer if self.version == 6 else RWKV7Mixer
+        return build(self, context, position)
 
 
 class LowRank(Layer):
-    """b + B tanh(A x): a token-dependent offset through a narrow middle."""
+    """b + B f(A x): a token-dependent offset through a narrow middle; f = tanh unless given."""
 
     context: MixerContext
     rank: int
     features: int
     out_axis: str
     bias_init: Initializer
+    activation: Activation = jnp.tanh
 
     @property
     def param_dtype(self) -> str:
@@ -86,7 +104,7 @@ class LowRank(Layer):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., D] -> [..., features]."""
-        return jax.lax.broadcast_to_rank(self.bias, x.ndim) + self.up(jnp.tanh(self.down(x)))
+        return jax.lax.broadcast_to_rank(self.bias, x.ndim) + self.up(self.activation(self.down(x)))
 
 
 class RWKVMixer(Mixer):
@@ -170,3 +188,88 @@ class RWKVMixer(Mixer):
     def _gated(self, y: jax.Array, gate: jax.Array) -> jax.Array:
         y = self.norm(y.reshape(*y.shape[:-2], -1))
         return self.out(y * nn.silu(gate))
+
+
+class RWKV7Mixer(RWKVMixer):
+    """The causal mixer of version 7."""
+
+    def setup(self) -> None:
+        c, o = self.context, self.config
+        width, heads = c.num_heads * c.head_dim, ("heads",)
+        blend_init = along_last_axis(lambda i: 1.0 - i / c.d_model)
+        #: of r, w, k, v, a and g
+        self.blends = self.weight("blends", blend_init, (6, c.d_model), (None, "embed"))
+
+        def into() -> Dense:
+            return Dense(c.d_model, width, ("embed", "heads"), use_bias=False, **c.dtypes)
+
+        def low_rank(rank: int, init: Initializer, activation: Activation) -> LowRank:
+            return LowRank(c, rank, width, "heads", init, activation)
+
+        self.receptance, self.key, self.value = into(), into(), into()
+        zeros, constant = nn.initializers.zeros_init(), nn.initializers.constant
+        # From decays of about e^-0.001 a token to e^-0.1.
+        decay_init = along_last_axis(lambda i: -6.5 + 5.0 * i / max(width - 1, 1))
+        self.decay = low_rank(o.decay_rank, decay_init, jnp.tanh)
+        self.rate = low_rank(o.decay_rank, zeros, lambda x: x)
+        self.gate = low_rank(2 * o.decay_rank, zeros, nn.sigmoid)
+        self.erased_scale = self.weight("erased_scale", constant(0.85), (width,), heads)
+        self.key_rate = self.weight("key_rate", nn.initializers.ones_init(), (width,), heads)
+        self.bonus = self.weight("bonus", zeros, (width,), heads)
+        dtypes = {"dtype": c.dtype, "param_dtype": c.param_dtype}
+        self.norm = Norm(width, 64e-5, groups=c.num_heads, axis="heads", **dtypes)
+        self.out = Dense(width, c.d_model, ("heads", "embed"), use_bias=False, **c.dtypes)
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        # Without the mask: padding follows every real token, so it is never read.
+        previous_BLD = jnp.pad(x_BLD, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        turns, own_BLHK, gate_BLE = self._turns(x_BLD, previous_BLD)
+        batch, length, *heads = own_BLHK.shape
+        pairs = (jnp.stack(pair, axis=2) for pair in zip(*turns, strict=True))
+        q, k, v, e, w = (pair.reshape(batch, 2 * length, *heads) for pair in pairs)
+        y, _ = delta_rule_scan(q, k, v, e, w, 2 * self.config.chunk)
+        return self._joined(y[:, 1::2], own_BLHK, gate_BLE)
+
+    def step(
+        self, x_BD: jax.Array, state: RecurrentState, position: jax.Array
+    ) -> tuple[jax.Array, RecurrentState]:
+        """One step of the recurrence."""
+        (erase, write), own_BHK, gate_BE = self._turns(x_BD, state.recent)
+        _, matrix = delta_rule_step(*erase, state.hidden)
+        y_BHK, matrix = delta_rule_step(*write, matrix)
+        token = x_BD.astype(state.recent.dtype)
+        return self._joined(y_BHK, own_BHK, gate_BE), RecurrentState(token, matrix)
+
+    def _turns(
+        self, x: jax.Array, previous: jax.Array
+    ) -> tuple[tuple[DeltaRuleInputs, DeltaRuleInputs], jax.Array, jax.Array]:
+        """Two turns of `ops.delta_rule` for each token, its own share of y, and the gate.
+
+        The first turn decays and erases, the second one writes and reads. What is erased is read
+        before the decay, which is never below e^-0.61, so the decay may divide.
+        """
+        blends = (jax.lax.broadcast_to_rank(blend, x.ndim) for blend in self.blends)
+        blended = [(x + (previous - x) * blend).astype(x.dtype) for blend in blends]
+        to_r, to_w, to_k, to_v, to_a, to_g = blended
+
+        def heads(x: jax.Array) -> jax.Array:
+            c = self.context
+            return x.astype(jnp.float32).reshape(*x.shape[:-1], c.num_heads, c.head_dim)
+
+        def learned(weight: jax.Array) -> jax.Array:
+            return jax.lax.broadcast_to_rank(heads(weight), x.ndim + 1)
+
+        r, k, v = heads(self.receptance(to_r)), heads(self.key(to_k)), heads(self.value(to_v))
+        log_w = -math.exp(-0.5) * nn.sigmoid(heads(self.decay(to_w)))
+        a = nn.sigmoid(heads(self.rate(to_a)))
+        erased = k * learned(self.erased_scale)
+        erased = erased * jax.lax.rsqrt((erased * erased).sum(axis=-1, keepdims=True) + 1e-12)
+        k = k * (1.0 + (a - 1.0) * learned(self.key_rate))
+        own = (r * k * learned(self.bonus)).sum(axis=-1, keepdims=True) * v
+        none = jnp.zeros_like(r)
+        erase = (none, a * erased, none, erased * jnp.exp(-log_w), log_w)
+        return (erase, (r, k, v, none, none)), own, self.gate(to_g)
+
+    def _joined(self, y: jax.Array, own: jax.Array, gate: jax.Array) -> jax.Array:
+        y = self.norm(y.reshape(gate.shape)) + own.reshape(gate.shape)
+        return self.out((y * gate).astype(gate.dtype))

@@ -8,12 +8,14 @@ Mamba with one decay a head instead of one a channel and state entry. The same m
 masked product (C B^T * decays) x, like attention without softmax, and runs as matrix
 products in chunks: O(L) in time. A decoding step is O(1) and keeps a matrix a head.
 
-It reads forwards only; the encoder runs it in both directions (`both_ways`). The state must
+It reads forwards only; the encoder runs it in both directions (`both_ways`), or with
+combine=one_pass once: its masked product then has the decays between two tokens on both sides of
+the diagonal (Afzal et al. 2025, arXiv:2502.16249), and the convolution is centered. The state must
 hold everything about the past, so it cannot look up an arbitrary earlier token exactly.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +39,8 @@ class SSD(BothWaysConfig):
 
     knows_order: ClassVar[bool] = True
 
+    combine: Literal["sum", "concat", "one_pass"] = "sum"  # type: ignore[assignment]
+    #: encoder only; concat: side by side, projected; one_pass: one set of weights reads both ways
     expand: PositiveInt = 2  #: inner channels as a multiple of d_model
     head_dim: PositiveInt | None = None  #: channels that share a decay; None = the model's head_dim
     state_size: PositiveInt = 64  #: N, rows of each head's state
@@ -47,6 +51,8 @@ class SSD(BothWaysConfig):
 
     def check(self, context: MixerContext, hooks: frozenset[str]) -> None:
         super().check(context, hooks)
+        if self.combine == "one_pass":
+            self.refuse_unused("share_weights", "combine=one_pass has one set of weights")
         inner, head_dim = self.expand * context.d_model, self.head_dim or context.head_dim
         if inner % head_dim or inner // head_dim % self.groups:
             raise UserError(
@@ -55,12 +61,16 @@ class SSD(BothWaysConfig):
                 f"divisor of {inner}, and of the number of heads"
             )
 
+    def build(self, context: MixerContext, position: Position) -> Mixer:
+        build = self.build_causal if self.combine == "one_pass" else super().build
+        return build(context, position)
+
     def build_causal(self, context: MixerContext, position: Position) -> Mixer:
         return SSDMixer(self, context, position)
 
 
 class SSDMixer(Mixer):
-    """The causal mixer, without position hooks or attention weights."""
+    """The causal mixer or that of one pass, without position hooks or attention weights."""
 
     config: SSD
 
@@ -86,11 +96,23 @@ class SSDMixer(Mixer):
         self.out = Dense(inner, c.d_model, ("mlp", "embed"), **bare)
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        # Without the mask: padding follows every real token, so it is never read.
-        x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(self.conv(self.into(x_BLD))))
-        dt_BLH, log_decay_BLH = self._steps(x_BLD)
+        mixed_BLE, (dt_BLH, log_decay_BLH) = self.into(x_BLD), self._steps(x_BLD)
+        if self.context.causal:
+            # Without the mask: padding follows every real token, so it is never read.
+            mixed_BLE = self.conv(mixed_BLE)
+        else:
+            mixed_BLE = self.conv.centered(mixed_BLE, mask_BL)
+            dt_BLH, log_decay_BLH = (
+                jnp.where(mask_BL[..., None], a, 0) for a in (dt_BLH, log_decay_BLH)
+            )
+        x_BLHK, b_BLGN, c_BLGN = self._split(nn.silu(mixed_BLE))
         y_BLHK = scalar_decay_scan(
-            c_BLGN, b_BLGN, dt_BLH[..., None] * x_BLHK, log_decay_BLH, self.config.chunk
+            c_BLGN,
+            b_BLGN,
+            dt_BLH[..., None] * x_BLHK,
+            log_decay_BLH,
+            self.config.chunk,
+            both_ways=not self.context.causal,
         )
         return self._gated(y_BLHK, x_BLHK, self.gate(x_BLD))
 

@@ -100,6 +100,7 @@ def attention_weights(
     bias_HTM: jax.Array | None = None,
     *,
     scale: float | None = None,
+    sink_H: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(Q K^T * scale + bias) over the keys where the mask is True.
 
@@ -107,14 +108,19 @@ def attention_weights(
         k_BMGK: keys, with H heads or a divisor of H.
         mask: boolean, broadcastable to [B, H, T, M].
         scale: of the product; 1 / sqrt(K) unless given.
+        sink_H: the score of one more key, which has no value.
 
     Returns:
-        [B, H, T, M] float32; each row sums to 1.
+        [B, H, T, M] float32; each row sums to 1, with the weight of the sink.
     """
     scores_BHTM = attention_scores(q_BTHK, k_BMGK, scale=scale)
     if bias_HTM is not None:
         scores_BHTM = scores_BHTM + bias_HTM[None]
-    return jax.nn.softmax(jnp.where(mask, scores_BHTM, MASKED), axis=-1)
+    scores_BHTM = jnp.where(mask, scores_BHTM, MASKED)
+    if sink_H is not None:
+        sinks = jnp.broadcast_to(sink_H[None, :, None, None], (*scores_BHTM.shape[:-1], 1))
+        return jax.nn.softmax(jnp.concatenate([scores_BHTM, sinks], axis=-1), axis=-1)[..., :-1]
+    return jax.nn.softmax(scores_BHTM, axis=-1)
 
 
 def dot_product_attention(

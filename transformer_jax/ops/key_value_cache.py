@@ -157,6 +157,7 @@ def attend_to_cache(
     *,
     length: jax.Array | None = None,
     scale: float | None = None,
+    sink_H: jax.Array | None = None,
 ) -> jax.Array:
     """The attention of one token of each hypothesis, [N, H, K] in the dtype of the values.
 
@@ -165,6 +166,7 @@ def attend_to_cache(
         bias_HT: added to the scores.
         length: int32, places from here on are not read; None reads the whole cache at once.
         scale: of the product of query and key; 1 / sqrt(K) unless given.
+        sink_H: the score of one more key, which has no value.
     """
     (num_rows, heads, width), groups = q_NHK.shape, cache.key.shape[2]
     q_NHK = q_NHK * (width**-0.5 if scale is None else scale)
@@ -203,9 +205,10 @@ def attend_to_cache(
             sum_NHK * kept_NH[..., None] + values_NHK,
         )
 
+    top_H = jnp.full(heads, MASKED) if sink_H is None else sink_H.astype(jnp.float32)
     start = (
-        jnp.full((num_rows, heads), MASKED, jnp.float32),
-        jnp.zeros((num_rows, heads), jnp.float32),
+        jnp.broadcast_to(top_H, (num_rows, heads)),
+        jnp.full((num_rows, heads), 0.0 if sink_H is None else 1.0),
         jnp.zeros((num_rows, heads, width), jnp.float32),
     )
     _, total_NH, sum_NHK = lax.fori_loop(0, num_blocks, add_block, start)

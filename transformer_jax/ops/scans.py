@@ -39,8 +39,14 @@ def scalar_decay_scan(
     v_BLHV: jax.Array,
     log_decay_BLH: jax.Array,
     chunk: int,
+    *,
+    both_ways: bool = False,
 ) -> jax.Array:
     """y_t = S_t^T q_t with one decay per head.
+
+    With `both_ways` a query also reads what follows (Afzal et al. 2025, arXiv:2502.16249): the
+    weight of token s at t is q_t k_s times the decays in (s, t], or in (t, s] where s follows.
+    One matrix of scores serves both directions.
 
     Args:
         q_BLGK: queries, which read the state; each of G groups is shared by H / G heads.
@@ -54,12 +60,13 @@ def scalar_decay_scan(
     return by_platform(
         _scalar_decay_scan,
         (q_BLGK, k_BLGK, v_BLHV, log_decay_BLH),
-        cpu=min(chunk, length),
-        other=min(max(chunk, _POSITIONS), length),
+        cpu=(min(chunk, length), both_ways),
+        other=(min(max(chunk, _POSITIONS), length), both_ways),
     )
 
 
-def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
+def _scalar_decay_scan(arrays: tuple[jax.Array, ...], form: tuple[int, bool]) -> jax.Array:
+    chunk, both_ways = form
     q_BLGK, k_BLGK, v_BLHV, log_decay_BLH = arrays
     groups, (length, heads, features) = q_BLGK.shape[2], v_BLHV.shape[1:]
     q, k = (_chunks(x, chunk) for x in (q_BLGK, k_BLGK))  # [B, L/C, C, G, K]
@@ -68,17 +75,26 @@ def _scalar_decay_scan(arrays: tuple[jax.Array, ...], chunk: int) -> jax.Array:
     w = _chunks(log_decay_BLH, chunk)  # [B, L/C, C, H]
     w = w.reshape(*w.shape[:3], groups, -1)
     before_each = jnp.cumsum(w, axis=2)
-    later = jnp.pad(w[:, :, 1:], [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
-    after_each = jax.lax.cumsum(later, axis=2, reverse=True)
+    after_each = _sums_after(w, axis=2)
 
     scores = jnp.einsum("bntgk,bnsgk->bngts", q, k)
-    decays = jnp.exp(_sums_between(jnp.moveaxis(w, 2, -1)))  # [B, L/C, G, J, C, C]
+    sums = _sums_between(jnp.moveaxis(w, 2, -1))  # [B, L/C, G, J, C, C]
+    if both_ways:
+        sums = jnp.maximum(sums, jnp.swapaxes(sums, -1, -2))  # one of them is -inf, or both are 0
+    decays = jnp.exp(sums)
     y = jnp.einsum("bngjts,bnsgjv->bntgjv", scores[:, :, :, None] * decays, v)
 
-    written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(after_each)[..., None])
-    states = states_before(jnp.exp(before_each[:, :, -1])[..., None, None], written)
-    read = jnp.einsum("bntgk,bngjkv->bntgjv", q, states)
-    y = y + read * jnp.exp(before_each)[..., None]
+    kept = jnp.exp(before_each[:, :, -1])[..., None, None]
+
+    def of_others(since: jax.Array, until: jax.Array, order: slice) -> jax.Array:
+        """What is read of the chunks before, or in the other order of those after."""
+        written = jnp.einsum("bnsgk,bnsgjv->bngjkv", k, v * jnp.exp(until)[..., None])
+        states = states_before(kept[:, order], written[:, order])[:, order]
+        return jnp.einsum("bntgk,bngjkv->bntgjv", q, states) * jnp.exp(since)[..., None]
+
+    y = y + of_others(before_each, after_each, slice(None))
+    if both_ways:
+        y = y + of_others(after_each, before_each, slice(None, None, -1))
     return unchunked(y.reshape(*y.shape[:3], heads, features), length)
 
 
@@ -123,16 +139,9 @@ def channel_decay_scan(
     """
     length = v_BLHV.shape[1]
     chunk = min(chunk, 1 << (length - 1).bit_length())
-
-    def by_head(x: jax.Array) -> jax.Array:  # [B, L, H, ...] -> [B, L/C, H, C, ...]
-        return jnp.moveaxis(_chunks(x, chunk), 2, 3)
-
-    q, k, v, w = (by_head(x) for x in (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK))
-    # Batch and chunks are one axis here: libtpu 0.0.52 fails at products of six axes.
-    merged = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, by_head(self_weight_BLH)))
-    scores, before_each, after_each, total = (
-        x.reshape(*q.shape[:2], *x.shape[1:]) for x in _channel_decay_scores(*merged)
-    )
+    arrays = (q_BLHK, k_BLHK, v_BLHV, log_decay_BLHK, self_weight_BLH)
+    q, k, v, w, own = (by_chunks_and_heads(x, chunk) for x in arrays)
+    scores, before_each, after_each, total = _channel_decay_scores(q, k, w, own)
     written = jnp.swapaxes(k * jnp.exp(after_each), -1, -2) @ v
     states = states_before(jnp.exp(total)[..., None], written)
     y = scores @ v + (q * jnp.exp(before_each)) @ states  # [B, L/C, H, C, V]
@@ -154,6 +163,73 @@ def channel_decay_step(
     return y_BHV, jnp.exp(log_decay_BHK)[..., None] * state_BHKV + written_BHKV
 
 
+def decayed_scan(
+    q_BLHK: jax.Array, k_BLHK: jax.Array, v_BLHV: jax.Array, log_decay: jax.Array, chunk: int
+) -> jax.Array:
+    """y_t = S_t^T q_t, with the decays of heads [B, L, H] or of channels [B, L, H, K].
+
+    Args:
+        chunk: C, a power of two; as in `scalar_decay_scan` and `channel_decay_scan`.
+
+    Returns:
+        y [B, L, H, V], float32.
+    """
+    if log_decay.ndim < q_BLHK.ndim:
+        return scalar_decay_scan(q_BLHK, k_BLHK, v_BLHV, log_decay, chunk)
+    own_BLH = (q_BLHK * k_BLHK).sum(axis=-1)
+    reads = q_BLHK * jnp.exp(log_decay)
+    return channel_decay_scan(reads, k_BLHK, v_BLHV, log_decay, own_BLH, chunk)
+
+
+def decayed_step(
+    q_BHK: jax.Array,
+    k_BHK: jax.Array,
+    v_BHV: jax.Array,
+    log_decay: jax.Array,
+    state_BHKV: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """One position of `decayed_scan`: (y [B, H, V], the next state), float32."""
+    if log_decay.ndim < q_BHK.ndim:
+        return scalar_decay_step(q_BHK, k_BHK, v_BHV, log_decay, state_BHKV)
+    own_BH, reads = (q_BHK * k_BHK).sum(axis=-1), q_BHK * jnp.exp(log_decay)
+    return channel_decay_step(reads, k_BHK, v_BHV, log_decay, own_BH, state_BHKV)
+
+
+def head_decay_scores(
+    readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
+) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    """What chunks need where a head has one decay.
+
+    Args:
+        readers: queries, [B, L/C, H, C, K] each.
+        k: keys, likewise.
+        w: logarithms of the decays, [B, L/C, H, C].
+
+    Returns:
+        For each reader r the scores [t, s] = r[t] k[s] (decays after s, up to t) for s <= t, else
+        zero; the decays since the chunk's start, up to t; those after t, until its end; all of
+        them. These three are broadcastable to [.., C, K], [.., C, K] and [.., K, V].
+    """
+    decays = jnp.exp(_sums_between(w))
+    since, until = jnp.exp(jnp.cumsum(w, axis=-1)), jnp.exp(_sums_after(w, axis=3))
+    scores = [r @ jnp.swapaxes(k, -1, -2) * decays for r in readers]
+    return scores, since[..., None], until[..., None], since[..., -1:, None]
+
+
+def channel_decay_scores(
+    readers: tuple[jax.Array, ...], k: jax.Array, w: jax.Array
+) -> tuple[list[jax.Array], jax.Array, jax.Array, jax.Array]:
+    """As `head_decay_scores`, with a decay of each channel of the key: w [B, L/C, H, C, K]."""
+    count, kept = len(readers), jnp.exp(w)
+    r = jnp.concatenate(readers)
+    many_k, many_w, many_kept = (jnp.concatenate([x] * count) for x in (k, w, kept))
+    own = (r * many_k).sum(axis=-1)
+    scores, before, after, total = _channel_decay_scores(r * many_kept, many_k, many_w, own)
+    size = len(k)
+    since, until = jnp.exp(before[:size]) * kept, jnp.exp(after[:size])
+    return jnp.split(scores, count), since, until, jnp.exp(total[:size])[..., None]
+
+
 def _channel_decay_scores(
     q: jax.Array, k: jax.Array, w: jax.Array, self_weight: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -166,6 +242,9 @@ def _channel_decay_scores(
     border to t, so their scores are one matrix product of (q exp(border to t)) with
     (k exp(s to border)), and both exponents are <= 0.
     """
+    lead = q.shape[:-2]
+    # Batch and chunks are one axis here: libtpu 0.0.52 fails at products of six axes.
+    q, k, w, self_weight = (x.reshape(-1, *x.shape[2:]) for x in (q, k, w, self_weight))
 
     def halves(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return x[..., 0::2, :, :], x[..., 1::2, :, :]
@@ -187,7 +266,15 @@ def _channel_decay_scores(
         total = total1 + total2
         q = jnp.concatenate([q1, q2], axis=-2)
         k = jnp.concatenate([k1, k2], axis=-2)
-    return scores[..., 0, :, :], before[..., 0, :, :], after[..., 0, :, :], total[..., 0, 0, :]
+    found = scores[..., 0, :, :], before[..., 0, :, :], after[..., 0, :, :], total[..., 0, 0, :]
+    return tuple(x.reshape(*lead, *x.shape[2:]) for x in found)  # type: ignore[return-value]
+
+
+def _sums_after(w: jax.Array, axis: int) -> jax.Array:
+    """At each position the sum of all later ones, on `axis`."""
+    later, padding = jax.lax.slice_in_dim(w, 1, None, axis=axis), [(0, 0)] * w.ndim
+    padding[axis] = (0, 1)
+    return jax.lax.cumsum(jnp.pad(later, padding), axis=axis, reverse=True)
 
 
 def _sums_between(w: jax.Array) -> jax.Array:
@@ -241,6 +328,11 @@ def _compose(so_far: Update, update: Update) -> tuple[Update, Update]:
     """One more update after the composition of those so far."""
     kept, written = update
     return (kept * so_far[0], kept * so_far[1] + written), so_far
+
+
+def by_chunks_and_heads(x: jax.Array, chunk: int) -> jax.Array:
+    """[B, L, H, ...] -> [B, L/C, H, C, ...], padded as by `_chunks`."""
+    return jnp.moveaxis(_chunks(x, chunk), 2, 3)
 
 
 def _chunks(x: jax.Array, chunk: int) -> jax.Array:

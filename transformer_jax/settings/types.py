@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, PositiveInt
 
 
 def _split_commas(value: Any) -> Any:
@@ -17,6 +17,16 @@ COMMAS = BeforeValidator(_split_commas)
 
 #: A tuple of strings; on the command line one text with commas: `a.txt,b.txt`.
 Strings = Annotated[tuple[str, ...], COMMAS]
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError("must be a power of two")
+    return value
+
+
+#: 1, 2, 4, 8 ...
+PowerOfTwo = Annotated[PositiveInt, AfterValidator(_power_of_two)]
 
 #: A finite number above 0.
 Positive = Annotated[float, Gt(0)]
