@@ -91,6 +91,9 @@ def new_folder(folder: Path, is_whole: Callable[[], bool] = lambda: True) -> Ite
     Args:
         folder: one that another process has made meanwhile stays.
         is_whole: asked of such a folder; else it is replaced.
+
+    Raises:
+        OSError: a full disk, with the folder's name.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
@@ -98,7 +101,12 @@ def new_folder(folder: Path, is_whole: Callable[[], bool] = lambda: True) -> Ite
     ) as temporary:
         inner = Path(temporary) / folder.name
         inner.mkdir()
-        yield inner
+        try:
+            yield inner
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                error.filename = error.filename or str(folder)
+            raise
         try:
             os.rename(inner, folder)
         except OSError as error:
