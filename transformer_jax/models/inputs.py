@@ -43,8 +43,9 @@ def check_text(name: str, ids: Array, mask: Array, vocab_size: int | None) -> No
     check_mask(_TEXTS[name], mask, name, ids)
     if are_embeddings(ids) or not is_known(ids):
         return
-    if ids.size and vocab_size and not 0 <= np.min(ids) <= np.max(ids) < vocab_size:
-        wrong = np.min(ids) if np.min(ids) < 0 else np.max(ids)
+    ids = np.asarray(ids)
+    if ids.size and vocab_size and not 0 <= ids.min() <= ids.max() < vocab_size:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
         raise UserError(f"{name} has id {wrong}, the vocabulary {vocab_size}")
 
 
