@@ -38,7 +38,7 @@ SHORT = {
     "mlp_mixer": "mlp_mixer(hidden=64)",
 }
 BOTH = ["window", "linear", "ssd", "mamba", "rwkv", "s4d", "s4", "h3", "ssru", "performer"]
-BOTH = [*BOTH, "reformer", "bigbird", "strided"]
+BOTH = [*BOTH, "reformer", "bigbird", "strided", "gated_deltanet", "gla"]
 THREE_SEEDS = ("full",)  # to see what chance does
 
 
