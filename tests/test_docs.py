@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from tests.examples import EXAMPLES, shown_sentences
 from tests.oracles import apart, need
 from tests.pages import PAGES, ROOT, commands, load_script, text_of
 from transformer_jax import paths
+from transformer_jax.commands.compare.rows import split_vary
 from transformer_jax.commands.main import parse
 from transformer_jax.config import override
+from transformer_jax.models.config import check_model_config
 from transformer_jax.recipes import load_recipe
 
 COMMANDS = [(page, command) for page in PAGES for command in commands(page)]
@@ -29,11 +32,17 @@ SIZES = "STEPS, LAYERS, D_MODEL, SHAPES = 450, 2, 128, 3"
 
 
 def check_command(arguments: list[str]) -> None:
-    """It parses, its recipe exists and takes its flags, and a training has a folder."""
+    """It parses, its recipe exists and takes its flags, and a training has a folder and a model."""
     args = parse(arguments)
-    if args.command == "train":
+    if args.command in ("train", "compare"):
         name = args.config
-        override(load_recipe(ROOT / name if name.endswith(".py") else name), args.flags)
+        config = override(load_recipe(ROOT / name if name.endswith(".py") else name), args.flags)
+        rows = [each for text in getattr(args, "vary", ()) for each in split_vary(text)]
+        for changes in rows or [{}]:
+            model = override(config, changes).model
+            known = {"dtype": "float32", "matmul_dtype": "float32", "dropout_rate": 0.1}
+            check_model_config(replace(model, **known))  # what a start settles
+    if args.command == "train":
         plans = "--plan" in arguments
         assert plans or args.workdir, "no --workdir"
         assert plans or not args.plan_topology, "--plan_topology without --plan"

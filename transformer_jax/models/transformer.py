@@ -228,10 +228,17 @@ class Transformer(nn.Module):
 
 
 def _split_beams(state: Any, batch: int) -> Any:
+    # Sizes in place of -1: a state may hold nothing, as that of a convolution of one tap.
     return map_state(
-        lambda leaf: leaf.reshape(batch, -1, *leaf.shape[1:]), lambda cache: cache, state
+        lambda leaf: leaf.reshape(batch, len(leaf) // batch, *leaf.shape[1:]),
+        lambda cache: cache,
+        state,
     )
 
 
 def _join_beams(state: Any) -> Any:
-    return map_state(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), lambda cache: cache, state)
+    return map_state(
+        lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]),
+        lambda cache: cache,
+        state,
+    )
