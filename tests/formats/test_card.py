@@ -9,9 +9,11 @@ import yaml
 from tests.formats import exporter_suite as suite
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.files import Files
-from transformer_jax.formats.card import _USES
+from transformer_jax.formats.card import _USES, card
 from transformer_jax.formats.exporters import EXPORTERS
+from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.formats.run_folder import write_run
+from transformer_jax.runs.folder import open_run
 
 
 @pytest.fixture
@@ -61,3 +63,23 @@ def test_without_a_licence_the_card_says_so_and_nothing_is_pushed(run, capsys):
 def test_every_format_says_how_its_folder_is_used():
     assert set(_USES) == set(EXPORTERS)
     assert all(len(text.splitlines()) <= 3 for text in _USES.values())
+
+
+def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(tmp_path):
+    model = suite.random_model(suite.small(), suite.tokenizers())
+    names = ("/home/John (work),b/p/train.en",), ("data/private/train.de",)
+    data = replace(model.config.data, source=Files(*names), source_language=None)
+    data = replace(data, target_language=None)
+    write_run(tmp_path / "run", model._replace(config=replace(model.config, data=data)))
+    exporter = Bergamot(quantization="int8", sentences="/home/me/secret/cal.txt")
+    text = card(open_run(tmp_path / "run"), exporter, None)
+    assert "# Translation from en into de" in text and "sentences='cal.txt'" in text
+    assert "train.en" in text and "train.de" in text
+    assert not any(word in text for word in ("home", "secret", "private", "John", "data/"))
+
+
+def test_a_licence_is_an_identifier(run, capsys):
+    status, path = exported(run, "--licence=CC BY 4.0")
+    assert status == 2 and not path.exists()
+    message = "error: --licence=CC BY 4.0: give an identifier, such as cc-by-4.0"
+    assert capsys.readouterr().err.splitlines()[-1] == message

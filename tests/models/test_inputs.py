@@ -70,3 +70,17 @@ def test_other_mistakes(params):
         tj.init(MODEL, 0)
     with pytest.raises(UserError, match="params are not of this config: .*kernel"):
         api.loss(replace(MODEL, d_ff=2 * MODEL.d_ff), params, BATCH)
+
+
+def test_embeddings_stand_for_source_ids_and_nothing_else(params):
+    loss = lambda batch: api.loss(MODEL, params, batch)  # noqa: E731
+    words, targets = tj.embed(MODEL, params, IDS, IDS)
+    want = [float(each) for each in loss(BATCH)]
+    np.testing.assert_allclose([float(x) for x in loss(BATCH | {"source": words})], want, rtol=1e-6)
+    for change, message in (
+        ({"source": words[..., :1]}, r"source is float32\[2, 4, 1\]: its embeddings have \d+ feat"),
+        ({"target": targets}, r"target is float32\[2, 4, \d+\]: labels are int32 ids"),
+        ({"source": IDS[:1], "source_mask": MASK[:1]}, "source has 1 rows, target 2"),
+    ):
+        with pytest.raises(UserError, match=message):
+            loss(BATCH | change)

@@ -11,6 +11,7 @@ docs/interop.md describes the formats, and what each cannot express.
 """
 
 import argparse
+import re
 
 from transformer_jax.commands.flags import Parser
 from transformer_jax.commands.run_flags import add_run_arguments
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         hub.check_push(args.push)
         if not args.licence:
             raise UserError(f"--push={args.push}: a card needs a licence: give --licence=cc-by-4.0")
+    if args.licence and not re.fullmatch(r"[A-Za-z0-9.+-]+", args.licence):
+        raise UserError(f"--licence={args.licence}: give an identifier, such as cc-by-4.0")
     options = {"checkpoint": args.checkpoint, "licence": args.licence}
     print(export(open_run(args.workdir), args.format, args.output, **options))
     if args.push:

@@ -12,7 +12,7 @@ from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.formats.run_folder import read_run
 from transformer_jax.paths import as_path, in_bucket, remove_folder, temporary_name
 from transformer_jax.runs.folder import Run
-from transformer_jax.settings.variants import OneOf, kind_of, to_text
+from transformer_jax.settings.variants import OneOf
 
 
 def export(
@@ -50,8 +50,7 @@ def export(
     if folder.exists():
         raise UserError(f"output={folder} exists: nothing was written; choose another name")
     exporter.check(dataclasses.replace(run.config, model=run.model))
-    kind, chosen = kind_of(exporter, EXPORTERS), to_text(exporter, EXPORTERS)
-    readme = card(run, kind, chosen, licence)
+    readme = card(run, exporter, licence)
     write(exporter, read_run(run, checkpoint), folder, readme)
     return folder
 

@@ -209,9 +209,9 @@ def num_params(config: ModelConfig) -> int:
 def apply(
     config: ModelConfig,
     params: Params,
-    source_BS: Array,
+    source: Array,
     source_mask_BS: Array,
-    target_in_BT: Array,
+    target_in: Array,
     target_mask_BT: Array,
     *,
     rng: jax.Array | None = None,
@@ -221,16 +221,16 @@ def apply(
     Args:
         config: the model.
         params: its parameters.
-        source_BS: int32 ids, or their embeddings [B, S, E]; see `embed`.
+        source: int32 ids, or their embeddings [B, S, E]; see `embed`.
         source_mask_BS: True at real tokens, which come first in their row.
-        target_in_BT: the target from `shift_right`, or its embeddings.
+        target_in: the target from `shift_right`, or its embeddings.
         target_mask_BT: as `source_mask_BS`.
         rng: the dropout key; without one, nothing is dropped.
 
     Raises:
         UserError: see `models.inputs.check_text`; or the parameters are of another config.
     """
-    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    arrays = source, source_mask_BS, target_in, target_mask_BT
     check_texts(config, *arrays)
     return run_model(config, params, *arrays, rng=rng)
 
@@ -323,7 +323,7 @@ def probable_pieces(
 def encode(
     config: ModelConfig,
     params: Params,
-    source_BS: Array,
+    source: Array,
     source_mask_BS: Array,
     *,
     max_length: int,
@@ -339,10 +339,8 @@ def encode(
     Raises:
         UserError: as `apply`.
     """
-    check_text("source", source_BS, source_mask_BS, config.source_vocab_size)
-    return run_model(
-        config, params, source_BS, source_mask_BS, max_length, beam_size, method="encode"
-    )
+    check_text("source", source, source_mask_BS, config.source_vocab_size)
+    return run_model(config, params, source, source_mask_BS, max_length, beam_size, method="encode")
 
 
 def decode_step(

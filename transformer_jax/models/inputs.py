@@ -55,6 +55,12 @@ def check_texts(
     """Checks both sides of a batch; see `check_text`."""
     check_text("source", source, source_mask, config.source_vocab_size)
     check_text("target", target, target_mask, config.target_vocab_size)
+    for name, x, stack in (("source", source, config.encoder), ("target", target, config.decoder)):
+        width = stack.position.word_width(config.d_model)
+        if are_embeddings(x) and x.shape[-1] != width:
+            raise UserError(f"{name} is {kind_of_array(x)}: its embeddings have {width} features")
+    if len(source) != len(target):
+        raise UserError(f"source has {len(source)} rows, target {len(target)}")
 
 
 def check_batch(config: ModelConfig, batch: Mapping[str, Array]) -> None:
@@ -69,8 +75,9 @@ def check_batch(config: ModelConfig, batch: Mapping[str, Array]) -> None:
             raise UserError(
                 f"a batch lacks {', '.join(sorted(missing))}; it has {', '.join(batch)}"
             )
-        size = getattr(config, f"{name}_vocab_size")
-        check_text(name, batch[name], batch[mask_name], size)
+    if are_embeddings(batch["target"]):
+        raise UserError(f"target is {kind_of_array(batch['target'])}: labels are int32 ids")
+    check_texts(config, *(batch[key] for pair in _TEXTS.items() for key in pair))
 
 
 def checked(

@@ -20,7 +20,7 @@ _STACKS = "encoder", "decoder"
 
 
 def embed(
-    config: ModelConfig, params: Params, source_BS: Array, target_in_BT: Array
+    config: ModelConfig, params: Params, source: Array, target_in: Array
 ) -> tuple[jax.Array, jax.Array]:
     """The word embeddings that `apply` makes of ids, [B, S, E] and [B, T, E].
 
@@ -30,18 +30,18 @@ def embed(
     Raises:
         UserError: as `apply`.
     """
-    for name, ids in (("source", source_BS), ("target", target_in_BT)):
+    for name, ids in (("source", source), ("target", target_in)):
         size = getattr(config, f"{name}_vocab_size")
         check_text(name, ids, np.ones(ids.shape, bool), size)
-    return run_model(config, params, source_BS, target_in_BT, method="embed")
+    return run_model(config, params, source, target_in, method="embed")
 
 
 def hidden_states(
     config: ModelConfig,
     params: Params,
-    source_BS: Array,
+    source: Array,
     source_mask_BS: Array,
-    target_in_BT: Array,
+    target_in: Array,
     target_mask_BT: Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """As `apply`, and what each block and each stack returns.
@@ -52,7 +52,7 @@ def hidden_states(
         Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
         [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
     """
-    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    arrays = source, source_mask_BS, target_in, target_mask_BT
     check_texts(config, *arrays)
 
     def is_watched(module: nn.Module, method: str) -> bool:
@@ -71,9 +71,9 @@ def hidden_states(
 def attention(
     config: ModelConfig,
     params: Params,
-    source_BS: Array,
+    source: Array,
     source_mask_BS: Array,
-    target_in_BT: Array,
+    target_in: Array,
     target_mask_BT: Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """As `apply`, and by `mixer_paths` the attention weights of the layers that have some.
@@ -85,7 +85,7 @@ def attention(
     Raises:
         UserError: as `apply`.
     """
-    arrays = source_BS, source_mask_BS, target_in_BT, target_mask_BT
+    arrays = source, source_mask_BS, target_in, target_mask_BT
     check_texts(config, *arrays)
     logits_BTV, collected = run_model(config, params, *arrays, mutable=["intermediates"])
     sown = flatten_dict(collected.get("intermediates", {}))

@@ -84,20 +84,20 @@ class Transformer(nn.Module):
 
     def __call__(
         self,
-        source_BS: jax.Array,
+        source: jax.Array,
         source_mask_BS: jax.Array,
-        target_in_BT: jax.Array,
+        target_in: jax.Array,
         target_mask_BT: jax.Array,
     ) -> jax.Array:
         """Teacher-forced logits [B, T, V] in float32."""
-        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
+        hidden_BTD = self.hidden(source, source_mask_BS, target_in, target_mask_BT)
         return self._logits(hidden_BTD)
 
     def loss(
         self,
-        source_BS: jax.Array,
+        source: jax.Array,
         source_mask_BS: jax.Array,
-        target_in_BT: jax.Array,
+        target_in: jax.Array,
         target_mask_BT: jax.Array,
         labels_BT: jax.Array,
         *,
@@ -106,7 +106,7 @@ class Transformer(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Sums over real target tokens of (loss, negative log-likelihood), in nats."""
         kernel = self._vocabulary_kernel()
-        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
+        hidden_BTD = self.hidden(source, source_mask_BS, target_in, target_mask_BT)
         features_BTW, dtype = self._word_features(hidden_BTD), self.config.matmul_dtype
         if isinstance(kernel, Int8Products):
             # Floats that stand for whole numbers, which bfloat16 would round once more.
@@ -129,14 +129,14 @@ class Transformer(nn.Module):
 
     def probable(
         self,
-        source_BS: jax.Array,
+        source: jax.Array,
         source_mask_BS: jax.Array,
-        target_in_BT: jax.Array,
+        target_in: jax.Array,
         target_mask_BT: jax.Array,
         count: int,
     ) -> tuple[jax.Array, jax.Array]:
         """The most probable pieces at each position and their logits, [B, T, K] each."""
-        hidden_BTD = self.hidden(source_BS, source_mask_BS, target_in_BT, target_mask_BT)
+        hidden_BTD = self.hidden(source, source_mask_BS, target_in, target_mask_BT)
         kernel, bias_V = self._vocabulary_kernel(), self._logit_bias()
 
         def at_one_position(features_BW: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -150,26 +150,26 @@ class Transformer(nn.Module):
 
     def hidden(
         self,
-        source_BS: jax.Array,
+        source: jax.Array,
         source_mask_BS: jax.Array,
-        target_in_BT: jax.Array,
+        target_in: jax.Array,
         target_mask_BT: jax.Array,
     ) -> jax.Array:
         """The decoder's output [B, T, D] under teacher forcing."""
-        memory_BSD = self.memory(source_BS, source_mask_BS)
-        words_BTE = self._target_words(target_in_BT)
+        memory_BSD = self.memory(source, source_mask_BS)
+        words_BTE = self._target_words(target_in)
         return self.decoder(words_BTE, target_mask_BT, (memory_BSD, source_mask_BS))
 
-    def memory(self, source_BS: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
+    def memory(self, source: jax.Array, source_mask_BS: jax.Array) -> jax.Array:
         """The encoder's output [B, S, D]."""
-        return self.encoder(self._source_words(source_BS), source_mask_BS)
+        return self.encoder(self._source_words(source), source_mask_BS)
 
     def encode(
-        self, source_BS: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
+        self, source: jax.Array, source_mask_BS: jax.Array, max_length: int, beam_size: int
     ) -> tuple[list[Any], list[Any]]:
         """The projected memory, leaves [B, ...]; the decoder's first state, leaves [B, Z, ...]."""
-        memory_BSD = self.memory(source_BS, source_mask_BS)
-        batch = source_BS.shape[0]
+        memory_BSD = self.memory(source, source_mask_BS)
+        batch = source.shape[0]
         state = self.decoder.init_state(batch * beam_size, max_length)
         return self.decoder.project(memory_BSD, source_mask_BS), _split_beams(state, batch)
 
@@ -185,16 +185,16 @@ class Transformer(nn.Module):
     def _has_projection(self) -> bool:
         return self.config.tie_embeddings in ("inputs", "none")
 
-    def embed(self, source_BS: jax.Array, target_in_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def embed(self, source: jax.Array, target_in: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The word embeddings [B, S, E] and [B, T, E], to which positions are still to be added."""
-        return self._source_words(source_BS), self._target_words(target_in_BT)
+        return self._source_words(source), self._target_words(target_in)
 
     def _source_words(self, ids: jax.Array) -> jax.Array:
-        return ids if are_embeddings(ids) else self.source_embedding(ids)
+        return ids.astype(self.config.dtype) if are_embeddings(ids) else self.source_embedding(ids)
 
     def _target_words(self, ids: jax.Array) -> jax.Array:
         if are_embeddings(ids):
-            return ids
+            return ids.astype(self.config.dtype)
         start = self.config.start_id
         if start is None:
             return jnp.where((ids == BOS_ID)[..., None], 0.0, self.target_embedding(ids))

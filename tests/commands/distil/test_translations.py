@@ -70,6 +70,18 @@ def test_the_held_out_sources_are_never_trained_on(monkeypatch):
     assert set(sources[chosen(rows, num_held_out=5).use == 2]) == held_out
 
 
+def test_what_a_tokenizer_reads_alike_is_one_source():
+    spellings = ("a dog runs", "a  dog runs", "a\u00a0dog runs", "\ufeffa dog runs")
+    rows = [(text, f"ein Hund rennt {i}", float(i)) for i, text in enumerate(spellings)]
+    assert chosen(rows, num_held_out=0).use.tolist() == [0, 0, 0, 1]
+
+
+def test_a_least_score_of_zero_counts_and_rows_without_a_score_have_it():
+    rows = [(f"the dog {i}", f"der Hund {i}", score) for i, score in enumerate((-1.0, None, 1.0))]
+    assert chosen(rows, least=0.0, num_held_out=0).use.tolist() == [0, 1, 1]
+    assert chosen(rows, least=0.5, num_held_out=0).use.tolist() == [0, 0, 1]
+
+
 def test_a_text_in_other_scripts_is_refused():
     with pytest.raises(UserError, match="2 of 2 rows are not in the scripts of en and de"):
         chosen([("кошка", "die Katze", None), ("собака", "der Hund", None)])

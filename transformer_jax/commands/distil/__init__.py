@@ -27,6 +27,7 @@ import argparse
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--workdir={args.workdir}: `distil` needs a folder on a disk")
     if args.nearest_of < 1:
         raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
+    if args.min_score is not None and not math.isfinite(args.min_score):
+        raise UserError(f"--min_score={args.min_score}: must be a number")
     if bool(args.translations) == bool(args.teacher):
         raise UserError("give --teacher=DIR or --translations=FILE, one of them")
     if args.teacher and args.candidates != "best":

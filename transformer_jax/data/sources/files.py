@@ -361,7 +361,7 @@ def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, flo
     rows: Iterator[list[Any]]
     if suffix(path) == ".tsv":
         fields = (line.split("\t") for line in read_lines(path))
-        rows = ([*row, None][:3] if len(row) == 2 else row for row in fields)
+        rows = ([*row, ""] if len(row) == 2 else row for row in fields)
     else:
         rows = ([*row, more.get("score")] for row, more in _read_jsonl(path, languages))
     for number, row in enumerate(rows, start=1):
@@ -372,8 +372,8 @@ def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, flo
             )
         source, translation, score = row
         try:
-            value = None if score is None else float(score)
-        except (TypeError, ValueError):
+            value = None if score in (None, "") else float(score)
+        except (TypeError, ValueError, OverflowError):
             value = math.nan
         if value is not None and not math.isfinite(value):
             raise UserError(f"{path}:{number}: the score {score!r} is not a number")
