@@ -124,14 +124,10 @@ def table(rows: Sequence[Row]) -> str:
     columns += [f"{name} {metric}" for name in sets for metric in ("BLEU", "chrF++")]
     columns += ["of the teacher's", "parameters", "MB", "sentences/s"]
     lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)]]
-    best = rows[0].scores[sets[-1]]["bleu"]
+    best = rows[0].scores[sets[-1]]["bleu"] if rows[0].model == "teacher" else 0.0
     for row in rows:
         scores = [f"{row.scores[name][key]:.2f}" for name in sets for key in ("bleu", "chrf")]
-        share = (
-            f"{row.scores[sets[-1]]['bleu'] / best:.1%}"
-            if best and rows[0].model == "teacher"
-            else ""
-        )
+        share = f"{row.scores[sets[-1]]['bleu'] / best:.1%}" if best else ""
         sizes = [f"{row.parameters:,}", f"{row.megabytes:.1f}", f"{row.sentences_per_second:.1f}"]
         lines.append([row.model, row.method, *scores, share, *sizes])
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
