@@ -321,48 +321,6 @@ def test_minutes_settle_the_steps_once(place, tmp_path, monkeypatch, capsys):
         assert status == 2 and words in messages
 
 
-@pytest.mark.slow
-def test_the_epochs_that_fit_into_the_minutes_decide_on_the_dropout(
-    place, tmp_path, monkeypatch, capsys
-):
-    """Once, before the steps are compiled with it; a first look at one batch tells how many."""
-    rates = []
-
-    def fast(trainer, rows):
-        rates.append(trainer.model.dropout_rate)
-        return 0.0, 1e6 * 60 * 0.85 / 36.5
-
-    def train(name, *more):
-        seldom = ("--config.train.checkpoint_every=36", "--config.train.evaluate_every=36")
-        flags = ("--config.batch.tokens=16384", *seldom, *more)
-        status = main(train_command(place, tmp_path / name, *flags))
-        run = open_run(tmp_path / name)
-        losses = {each["step"]: each["loss"] for each in run.metrics() if "loss" in each}
-        return status, run.config, losses, capsys.readouterr().err
-
-    monkeypatch.setattr("transformer_jax.training.speed.measure_step", fast)
-    monkeypatch.setattr("transformer_jax.training.speed.measure_evaluation", lambda *_: 0.0)
-    measured = ("--config.train.minutes=1e6", "--config.model.dropout_rate=auto")
-    status, config, losses, messages = train("measured", "--config.train.steps=40", *measured)
-    assert status == 0 and config.train.steps == 36
-    epochs = float(messages.split(" epochs")[0].split()[-1])
-    rate = 0.2 if epochs < 28 else 0.3
-    assert epochs > 15 and config.model.dropout_rate == rate
-    assert f"model.dropout_rate={rate} for {epochs:.1f} epochs" in messages
-    assert rates == [0.1]
-
-    peak = f"--config.train.schedule.learning_rate={config.train.schedule.learning_rate!r}"
-    given = ("--config.train.steps=36", "--config.train.schedule.warmup_steps=3", peak)
-    _, _, same_losses, messages = train("given", *given, f"--config.model.dropout_rate={rate}")
-    assert losses == same_losses and "dropout" not in messages
-    _, settled, _, _ = train("steps", *given, "--config.model.dropout_rate=auto")
-    assert settled.model.dropout_rate == rate
-
-    # A run that is continued for longer keeps its rate.
-    status, longer, _, _ = train("measured", "--config.train.steps=40", *measured)
-    assert status == 0 and longer == config
-
-
 def test_the_shapes_that_are_compiled_ahead_are_those_of_the_run(place, tmp_path, monkeypatch):
     train, trainers = Session.train, []
 

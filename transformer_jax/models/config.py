@@ -95,8 +95,7 @@ class ModelConfig:
     adapter: Annotated[Adapter, OneOf(ADAPTERS)] = NoAdapter()  #: low-rank terms of the weights
     quantize: Annotated[Quantization, OneOf(QUANTIZATIONS)] = NoQuantization()
     #: products in 8 bits, as a runtime for them computes; a training simulates them
-    dropout_rate: Literal["auto"] | DropoutRate = 0.1
-    #: after each sublayer and on the embeddings; auto = by the epochs of the training, 0.1 to 0.3
+    dropout_rate: DropoutRate = 0.1  #: after each sublayer and on the embeddings
     max_length: PositiveInt = 256  #: longest source or target, in pieces, EOS included
     dtype: Literal["auto"] | Float = "float32"
     #: of activations; auto = bfloat16 on an accelerator that multiplies it, else float32
@@ -145,8 +144,6 @@ def _check(config: ModelConfig) -> None:
             raise UserError(
                 f"model.{key}=auto is resolved by train.py alone; give float32 or bfloat16"
             )
-    if config.dropout_rate == "auto":
-        raise UserError("model.dropout_rate=auto is resolved by train.py alone; give a number")
     for key, ids in (("start_id", (config.start_id or 0,)), ("unused_ids", config.unused_ids)):
         if config.target_vocab_size and max(ids, default=0) >= config.target_vocab_size:
             raise UserError(

@@ -1,7 +1,7 @@
 """How a run starts: new, or continued, or refused; and what its config leaves open.
 
 `begin_new` settles what the text, the tokenizer and the devices determine; `training/speed.py` what
-takes the speed of the machine and the number of epochs. A run keeps the values in its
+takes the speed of the machine. A run keeps the values in its
 `config.json`: it is a function of its config, wherever it is continued.
 """
 
@@ -53,7 +53,6 @@ _KEYS = (
     "model.target_vocab_size",
     "model.dtype",
     "model.matmul_dtype",
-    "model.dropout_rate",
     "batch.tokens",
     "batch.row_multiple",
     "decode.block_tokens",
@@ -63,8 +62,6 @@ _KEYS = (
 #: With `train.minutes`: keys that are upper limits, and one that is settled if it is open.
 _AT_MOST = ("train.steps", "train.schedule.warmup_steps")
 _PEAK = "train.schedule.learning_rate"
-#: The rate of `model.dropout_rate=auto` for trainings of few epochs, and for a first look.
-FEW_EPOCHS_DROPOUT = 0.1
 
 #: Keys that name files.
 _FILES = ("tokenizer.source_model", "tokenizer.target_model", "train.init_from")
@@ -92,15 +89,13 @@ _MAY_CHANGE: tuple[str, ...] = (
 class Start:
     """With which config a run starts, and whether from the beginning.
 
-    Nothing in the config is open. But until the text was read and the speed was measured,
-    `model.dropout_rate` is a first value with `by_epochs`, and `train.steps` of a new run is an
-    upper limit with `train.minutes`.
+    Nothing in the config is open. But until the speed was measured, `train.steps` of a new run is
+    an upper limit with `train.minutes`.
     """
 
     config: Config
     is_new: bool
     has_folder: bool  #: whether there was a config.json
-    by_epochs: bool = False  #: whether the epochs are to settle `model.dropout_rate=auto`
 
     def encode(self) -> dict[str, Any]:
         """As JSON, for other processes."""
@@ -158,7 +153,6 @@ def begin_new(
         "model.target_vocab_size": tokens.target,
         "model.dtype": "float32" if devices[0].platform == "cpu" else fast,
         "model.matmul_dtype": fast,
-        "model.dropout_rate": FEW_EPOCHS_DROPOUT,
         "batch.tokens": TOKENS_PER_DEVICE * data_devices,
         "batch.row_multiple": data_devices * config.train.accumulate,
         "decode.block_tokens": max(longest, default=None),
@@ -169,9 +163,8 @@ def begin_new(
         schedule = config.train.schedule
         rate = schedule.build(config.model.d_model, config.train.steps)
         values[_PEAK] = float(rate(max(1, schedule.warmup_steps) - 1))
-    by_epochs = _is_open(config, "model.dropout_rate")
     values = {key: value for key, value in values.items() if _is_open(config, key)}
-    return Start(override(config, values), True, has_folder, by_epochs)
+    return Start(override(config, values), True, has_folder)
 
 
 def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None = None) -> Start:

@@ -42,7 +42,7 @@ class TrainingData(Feed):
     """The text, tokenizers and batches of a run. As a feed it gives this process's rows.
 
     Attributes:
-        config: of the run; its length and its dropout rate are not used.
+        config: of the run; its length is not used.
         tokenizers: learned from the text, or given.
         corpus: the training text as ids.
         sampler: gives other ids at each visit, where the config asks for it.

@@ -151,7 +151,7 @@ def settle_length(
     began: float,
     stack: contextlib.ExitStack,
 ) -> Settled:
-    """The trainer for the steps that fit, and the dropout of their epochs; its programs compile.
+    """The trainer for the steps that fit; its programs compile.
 
     With `train.minutes` the step of one shape is compiled and timed alone; those of the others are
     estimated by their size, and compile beside the evaluation and the first steps. The speed of the
@@ -171,8 +171,6 @@ def settle_length(
     train = trainer.train
     shapes = data.shapes(train.steps)
     if not start.is_new or train.minutes is None:
-        if start.by_epochs:
-            trainer = trainer.for_epochs(train.steps / data.plan.batches_per_epoch)
         stack.enter_context(trainer.compiling_ahead(shapes))
         return Settled(trainer, evaluate)
 
@@ -185,9 +183,7 @@ def settle_length(
     with trainer.compiling_ahead(shapes[:1]):
         compiling, seconds = measure_step(trainer, batch)
     step = larger * seconds
-    settled = fit_minutes(Speed(step))  # or says at once that nothing can be trained
-    if start.by_epochs:
-        trainer = trainer.for_epochs(settled.steps / data.plan.batches_per_epoch)
+    fit_minutes(Speed(step))  # or says at once that nothing can be trained
     stack.enter_context(trainer.compiling_ahead(shapes))
     left = 60 * train.minutes - (time.perf_counter() - began)
     if evaluate and not from_first(lambda: left >= _COMPILATIONS * compiling):

@@ -69,8 +69,7 @@ def train(
     #    that exists is locked: a second process that trains here is refused.
     # 2. `read_training_data`: a continued run uses its own tokenizers; a new one learns them.
     #    Parameters of another run that do not fit this one are refused.
-    # 3. `settle_length`: a new run with `train.minutes` measures a step. The number of epochs
-    #    decides on `model.dropout_rate=auto`.
+    # 3. `settle_length`: a new run with `train.minutes` measures a step.
     # 4. `Session`: a text or tokenizer other than the newest checkpoint's is refused.
     # 5. `begin` locks a new run's folder and writes `config.json`.
     # 6. `Session.train` continues at the newest whole checkpoint; at step 0 if there has never
@@ -92,7 +91,7 @@ def train(
         evaluate = make_evaluator(start.config, data.tokenizers, data.validation, mesh)
         trainer, evaluate, deadline = settle_length(start, trainer, data, evaluate, began, stack)
         trainer.describe()
-        settled = dataclasses.replace(start.config, model=trainer.model, train=trainer.train)
+        settled = dataclasses.replace(start.config, train=trainer.train)
         session = Session(
             trainer,
             data,

@@ -1,7 +1,6 @@
 """The training of a model on a mesh: its state and its step."""
 
 import copy
-import dataclasses
 import functools
 import itertools
 import logging
@@ -38,7 +37,6 @@ from transformer_jax.parallel.mesh import (
     shapes_on,
 )
 from transformer_jax.runs.pretrained import open_teacher
-from transformer_jax.runs.start import FEW_EPOCHS_DROPOUT
 from transformer_jax.training.ahead import Ahead, Program
 from transformer_jax.training.state import TrainState
 from transformer_jax.training.step import (
@@ -56,12 +54,6 @@ _LOGGER = logging.getLogger(__name__)
 _UPDATE = "update"
 #: Batches on which the factors of `model.quantize` are measured: some thousand sentences.
 _MEASURED_BATCHES = 8
-
-#: (epochs, the dropout rate of trainings with fewer), measured on texts of 10,000 to 150,000 pairs
-#: (docs/results.md). Longer trainings have the last rate: a text that is seen a few times only is
-#: not learned by heart, and dropout slows its training down.
-_BELOW = ((15.0, FEW_EPOCHS_DROPOUT), (28.0, 0.2))
-_LONGEST = 0.3
 
 
 class Trainer:
@@ -155,22 +147,6 @@ class Trainer:
         """
         other = copy.copy(self)
         other.train = train
-        return other
-
-    def for_epochs(self, epochs: float) -> "Trainer":
-        """With the dropout of `model.dropout_rate=auto` for a training that sees its text so often.
-
-        Where that is another rate, its steps are to be compiled anew.
-        """
-        rate = dropout_for(epochs)
-        _LOGGER.info("model.dropout_rate=%s for %.1f epochs", rate, epochs)
-        if rate == self.model.dropout_rate:
-            return self
-        other = copy.copy(self)
-        other.model = dataclasses.replace(self.model, dropout_rate=rate)
-        objective = Objective(other.model, self.train, self.trained)
-        other._step = make_train_step(objective, self._optimizer_of, self.mesh, self._shardings)
-        other.ahead = Ahead()
         return other
 
     def describe(self) -> None:
@@ -307,8 +283,3 @@ class Trainer:
             skipped=jnp.zeros((), jnp.int32),
             skipped_in_a_row=jnp.zeros((), jnp.int32),
         )
-
-
-def dropout_for(epochs: float) -> float:
-    """The rate of `model.dropout_rate=auto`, by how often the training sees its text."""
-    return next((rate for most, rate in _BELOW if epochs < most), _LONGEST)
