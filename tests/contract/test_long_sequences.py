@@ -58,11 +58,8 @@ def test_cross(name: str) -> None:
     mask = jnp.arange(LENGTH)[None] < jnp.array([LENGTH, REAL])[:, None]
     x, memory = inputs(0)[:, :64], inputs(1)
 
-    def read(module, x, memory, mask):
-        return module.read(x, module.project(memory, mask))
-
-    params = nn.unbox(mixer.init(jax.random.key(1), x, memory, mask, method=read))
-    run = jax.jit(lambda *args: mixer.apply(params, *args, method=read))
+    params = nn.unbox(mixer.init(jax.random.key(1), x, memory, mask))
+    run = jax.jit(lambda *args: mixer.apply(params, *args))
     whole = run(x, memory, mask)[1]
     others = run(x.at[0].set(0), inputs(2).at[1, :REAL].set(memory[1, :REAL]), mask)[1]
     alone = run(x[1:], memory[1:, :REAL], mask[1:, :REAL])[0]

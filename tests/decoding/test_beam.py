@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.decoding.enumerated import all_hypotheses
 from transformer_jax.decoding import beam
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.beam import Beam
@@ -35,7 +36,7 @@ def test_a_wide_beam_finds_the_exact_n_best(alpha, eos_bias, form):
     method = Beam(3 ** (MAX_LENGTH - 1), alpha, form)
     found = search(method, toy, sentences, [MAX_LENGTH] * 3)
     for row, sentence in enumerate(sentences):
-        expected = toy.all_hypotheses(sentence, MAX_LENGTH, alpha, form)
+        expected = all_hypotheses(toy, sentence, MAX_LENGTH, alpha, form)
         for place in range(method.beam_size):
             score, tokens = expected[place]
             assert toy.tokens_of(found, row, place) == tokens

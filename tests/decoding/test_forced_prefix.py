@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.decoding.enumerated import all_hypotheses
 from tests.decoding.test_methods import CASES
 from tests.quick import quick
 from transformer_jax.decoding.base import Limits
@@ -43,7 +44,7 @@ def test_a_wide_beam_finds_the_best_continuations(alpha):
     for row, (sentence, prefix) in enumerate(zip(sentences, PREFIXES, strict=True)):
         given = toy.log_prob(sentence, prefix)
         expected = []
-        for _, tokens in toy.all_hypotheses(sentence, MAX_LENGTH, alpha):
+        for _, tokens in all_hypotheses(toy, sentence, MAX_LENGTH, alpha):
             if tokens[: len(prefix)] == prefix and tokens != prefix:
                 log_prob = toy.log_prob(sentence, tokens) - given
                 expected.append((log_prob / ((5 + len(tokens)) / 6) ** alpha, log_prob, tokens))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.decoding.enumerated import all_hypotheses
 from tests.oracles import need
 from transformer_jax.decoding.base import Limits
 from transformer_jax.decoding.greedy import Greedy
@@ -68,7 +69,7 @@ def test_samples_follow_the_models_distribution():
         tokens = toy.tokens_of(found, 0, place)
         counts[tokens] = counts.get(tokens, 0) + 1
     statistic, total = 0.0, 0.0
-    sequences = toy.all_hypotheses(9, max_length, alpha=0.0)
+    sequences = all_hypotheses(toy, 9, max_length, alpha=0.0)
     for _, tokens in sequences:
         # The forced EOS is drawn with probability 1.
         drawn = tokens[:-1] if len(tokens) == max_length else tokens

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.decoding.enumerated import PIECES
 from tests.quick import quick
 from transformer_jax.config import override
 from transformer_jax.decoding.base import best_first
@@ -20,7 +21,7 @@ from transformer_jax.decoding.sample import Sample
 from transformer_jax.errors import UserError
 from transformer_jax.settings.variants import OneOf, to_text
 from transformer_jax.testing import methods as suite
-from transformer_jax.testing.toy_decoder import PIECES, VOCAB_SIZE, ToyDecoder
+from transformer_jax.testing.toy_decoder import VOCAB_SIZE, ToyDecoder
 from transformer_jax.vocabulary import EOS_ID
 
 #: Each method with its default options, and some with others.

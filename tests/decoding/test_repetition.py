@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.decoding.enumerated import PIECES
 from tests.decoding.test_methods import CASES
 from tests.oracles import need
 from tests.quick import quick
@@ -15,7 +16,7 @@ from transformer_jax.decoding.beam import Beam
 from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.registry import METHODS
 from transformer_jax.decoding.repetition import Repetition, control_repetition
-from transformer_jax.testing.toy_decoder import PIECES, ToyDecoder
+from transformer_jax.testing.toy_decoder import ToyDecoder
 from transformer_jax.vocabulary import BOS_ID, EOS_ID
 
 OPTIONS = [Repetition(n, penalty) for n, penalty in [(1, 1.0), (2, 1.0), (0, 1.5), (3, 0.8)]]

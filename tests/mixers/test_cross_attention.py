@@ -58,15 +58,12 @@ def assert_equals(published, mixer):
     memory = jax.random.normal(jax.random.key(7), (suite.BATCH, suite.MEMORY, suite.D))
     mask = jnp.arange(suite.MEMORY)[None] < jnp.array([suite.MEMORY, 2, 1])[:, None]
 
-    def both(module, x, memory, mask):
-        return module.read(x, module.project(memory, mask))
-
-    variables = nn.unbox(mixer.init(jax.random.key(1), suite.inputs(), memory, mask, method=both))
+    variables = nn.unbox(mixer.init(jax.random.key(1), suite.inputs(), memory, mask))
     leaves, tree = jax.tree.flatten(variables)
     keys = jax.random.split(jax.random.key(2), len(leaves))
     moved = [x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
     variables = jax.tree.unflatten(tree, moved)
-    got = mixer.apply(variables, suite.inputs(), memory, mask, method=both)
+    got = mixer.apply(variables, suite.inputs(), memory, mask)
     exact = jax.tree.map(lambda w: np.asarray(w, np.float64), variables["params"])
     x, memory = (np.asarray(z, np.float64) for z in (suite.inputs(), memory))
     want = published(exact, x, memory, np.asarray(mask))

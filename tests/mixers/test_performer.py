@@ -1,7 +1,5 @@
 """FAVOR+: its formula, its features, and that it tends to softmax attention."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,19 +45,14 @@ def against_softmax(features, seed, *, role):
     if role == "cross":
         full = FullCross().build(context)
         mixer = PerformerCross(features, seed).build(context)
-
-        def run(module, x):
-            return module.read(x, module.project(x, suite.MASK))
+        inputs = x, x, suite.MASK
     else:
         position = suite.position(causal=causal)
         full = Full().build(context, position)
         mixer = Performer(features=features, seed=seed).build(context, position)
-
-        def run(module, x):
-            return module(x, suite.MASK)
-
-    variables = full.init(jax.random.key(1), x, method=run)
-    want, got = (jax.jit(partial(m.apply, method=run))(variables, x) for m in (full, mixer))
+        inputs = x, suite.MASK
+    variables = full.init(jax.random.key(1), *inputs)
+    want, got = (jax.jit(each.apply)(variables, *inputs) for each in (full, mixer))
     return float(jnp.sqrt(((got - want)[suite.MASK] ** 2).mean() / (want[suite.MASK] ** 2).mean()))
 
 

@@ -75,16 +75,9 @@ class MixerLayer:
     @property
     def context(self) -> MixerContext:
         """What the mixer is built with."""
-        return MixerContext(
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            head_dim=self.d_model // self.num_heads,
-            max_length=self.max_length,
-            causal=self.causal,
-            dtype=self.dtype,
-            matmul_dtype=self.matmul_dtype,
-            layer=self.layer,
-        )
+        names = ("d_model", "num_heads", "max_length", "causal", "dtype", "matmul_dtype", "layer")
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return MixerContext(head_dim=self.d_model // self.num_heads, **own)
 
     def module(self) -> Any:
         """The Flax Linen module, to be a part of another one, or of an NNX module by its bridge.
@@ -172,7 +165,7 @@ class MixerLayer:
 
     def _call(self, method: str, params: Params, *args: Any, **options: Any) -> Any:
         built, name = self._built(), type(self.mixer).__qualname__
-        if not hasattr(built, method):
+        if isinstance(built, CrossMixer) != (method in ("project", "read")):
             raise UserError(
                 f"{name} has no such function: use apply, init_state and step; of one that reads a "
                 "memory, project and read"
@@ -192,9 +185,5 @@ class MixerLayer:
     def _boxes_of(self, key: jax.Array) -> Any:
         x_BLD, mask_BL = jnp.zeros((1, 2, self.d_model), self.dtype), jnp.ones((1, 2), bool)
         built = self._built()
-
-        def both(cross: CrossMixer, x_BLD: jax.Array, mask_BL: jax.Array) -> jax.Array:
-            return cross.read(x_BLD, cross.project(x_BLD, mask_BL))
-
-        method = both if isinstance(built, CrossMixer) else None
-        return built.init(key, x_BLD, mask_BL, method=method).get("params", {})
+        memory = (x_BLD,) if isinstance(built, CrossMixer) else ()
+        return built.init(key, x_BLD, *memory, mask_BL).get("params", {})

@@ -159,6 +159,10 @@ class CrossMixer(MixerModule):
     are on the length axis of `read`, so the memory is never copied for a beam.
     """
 
+    def __call__(self, x_BTD: jax.Array, memory_BMD: jax.Array, mask_BM: jax.Array) -> jax.Array:
+        """Both in one call, as a model's layer makes them."""
+        return self.read(x_BTD, self.project(memory_BMD, mask_BM))
+
     def project(self, memory_BMD: jax.Array, mask_BM: jax.Array) -> State:
         """What `read` needs of the memory; every leaf leads with B."""
         raise NotImplementedError

@@ -1,5 +1,6 @@
 """What a model does inside: embeddings, the outputs of its blocks, and the weights of attention."""
 
+import re
 from typing import Any
 
 import jax
@@ -16,7 +17,8 @@ from transformer_jax.models.config import ModelConfig
 from transformer_jax.models.inputs import check_text, check_texts
 from transformer_jax.settings.variants import kind_of
 
-_STACKS = "encoder", "decoder"
+#: The path of a stack or of one of its blocks.
+_BLOCK = re.compile(r"(encoder|decoder)(/blocks_\d+)?")
 
 
 def embed(
@@ -52,20 +54,16 @@ def hidden_states(
         Logits [B, T, V], and {"encoder.0": [B, S, D], ..., "encoder": [B, S, D], "decoder.0":
         [B, T, D], ..., "decoder": [B, T, D]}; a stack's own output is after its last norm.
     """
-    arrays = source, source_mask_BS, target_in, target_mask_BT
-    check_texts(config, *arrays)
 
     def is_watched(module: nn.Module, method: str) -> bool:
-        return method == "__call__" and len(module.path) in (1, 2) and module.path[0] in _STACKS
+        return method == "__call__" and bool(_BLOCK.fullmatch("/".join(module.path)))
 
-    options: Any = {"capture_intermediates": is_watched, "mutable": ["intermediates"]}
-    logits_BTV, collected = run_model(config, params, *arrays, **options)
-    found = {}
-    for path, (value,) in flatten_dict(collected["intermediates"]).items():
-        stack, *block = path[:-1]
-        if all(name.startswith("blocks_") for name in block):
-            found[".".join([stack, *(name.removeprefix("blocks_") for name in block)])] = value
-    return logits_BTV, found
+    arrays = source, source_mask_BS, target_in, target_mask_BT
+    logits_BTV, sown = _run_watched(config, params, *arrays, capture_intermediates=is_watched)
+    outputs = {"/".join(path): values[0] for (*path, name), values in sown.items()}
+    return logits_BTV, {
+        path.replace("/blocks_", "."): y for path, y in outputs.items() if _BLOCK.fullmatch(path)
+    }
 
 
 def attention(
@@ -86,11 +84,18 @@ def attention(
         UserError: as `apply`.
     """
     arrays = source, source_mask_BS, target_in, target_mask_BT
-    check_texts(config, *arrays)
-    logits_BTV, collected = run_model(config, params, *arrays, mutable=["intermediates"])
-    sown = flatten_dict(collected.get("intermediates", {}))
+    logits_BTV, sown = _run_watched(config, params, *arrays)
     places = {name: (*path, "attention_weights") for name, path in mixer_paths(config).items()}
     return logits_BTV, {name: sown[at][0] for name, at in places.items() if at in sown}
+
+
+def _run_watched(
+    config: ModelConfig, params: Params, *arrays: Array, **options: Any
+) -> tuple[jax.Array, dict[tuple[str, ...], Any]]:
+    """The logits, and by their paths the tuples of what modules sowed."""
+    check_texts(config, *arrays)
+    logits_BTV, collected = run_model(config, params, *arrays, mutable=["intermediates"], **options)
+    return logits_BTV, flatten_dict(collected.get("intermediates", {}))
 
 
 def check_alignment(config: ModelConfig) -> None:

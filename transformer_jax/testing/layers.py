@@ -52,6 +52,14 @@ def noisy(variables: Any) -> Any:
     )
 
 
+def check_reached(gradients: Any) -> None:
+    """A gradient, finite and not zero, reaches every leaf."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+        name = jax.tree_util.keystr(path)
+        assert jnp.isfinite(leaf).all(), f"the gradient of {name} is not finite"
+        assert jnp.abs(leaf).max() > 0, f"the gradient of {name} is zero"
+
+
 def check_position_wise(build: Build) -> None:
     """Each vector is mapped on its own, whatever the leading axes: [D], [B, L, D], [B, Z, 1, D]."""
     module = build(DTYPES)
@@ -75,11 +83,7 @@ def check_gradients(build: Build) -> None:
     def loss(variables: Any, x: jax.Array) -> jax.Array:
         return (module.apply(variables, x) * weights).sum()
 
-    gradients = jax.grad(loss, argnums=(0, 1))(variables, x)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
-        name = jax.tree_util.keystr(path)
-        assert jnp.isfinite(leaf).all(), f"the gradient of {name} is not finite"
-        assert jnp.abs(leaf).max() > 0, f"the gradient of {name} is zero"
+    check_reached(jax.grad(loss, argnums=(0, 1))(variables, x))
     padding = jax.grad(loss, argnums=(0, 1))(variables, jnp.zeros_like(x))
     for leaf in jax.tree.leaves(padding):
         assert jnp.isfinite(leaf).all(), "the gradient at padding (zeros) is not finite"

@@ -154,14 +154,7 @@ def check_num_best(method: Method) -> None:
         np.testing.assert_array_equal(leaf, np.where(kept, whole, nothing))
 
 
-CHECKS = (
-    check_batch_mates_and_padding,
-    check_ends,
-    check_log_probs_and_scores,
-    check_compiles_once,
-    check_num_hypotheses,
-    check_num_best,
-)
+CHECKS = [check for name, check in list(globals().items()) if name.startswith("check_")]
 
 
 def check_method(method: Method) -> None:

@@ -3,8 +3,7 @@
 They take built modules, so that the suite itself can be tried on broken ones.
 """
 
-from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -22,14 +21,11 @@ from transformer_jax.mixers.base import (
 from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.positions.none import NoPosition
-from transformer_jax.testing.layers import noisy
+from transformer_jax.testing.layers import check_reached, noisy
 
 D, HEADS, BATCH, LENGTH, MEMORY = 16, 4, 3, 7, 5
 TOLERANCE = 2e-5
 NONE = NoPosition()
-#: id of a mixer -> (the mixer, kept so that its id is not reused, its compiled `__call__`, and
-#: the gradients of its weighted outputs). Compiling is most of the suite's time.
-_PROGRAMS: dict[int, tuple[Mixer, Any, Any]] = {}
 MASK = np.arange(LENGTH)[None] < np.array([LENGTH, 4, 1])[:, None]
 
 
@@ -56,41 +52,34 @@ def inputs(seed: int = 0) -> jax.Array:
 
 def initialised(mixer: Mixer) -> Any:
     """Variables with nothing left at zero."""
-    init = jax.jit(lambda *args: mixer.init(*args))
-    return noisy(nn.unbox(init(jax.random.key(1), inputs(), MASK)))
+    return noisy(nn.unbox(jax.jit(mixer.init)(jax.random.key(1), inputs(), MASK)))
 
 
-def _programs(mixer: Mixer) -> tuple[Mixer, Any, Any]:
-    if id(mixer) not in _PROGRAMS:
+@cache
+def _programs(mixer: Mixer) -> tuple[Any, Any]:
+    """`__call__`, and the gradients of its weighted outputs. Compiling is most of the time."""
 
-        def loss(variables: Any, x: jax.Array, weights: jax.Array) -> jax.Array:
-            return (mixer.apply(variables, x, MASK) * weights).sum()
+    def loss(variables: Any, x: jax.Array, weights: jax.Array) -> jax.Array:
+        return (mixer.apply(variables, x, MASK) * weights).sum()
 
-        forward = jax.jit(lambda *args: mixer.apply(*args))
-        _PROGRAMS[id(mixer)] = mixer, forward, jax.jit(jax.grad(loss, (0, 1)))
-    return _PROGRAMS[id(mixer)]
+    return jax.jit(mixer.apply), jax.jit(jax.grad(loss, (0, 1)))
 
 
 def parallel(mixer: Mixer, variables: Any, x: jax.Array, mask: Any = MASK) -> jax.Array:
     """What `__call__` gives, jitted."""
-    return _programs(mixer)[1](variables, x, mask)
+    return _programs(mixer)[0](variables, x, mask)
 
 
 def gradients(mixer: Mixer, variables: Any, weights: Any) -> tuple[Any, jax.Array]:
     """Of the sum of weighted outputs, by the variables and by the inputs."""
-    return _programs(mixer)[2](variables, inputs(), weights)
+    return _programs(mixer)[1](variables, inputs(), weights)
 
 
-def check_rows(axis: int) -> Callable[[jax.Array], jax.Array]:
-    """A check of a state leaf: rows are on `axis`."""
-
-    def check(leaf: jax.Array) -> jax.Array:
-        assert leaf.shape[axis] == BATCH, (
-            f"a state leaf of shape {leaf.shape} has not its {BATCH} rows on axis {axis}"
-        )
-        return leaf
-
-    return check
+def check_rows(leaf: jax.Array, axis: int = 0) -> jax.Array:
+    """Checks that the rows of a state leaf are on this axis, and returns it."""
+    wrong = f"a state leaf of shape {leaf.shape} has not its {BATCH} rows on axis {axis}"
+    assert leaf.shape[axis] == BATCH, wrong
+    return leaf
 
 
 def check_step_equals_parallel(mixer: Mixer, variables: Any) -> None:
@@ -104,7 +93,7 @@ def check_step_equals_parallel(mixer: Mixer, variables: Any) -> None:
         return mixer.apply(variables, x_BD, state, at, method="step")
 
     state = mixer.apply(variables, BATCH, LENGTH, method="init_state")
-    map_state(check_rows(0), lambda cache: jax.tree.map(check_rows(1), cache), state)
+    map_state(check_rows, lambda cache: jax.tree.map(partial(check_rows, axis=1), cache), state)
     outputs = []
     for t in range(LENGTH):
         y, next_state = step(x[:, t], state, jnp.int32(t))
@@ -183,15 +172,7 @@ def check_beams_permute(mixer: Mixer, variables: Any) -> None:
 def check_gradients(mixer: Mixer, variables: Any) -> None:
     """Every parameter gets a finite gradient that is not zero."""
     weights = MASK[..., None] * jax.random.normal(jax.random.key(5), (BATCH, LENGTH, D))
-    grads, _ = gradients(mixer, variables, weights)
-    for path, grad in jax.tree_util.tree_leaves_with_path(grads):
-        assert np.isfinite(grad).all(), jax.tree_util.keystr(path)
-    dead = [
-        jax.tree_util.keystr(path)
-        for path, grad in jax.tree_util.tree_leaves_with_path(grads)
-        if not np.abs(grad).max() > 0
-    ]
-    assert not dead, f"no gradient reaches {dead}"
+    check_reached(gradients(mixer, variables, weights)[0])
 
 
 def check_cross(mixer: CrossMixer) -> None:
@@ -200,12 +181,8 @@ def check_cross(mixer: CrossMixer) -> None:
     memory = jax.random.normal(jax.random.key(7), (BATCH, MEMORY, D))
     mask = jnp.arange(MEMORY)[None] < jnp.array([MEMORY, 2, 1])[:, None]
 
-    def both(module: CrossMixer, x: jax.Array, memory: jax.Array, mask: jax.Array) -> jax.Array:
-        return module.read(x, module.project(memory, mask))
-
-    init = jax.jit(partial(mixer.init, method=both))
-    variables = nn.unbox(init(jax.random.key(1), x, memory, mask))
-    run = jax.jit(partial(mixer.apply, variables, method=both))
+    variables = nn.unbox(jax.jit(mixer.init)(jax.random.key(1), x, memory, mask))
+    run = jax.jit(partial(mixer.apply, variables))
     plain = run(x, memory, mask)
     one_by_one = [run(x[:, t : t + 1], memory, mask) for t in range(LENGTH)]
     np.testing.assert_allclose(jnp.concatenate(one_by_one, 1), plain, atol=TOLERANCE)

@@ -15,9 +15,10 @@ from flax import linen as nn
 from transformer_jax.mixers.full_attention import Full
 from transformer_jax.models import api
 from transformer_jax.models.config import ModelConfig, StackConfig
+from transformer_jax.models.inside import hidden_states
 from transformer_jax.positions.base import Position, PositionConfig
 from transformer_jax.testing import mixers as suite
-from transformer_jax.testing.layers import noisy
+from transformer_jax.testing.layers import check_reached, noisy
 
 HEAD_DIM = suite.D // suite.HEADS
 
@@ -112,20 +113,17 @@ def _params(config: ModelConfig) -> Any:
 
 SOURCE = np.array([[5, 9, 14, 7, 11]])
 TARGET = np.array([[6, 8, 10, 2]])
+MASKS = np.ones(SOURCE.shape, bool), np.ones(TARGET.shape, bool)
 
 
 def order_matters(position: PositionConfig) -> bool:
     """Whether the encoder of a model is not permutation-equivariant."""
-    from transformer_jax.models.transformer import Transformer
-
-    config = tiny(position)
-    params = _params(config)
-    order = jnp.array([3, 1, 2, 0, 4])
+    config, order = tiny(position), jnp.array([3, 1, 2, 0, 4])
 
     @jax.jit
     def encode(ids: jax.Array) -> jax.Array:
-        mask = jnp.ones(ids.shape, bool)
-        return Transformer(config).apply({"params": params}, ids, mask, method="memory")
+        arrays = ids, MASKS[0], TARGET, MASKS[1]
+        return hidden_states(config, _params(config), *arrays)[1]["encoder"]
 
     difference = jnp.abs(encode(SOURCE[:, order]) - encode(SOURCE)[:, order]).max()
     return bool(difference > 1e-3)
@@ -135,12 +133,11 @@ def check_model_steps(position: PositionConfig) -> None:
     """A model under this scheme: decoding step by step equals teacher forcing, with two beams."""
     config = tiny(position)
     params = _params(config)
-    source_mask, target_mask = jnp.ones(SOURCE.shape, bool), jnp.ones(TARGET.shape, bool)
     target_in = api.shift_right(TARGET)
-    want = _apply(config, params, SOURCE, source_mask, target_in, target_mask)
+    want = _apply(config, params, SOURCE, MASKS[0], target_in, MASKS[1])
     length = TARGET.shape[1]
     encode = jax.jit(partial(api.encode, max_length=length, beam_size=2), static_argnums=0)
-    sentence, state = encode(config, params, SOURCE, source_mask)
+    sentence, state = encode(config, params, SOURCE, MASKS[0])
     step = jax.jit(api.decode_step, static_argnums=0)
     for t in range(length):
         tokens = jnp.stack([target_in[:, t]] * 2, axis=1)
@@ -152,12 +149,8 @@ def check_parameters(position: PositionConfig) -> None:
     """A stack's layers share one set of parameters, and a gradient reaches every one."""
     config = tiny(position)
     params = _params(config)
-    batch: dict[str, Any] = {
-        "source": SOURCE,
-        "source_mask": jnp.ones(SOURCE.shape, bool),
-        "target": TARGET,
-        "target_mask": jnp.ones(TARGET.shape, bool),
-    }
+    texts = {"source": SOURCE, "target": TARGET}
+    batch = texts | {f"{side}_mask": mask for side, mask in zip(texts, MASKS, strict=True)}
 
     def gradients(config: ModelConfig) -> Any:
         return jax.jit(jax.grad(lambda p: api.loss(config, p, batch)[0]))(params)
@@ -165,15 +158,10 @@ def check_parameters(position: PositionConfig) -> None:
     grads, again = gradients(config), gradients(replace(config, remat=True))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads, again)
     for stack in ("encoder", "decoder"):
-        places = [
-            jax.tree_util.keystr(path)
-            for path, _ in jax.tree_util.tree_leaves_with_path(params[stack])
-            if "position" in jax.tree_util.keystr(path)
-        ]
+        paths, _ = zip(*jax.tree_util.tree_leaves_with_path(params[stack]), strict=True)
+        places = [name for name in map(jax.tree_util.keystr, paths) if "position" in name]
         assert all(place.startswith("['position']") for place in places), places
-        for path, grad in jax.tree_util.tree_leaves_with_path(grads[stack].get("position", {})):
-            where = jax.tree_util.keystr(path)
-            assert np.isfinite(grad).all() and np.abs(grad).max() > 0, where
+        check_reached(grads[stack].get("position", {}))
 
 
 def check_position(config: PositionConfig) -> None:

@@ -95,16 +95,13 @@ def sum_gradients(
         rng: the dropout key; None: nothing is dropped.
     """
     model, train, trained, loss = objective
-    options: Any = {"label_smoothing": train.label_smoothing}
-    options["alignment_weight"] = train.alignment_weight
-    count = train.accumulate
+    options = {key: getattr(train, key) for key in ("label_smoothing", "alignment_weight")}
+    loss, count = loss or partial(_loss_of, model, options), train.accumulate
 
     def part_gradient(part: Batch, key: jax.Array | None) -> tuple[Any, Metrics]:
         def sums_of(part_of_params: Any) -> tuple[jax.Array, Metrics]:
             whole = overlaid(params, part_of_params)
-            sums = (
-                loss(whole, part, key) if loss else api.loss(model, whole, part, rng=key, **options)
-            )
+            sums = loss(whole, part, key)
             if not isinstance(sums, tuple) or [jnp.shape(each) for each in sums] != [(), (), ()]:
                 raise UserError(
                     "loss must return three scalars: the sums of the loss and of the negative "
@@ -128,6 +125,10 @@ def sum_gradients(
     like = jax.eval_shape(part_gradient, first, rng)
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
     return jax.lax.scan(body, zero, (jnp.arange(count), parts))[0]
+
+
+def _loss_of(model: ModelConfig, options: Any, params: Any, batch: Batch, key: Any) -> Any:
+    return api.loss(model, params, batch, rng=key, **options)
 
 
 def mean_of(total: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
