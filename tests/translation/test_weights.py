@@ -16,6 +16,7 @@ from transformer_jax.models import api
 from transformer_jax.models.lora import Lora
 from transformer_jax.models.quantization import Int8Dynamic
 from transformer_jax.parallel.mesh import MeshConfig, decoding_mesh
+from transformer_jax.translation import search
 from transformer_jax.translation.model import SingleModel
 from transformer_jax.translation.model_calls import Sources, decode_batch
 from transformer_jax.translation.translator import Translator
@@ -61,12 +62,21 @@ def test_translates_and_scores_as_simulated_int8(members, int8):
     assert np.abs(int8.score(*pairs) - plain.score(*pairs)).max() > 1e-3
 
 
-def test_a_translation_does_not_depend_on_its_batch(int8):
-    together = int8.decode(SOURCES, batch_size=4).translations
-    alone = [int8.decode([source], batch_size=4).translations[0] for source in SOURCES]
-    assert found(together) == found(alone)
-    few_rows = [int8.decode([source]).translations[0] for source in SOURCES]
-    same(together, few_rows)
+def test_a_batch_changes_no_bit_of_a_translation(int8, monkeypatch):
+    """Every search has one number of rows: 8, over the hypotheses of its method."""
+    sizes, pad = set(), search.pad
+
+    def noted(rows, num_rows, length):
+        sizes.add(num_rows)
+        return pad(rows, num_rows, length)
+
+    monkeypatch.setattr(search, "pad", noted)
+    together = int8.decode(SOURCES).translations
+    for size in (1, 4):
+        assert together == [int8.decode([s], batch_size=size).translations[0] for s in SOURCES]
+    assert sizes == {8 // int8.decode_config.method.num_hypotheses}
+    int8.decode(SOURCES, method=Beam(beam_size=20))
+    assert min(sizes) == 1
 
 
 def test_an_ensemble_of_int8(members):

@@ -17,7 +17,7 @@ from transformer_jax.ops.key_value_cache import map_state
 from transformer_jax.ops.sharding import num_devices
 
 #: A loop of at least so many rows ends with a part of them, which it divides by this.
-_LEAST, _PART = 8, 4
+_LEAST, _PART = 16, 4
 
 
 class Search(NamedTuple):

@@ -238,6 +238,11 @@ class Translator:
             config = replace(config, batch_size=min(fits, default=config.batch_size))
         return search(self._runner, pieces, config, asked, progress or _nobody)
 
+    def row_choices(self) -> list[int]:
+        """The numbers of rows of the programs for few sentences and for many, ascending."""
+        exact = self._runner.exact_rows(self.decode_config.method.num_hypotheses)
+        return [exact] if exact else row_choices(self.decode_config.batch_size)
+
     def score(self, sources: Sequence[str], targets: Sequence[Any], **options: Any) -> np.ndarray:
         """Log p(target | source) in nats, EOS included, of each pair: float32 [N].
 

@@ -10,7 +10,7 @@ from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.model import SingleModel
-from transformer_jax.translation.runner import num_threads, row_choices
+from transformer_jax.translation.runner import num_threads
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.explanation import Explanation, explain, next_pieces
@@ -24,7 +24,8 @@ class JaxEngine:
 
     def __init__(self, translator: Translator, source: str, target: str) -> None:
         self.source, self.target = source, target
-        self.batch_size = translator.decode_config.batch_size
+        self.rows = translator.row_choices()
+        self.batch_size = self.rows[-1]
         self.threads = num_threads(translator.params)
         self.num_hypotheses = translator.decode_config.method.num_hypotheses
         self.max_pieces = translator.max_source_length - 1
@@ -33,7 +34,6 @@ class JaxEngine:
         self.documents = Documents(room, translator.pieces().text) if room else None
         self._translator = translator
         self._encode = translator.source_encoder()
-        self.rows = row_choices(self.batch_size)
 
     def encode(self, text: str) -> list[int]:
         return self._encode(text)
