@@ -115,7 +115,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     module.add_arguments(command)
-    command.set_defaults(command=first.command, run=module.run)
+    command.set_defaults(command=first.command, run=module.run, words=first.flags)
     return command.parse(first.flags)
 
 
