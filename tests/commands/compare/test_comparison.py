@@ -184,7 +184,7 @@ def test_the_table_has_costs_and_the_choice():
         "| a_b | 4e-3 | 8.00 | 1.00 | 1.00 |" in text
         and "| a_b | 4e-3 | 8.00 | 1.00 | yes |" in text
     )
-    assert latex([row]).splitlines()[3].startswith(r"a\_b & 4e-3 & 8.00 & 1.00 &  &")
+    assert latex([row]).splitlines()[3].startswith(r"a\_b & 4e-3 & 8.00 & 1.00 & 1.00 &")
 
 
 class InThisProcess(SimpleNamespace):

@@ -78,7 +78,7 @@ def run_training(
     """
     if (stored := stored_result(config, folder)) is not None:
         return stored
-    meter = _Meter(should_stop, config.train.log_every)
+    meter = Meter(should_stop, config.train.log_every)
     try:
         run = train(config, folder, should_stop=meter, progress=progress)
         if should_stop():
@@ -93,8 +93,8 @@ def run_training(
     return result
 
 
-def _scored(run: Run, meter: "_Meter", validate: bool) -> Result:
-    peak = _peak_gb() if meter.calls else None  # else it was trained before
+def _scored(run: Run, meter: "Meter", validate: bool) -> Result:
+    peak = peak_gb() if meter.calls else None  # else it was trained before
     validation, test = evaluate(run, "validation") if validate else None, evaluate(run)
     assert test is not None, "a comparison runs in one process"
     speeds = [each["steps_per_second"] for each in run.metrics() if "steps_per_second" in each]
@@ -134,7 +134,7 @@ def stored_result(config: Config, folder: epath.Path) -> Result | None:
     return result
 
 
-class _Meter:
+class Meter:
     """Reads this process's CPU clock every some steps: `should_stop` is asked after each step."""
 
     def __init__(self, should_stop: Callable[[], bool], every: int) -> None:
@@ -154,7 +154,8 @@ class _Meter:
         return statistics.median(spent) / self._every if spent else None
 
 
-def _peak_gb() -> float:
+def peak_gb() -> float:
+    """The most memory so far: of a device, or where it does not tell, of this process."""
     stats = jax.local_devices()[0].memory_stats() or {}
     of_process = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(stats.get("peak_bytes_in_use", of_process) / 1e9)
