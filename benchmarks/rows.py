@@ -21,7 +21,9 @@ from typing import Any
 import jax
 
 from transformer_jax.commands.compare.jobs import run_jobs
+from transformer_jax.commands.host_memory import keep_freed_memory
 from transformer_jax.commands.signals import StopOnSignals, end_with_command
+from transformer_jax.runs.log import log_to_console
 
 #: RESULTS names another folder, for rows that are made again on another machine.
 FOLDER = Path(os.environ.get("RESULTS") or Path(__file__).parent / "results")
@@ -91,6 +93,8 @@ def main(
 def _make(name: str, make: Callable[[str, int], dict[str, Any]], row: str, seed: int) -> None:
     """Makes a row on one core; what it says goes to `output.txt` of its folder."""
     end_with_command()
+    keep_freed_memory()
+    log_to_console()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     folder = run_folder(name, row, seed)
     folder.mkdir(parents=True, exist_ok=True)

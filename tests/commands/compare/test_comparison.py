@@ -171,6 +171,7 @@ def test_the_table_has_intervals_from_three_seeds_on():
     rows = [summary("full", [1, 2, 3]), summary("ssd", [4, 5, 6]), summary("mamba", [7, 8])]
     text = markdown([*rows[:2], summary("mamba", [7, 8], steps=1007)])
     assert "| full | 2.00 ± 1.41 |  |" in text and "| mamba | 7.50 | +5.50 |" in text
+    assert "| ssd | 5.00 ± 1.41 | +3.00 ± 2.45 |" in text  # t is 3.163 for the two differences
     assert "\n10 to 1,007 steps each" in text and "; the 2 differences hold together" in text
 
 

@@ -26,10 +26,10 @@ import re
 import subprocess
 import sys
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformer_jax.commands.flags import Parser
-from transformer_jax.commands.main import STOPPED, end_at_once, main
+from transformer_jax.commands.main import STOPPED, main
 from transformer_jax.commands.recipe_flags import USUAL, recipe_of
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
@@ -73,13 +73,14 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.commands.compare.rows import make_grid, split_grid, split_vary
     from transformer_jax.commands.signals import StopOnSignals
     from transformer_jax.data.splits import has_split
+    from transformer_jax.runs.start import for_its_text
 
     part, parts = _part(args.part)
     for flag in ("seeds", "jobs"):
         if getattr(args, flag) < 1:
             raise UserError(f"--{flag}={getattr(args, flag)}: must be at least 1")
     recipe = recipe_of(args)
-    config = _for_its_text(recipe, jax.devices() if _trains_on_cpu(recipe) else [])
+    config = for_its_text(*recipe, jax.devices() if _trains_on_cpu(recipe) else [])
     varied = [changes for text in args.vary for changes in split_vary(text)]
     rows = make_grid(config, varied, split_grid(args.grid), equal_parameters=not args.unequal)
     if args.grid and not has_split(config.data, "validation"):
@@ -108,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
     if failed is None:
         _LOGGER.info("stopped and saved; the same command continues")
         return STOPPED
-    print(comparison.text(), end="")
+    table = comparison.output / "table.md"
+    print(table.read_text() if table.exists() else "", end="")
     if failed:
         names = ", ".join(str(comparison.folder(*training)) for training in failed)
         raise UserError(f"these trainings failed, and the same command tries them again: {names}")
@@ -123,7 +125,7 @@ def _in_process(words: list[str]) -> None:
     from transformer_jax.commands.signals import end_with_command
 
     end_with_command()
-    end_at_once(main(words))
+    sys.exit(main(words))
 
 
 def _run_training(
@@ -133,8 +135,9 @@ def _run_training(
 
     from transformer_jax.commands.compare.results import run_training, with_seed
     from transformer_jax.commands.signals import StopOnSignals
+    from transformer_jax.runs.start import for_its_text
 
-    config = override(_for_its_text(recipe_of(args), jax.devices()), changes)
+    config = override(for_its_text(*recipe_of(args), jax.devices()), changes)
     result = run_training(
         with_seed(config, number),
         as_path(folder),
@@ -143,12 +146,6 @@ def _run_training(
         progress=not args.no_progress,
     )
     return STOPPED if result is None else 0
-
-
-def _for_its_text(recipe: Recipe, devices: list[Any]) -> Config:
-    from transformer_jax.runs.start import for_its_text
-
-    return for_its_text(*recipe, devices)
 
 
 def _trains_on_cpu(recipe: Recipe) -> bool:

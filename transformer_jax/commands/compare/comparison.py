@@ -33,7 +33,6 @@ class Comparison:
 
     def __init__(self, rows: Sequence[Sequence[Row]], seeds: int, output: epath.Path) -> None:
         self._rows, self._seeds, self.output = rows, seeds, output
-        self._results: dict[epath.Path, Result] = {}
 
     def folder(self, row: Row, number: int) -> epath.Path:
         """The run folder of a training."""
@@ -45,12 +44,7 @@ class Comparison:
         Raises:
             UserError: its folder is of another recipe.
         """
-        folder = self.folder(row, number)
-        if folder not in self._results:
-            if (found := stored_result(with_seed(row.config, number), folder)) is None:
-                return None
-            self._results[folder] = found
-        return self._results[folder]
+        return stored_result(with_seed(row.config, number), self.folder(row, number))
 
     def missing(self, rows: Sequence[Sequence[Row]]) -> Iterator[tuple[Row, int]]:
         """The trainings of some rows that may begin by now, the next one first."""
@@ -96,8 +90,3 @@ class Comparison:
         plot_cost(summaries, self.output / "cost.png")
         if curves:
             plot_curves(curves, self.output / "curves.png")
-
-    def text(self) -> str:
-        """The table; "" while there is none."""
-        path = self.output / "table.md"
-        return path.read_text() if path.exists() else ""
