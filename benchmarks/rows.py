@@ -76,6 +76,8 @@ def main(
             print("done   " if is_done else "missing", row, seed)
         return
 
+    jax.config.update("jax_platforms", "cpu")  # the devices are the rows'
+
     def process_of(key: Key) -> BaseProcess:
         print(time.strftime("%H:%M:%S"), "begins:", *key, flush=True)
         return get_context("spawn").Process(target=_make, args=(name, make, *key))

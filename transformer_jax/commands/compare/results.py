@@ -87,7 +87,8 @@ def run_training(
     except Diverged as error:
         _LOGGER.warning(f"{folder} scores 0: {error}")
         steps = max((record["step"] for record in read_metrics(folder)), default=0)
-        result = Result(config.train.seed, {"bleu": 0.0, "chrf": 0.0}, steps, validation=0.0)
+        scores, validation = {"bleu": 0.0, "chrf": 0.0}, 0.0 if validate else None
+        result = Result(config.train.seed, scores, steps, validation=validation)
     content = dataclasses.asdict(result) | {"config": to_dict(config)}
     write_whole(folder / _FILE, (json.dumps(content, indent=2) + "\n").encode())
     return result
