@@ -33,7 +33,7 @@ import scipy.stats
 from rows import Key, main, run_folder
 
 import transformer_jax as tj
-from transformer_jax.commands.compare.results import Meter, peak_gb, with_seed
+from transformer_jax.commands.compare.results import Meter, gflops_per_step, peak_gb, with_seed
 from transformer_jax.commands.compare.rows import Row, make_rows
 from transformer_jax.commands.prepare.shards import (
     Preparation,
@@ -301,6 +301,7 @@ def measured(of_row: Row, seed: int, folder: Path) -> tuple[tj.Run, dict[str, An
         "steps_per_second": round(statistics.median(speeds), 3),
         "cpu_seconds_per_step": meter.seconds_per_step,
         "peak_gb": peak,
+        "gflops_per_step": gflops_per_step(run),
         "documents": translate(run),
         "accuracy": test(run),
         "known": test_known(run),

@@ -108,7 +108,7 @@ def _scored(run: Run, meter: "Meter", validate: bool) -> Result:
         steps_per_second=statistics.median(speeds) if speeds else None,
         cpu_seconds_per_step=meter.seconds_per_step,
         peak_gb=peak,
-        gflops_per_step=_gflops_per_step(run),
+        gflops_per_step=gflops_per_step(run),
         sentences_per_second=test.sentences_per_second,
     )
 
@@ -162,7 +162,8 @@ def peak_gb() -> float:
     return float(stats.get("peak_bytes_in_use", of_process) / 1e9)
 
 
-def _gflops_per_step(run: Run) -> float:
+def gflops_per_step(run: Run) -> float:
+    """What the model needs for a step, the mean over the batches of an epoch."""
     start = Start(run.config, is_new=False, has_folder=True)
     plan = read_training_data(start, run.path, Share(), progress=False).plan
     positions, counts = zip(*plan.examples(), strict=True)
