@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import statistics
 import time
+from collections.abc import Mapping
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -32,6 +33,7 @@ import scipy.stats
 from rows import Key, main, run_folder
 
 import transformer_jax as tj
+from transformer_jax.commands.compare.results import Meter, gflops_per_step, peak_gb, with_seed
 from transformer_jax.commands.compare.rows import Row, make_rows
 from transformer_jax.commands.prepare.shards import (
     Preparation,
@@ -42,11 +44,13 @@ from transformer_jax.commands.prepare.shards import (
 )
 from transformer_jax.data.contrast import BETWEEN, Item
 from transformer_jax.data.padding import pad
-from transformer_jax.data.sources.base import BOUNDARY
+from transformer_jax.data.sources.base import BOUNDARY, Split
 from transformer_jax.data.sources.grammar_documents.contrast import contrast_items
 from transformer_jax.data.sources.grammar_documents.kinds import KINDS
 from transformer_jax.data.splits import read_documents, resolve
 from transformer_jax.models import api
+from transformer_jax.paths import as_path
+from transformer_jax.runs.lock import one_at_a_time
 from transformer_jax.vocabulary import EOS_ID
 
 TEXT = Path("runs/long_documents/text")
@@ -147,20 +151,23 @@ def row(name: str) -> Row:
     return make_rows(CONFIG, [varied["full"], varied[name]], equal_parameters=True)[1]
 
 
-def test(run: tj.Run) -> dict[str, Any]:
+def test(
+    run: tj.Run, split: Split = "test", distances: Mapping[int, int] = DISTANCES
+) -> dict[str, Any]:
     """Accuracy by kind and distance: right answers and documents of each."""
     left = list(TESTS)
     params, tokenizers = run.params("latest"), run.tokenizers()
     forward = jax.jit(partial(_log_probs, run.model))
     length = _tokens_of(tokenizers.target)
     found: dict[str, Any] = {}
-    for distance, count in DISTANCES.items():
+    for distance, count in distances.items():
         if distance + TRAINED > run.model.max_length:
             continue
         asked: dict[str, list[Question]] = {}
         for kind, facts in left:
             with contextlib.suppress(tj.UserError):  # the deciding words do not fit in between
-                items = contrast_items(kind, distance, count, facts=facts, seed=1, length=length)
+                options = {"facts": facts, "seed": 1, "length": length, "split": split}
+                items = contrast_items(kind, distance, count, **options)
                 asked[f"{kind}-{facts}/{distance}"] = [_question(tokenizers, it) for it in items]
         if not asked:
             break
@@ -252,11 +259,13 @@ def prepared() -> tj.DataConfig:
     preparation = Preparation(
         TEXT.absolute(), resolve(CONFIG.data), CONFIG.tokenizer, part_pairs=100_000
     )
-    begin(preparation)
-    if not (preparation.folder / "merged.json").exists():
-        learn_tokenizers(preparation)
-        make_shard(preparation, 0, 1)
-        merge(preparation)
+    TEXT.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(as_path(TEXT / "merged.json")):
+        begin(preparation)
+        if not (preparation.folder / "merged.json").exists():
+            learn_tokenizers(preparation)
+            make_shard(preparation, 0, 1)
+            merge(preparation)
     return tj.DataConfig(prepared=str(preparation.folder), blocks=CONFIG.data.blocks)
 
 
@@ -272,22 +281,27 @@ def translate(run: tj.Run) -> dict[str, Any]:
 
 def make(name: str, seed: int) -> dict[str, Any]:
     """Trains and tests a row with one seed."""
-    of_row = row(name)
-    config = dataclasses.replace(
-        of_row.config, data=prepared(), train=dataclasses.replace(of_row.config.train, seed=seed)
-    )
-    began = time.perf_counter()
-    run = tj.train(config, run_folder("long_documents", name, seed))
-    trained = time.perf_counter() - began
+    return measured(row(name), seed, run_folder("long_documents", name, seed))[1]
+
+
+def measured(of_row: Row, seed: int, folder: Path) -> tuple[tj.Run, dict[str, Any]]:
+    """Trains and tests a model with one seed."""
+    config = dataclasses.replace(with_seed(of_row.config, seed), data=prepared())
+    began, meter = time.perf_counter(), Meter(lambda: False, config.train.log_every)
+    run = tj.train(config, folder, should_stop=meter)
+    trained, peak = time.perf_counter() - began, peak_gb()
     losses = [each for each in run.metrics() if "loss" in each]
     speeds = [each["steps_per_second"] for each in losses if "steps_per_second" in each]
-    return {
+    return run, {
         "parameters": of_row.parameters,
         "d_ff": of_row.config.model.d_ff,
-        "steps": STEPS,
+        "steps": config.train.steps,
         "loss": losses[-1]["loss"],
         "train_seconds": round(trained),
         "steps_per_second": round(statistics.median(speeds), 3),
+        "cpu_seconds_per_step": meter.seconds_per_step,
+        "peak_gb": peak,
+        "gflops_per_step": gflops_per_step(run),
         "documents": translate(run),
         "accuracy": test(run),
         "known": test_known(run),

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 from rows import Key, main, run_folder
 
-from transformer_jax.commands.compare.results import run_row
+from transformer_jax.commands.compare.results import run_training, with_seed
 from transformer_jax.commands.compare.rows import Row, make_rows
 from transformer_jax.config import Config, override
 from transformer_jax.paths import as_path
@@ -86,7 +86,8 @@ def make(name: str, seed: int) -> dict[str, Any]:
     """Trains and scores a row with one seed."""
     of_row = row(name)
     folder = as_path(run_folder("multi30k_mixers", name, seed))
-    result = run_row(of_row, seed, folder, should_stop=lambda: False, progress=False)
+    config = with_seed(of_row.config, seed)
+    result = run_training(config, folder, should_stop=lambda: False, progress=False)
     assert result is not None, "nothing stops it"
     sizes = {"parameters": of_row.parameters, "d_ff": of_row.config.model.d_ff}
     return sizes | dataclasses.asdict(result)

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.examples import EXAMPLES, shown_sentences
 from tests.oracles import apart, need
 from tests.pages import PAGES, ROOT, commands, load_script, text_of
 from transformer_jax import paths
-from transformer_jax.commands.compare.rows import split_vary
+from transformer_jax.commands.compare.rows import split_grid, split_vary
 from transformer_jax.commands.main import parse
 from transformer_jax.config import override
 from transformer_jax.models.config import check_model_config
@@ -38,8 +39,8 @@ def check_command(arguments: list[str]) -> None:
         name = args.config
         config = override(load_recipe(ROOT / name if name.endswith(".py") else name), args.flags)
         rows = [each for text in getattr(args, "vary", ()) for each in split_vary(text)]
-        for changes in rows or [{}]:
-            model = override(config, changes).model
+        for changes, point in product(rows or [{}], split_grid(getattr(args, "grid", ()))):
+            model = override(config, changes | point).model
             known = {"dtype": "float32", "matmul_dtype": "float32", "dropout_rate": 0.1}
             check_model_config(replace(model, **known))  # what a start settles
     if args.command == "train":

@@ -127,12 +127,13 @@ def test_a_new_language(tmp_path: Path) -> None:
 
 
 def test_compare_architectures(tmp_path: Path) -> None:
-    apart("it trains five models")
+    apart("it trains six models")
     follow("docs/tutorial_compare.md", tmp_path)
     output = tmp_path / "runs" / "mixers"
     table = (output / "table.md").read_text(encoding="utf-8").splitlines()
-    assert [line.split()[1] for line in table[2:5]] == ["full", "mamba", "ssd"]
-    assert (output / "scores.png").is_file() and (output / "cost.png").is_file()
+    assert [line.split()[1] for line in table[2:4]] == ["full", "linear"]
+    assert sum(line.endswith("| yes |") for line in table) == 2
+    assert {"scores.png", "cost.png", "curves.png"} < {path.name for path in output.iterdir()}
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in ROOT.glob("docs/tutorial_*.md")))

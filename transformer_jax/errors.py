@@ -28,6 +28,10 @@ class CannotSave(UserError):
     """
 
 
+class Diverged(UserError):
+    """A training broke off because its loss was not finite in too many steps in a row."""
+
+
 def first_line(error: BaseException) -> str:
     """The system's own words if the error holds them, else its first line."""
     text = str(error)

@@ -24,7 +24,7 @@ COMMANDS = {
     "translate": "translate standard input line by line",
     "score": "log-probability of given translations",
     "contrast": "how often the right one of given translations is the most probable",
-    "compare": "train models that differ in one thing: a table with intervals, two plots",
+    "compare": "train models that differ in one thing: tables with intervals, plots",
     "distil": "train a small fast model on what a trained one translates",
     "import": "make a run folder out of a published model, such as one of OPUS-MT",
     "export": "write a trained model for another runtime",
@@ -115,7 +115,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     module.add_arguments(command)
-    command.set_defaults(command=first.command, run=module.run)
+    command.set_defaults(command=first.command, run=module.run, words=first.flags)
     return command.parse(first.flags)
 
 

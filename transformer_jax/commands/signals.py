@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from multiprocessing import parent_process
+from threading import Thread
 from types import FrameType
 
 from transformer_jax.parallel.processes import gather, several, stop_agreed
@@ -10,6 +12,17 @@ from transformer_jax.parallel.processes import gather, several, stop_agreed
 
 class Stopped(Exception):
     """A signal ended what was in progress; all processes raise it, and what was done is saved."""
+
+
+def end_with_command() -> None:
+    """Ends this process when the command that started it ends, whatever ends that."""
+    if (command := parent_process()) is not None:
+
+        def end() -> None:
+            command.join()
+            os._exit(1)
+
+        Thread(target=end, daemon=True).start()
 
 
 class StopOnSignals:

@@ -15,7 +15,7 @@ from etils import epath
 
 from transformer_jax.config import TrainConfig
 from transformer_jax.data.batch_shapes import Shape
-from transformer_jax.errors import UserError
+from transformer_jax.errors import Diverged
 from transformer_jax.runs.metrics import MetricsLog
 
 _LOGGER = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Reporter:
         """Takes the metrics of a step.
 
         Raises:
-            UserError: `train.max_bad_steps` steps in a row had no finite loss.
+            Diverged: `train.max_bad_steps` steps in a row had no finite loss.
         """
         self._pending.append((step, metrics))
         if self._began is not None:
@@ -158,7 +158,7 @@ class Reporter:
         for (step, _), value in zip(self._pending, values, strict=True):
             if value["skipped_in_a_row"] >= most:
                 first = step - int(value["skipped_in_a_row"]) + 1
-                raise UserError(
+                raise Diverged(
                     f"the loss or its gradient was not finite in steps {first} to {step} (data "
                     f"positions {first - 1} to {step - 1}), that is train.max_bad_steps={most} in "
                     "a row: stopped. None of them changed the parameters, and none is saved. Try "
@@ -203,7 +203,7 @@ class Reporter:
         For evaluation, saving and compilation. Checks for bad steps first.
 
         Raises:
-            UserError: as `log`.
+            Diverged: as `log`.
         """
         if self._pending:
             self._read()

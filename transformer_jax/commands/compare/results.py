@@ -1,69 +1,73 @@
-"""Trains and scores the rows of a comparison, and sums the results up."""
+"""One training of a comparison: trained, scored, measured, and read again."""
 
 import dataclasses
 import json
-import math
+import logging
+import resource
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
+import jax
+import numpy as np
 from etils import epath
 
-from transformer_jax.commands.compare.rows import Row
-from transformer_jax.config import to_dict
-from transformer_jax.errors import UserError
+from transformer_jax.config import Config, to_dict
+from transformer_jax.data.batches import Share
+from transformer_jax.errors import Diverged, UserError
+from transformer_jax.models.flops import train_step_flops
 from transformer_jax.paths import write_whole
 from transformer_jax.runs.evaluation import evaluate
+from transformer_jax.runs.folder import Run
+from transformer_jax.runs.metrics import read_metrics
+from transformer_jax.runs.start import Start
+from transformer_jax.training.data import read_training_data
 from transformer_jax.training.train import train
+
+_LOGGER = logging.getLogger(__name__)
 
 _FILE = "comparison.json"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One trained and scored model."""
+    """One trained and scored model. What was not measured is None."""
 
     seed: int
-    scores: dict[str, float]  #: metric -> score, such as `bleu`
-    signature: str  #: of BLEU
+    scores: dict[str, float]  #: metric -> score of the test set, such as `bleu`
     steps: int  #: that were trained; fewer than the recipe's if it stopped early
-    steps_per_second: float  #: the median over the training
-    sentences_per_second: float | None  #: of the search for the score, without compilation
+    signature: str = ""  #: of BLEU; of a training that diverged there is none, and its scores are 0
+    validation: float | None = None  #: BLEU of the validation set, for the choice in a grid
+    steps_per_second: float | None = None  #: the median over the training
+    cpu_seconds_per_step: float | None = None  #: of all cores, the median over the training
+    peak_gb: float | None = None  #: while training: of a device's memory, or a CPU's process
+    gflops_per_step: float | None = None  #: what the model needs, the mean over the batches
+    sentences_per_second: float | None = None  #: of the search for the score, without compilation
 
 
-class Summary:
-    """What is known of a row: its results, in the order of their seeds."""
-
-    def __init__(self, row: Row, results: Sequence[Result]) -> None:
-        self.row, self.results = row, results
-
-    def scores(self, metric: str) -> list[float]:
-        """One score for each seed."""
-        return [result.scores[metric] for result in self.results]
-
-    @property
-    def steps_per_second(self) -> float:
-        """The median of the seeds' medians."""
-        return statistics.median(result.steps_per_second for result in self.results)
-
-    def difference(self, first: "Summary", metric: str) -> list[float]:
-        """Scores minus those of another row with the same seeds, of the seeds that both have."""
-        by_seed = {result.seed: result.scores[metric] for result in first.results}
-        return [
-            result.scores[metric] - by_seed[result.seed]
-            for result in self.results
-            if result.seed in by_seed
-        ]
+def with_seed(config: Config, number: int) -> Config:
+    """The config with the next seeds: of weights and dropout, and of the order of the text."""
+    train = dataclasses.replace(config.train, seed=config.train.seed + number)
+    batch = dataclasses.replace(config.batch, seed=config.batch.seed + number)
+    return dataclasses.replace(config, train=train, batch=batch)
 
 
-def run_row(
-    row: Row, seed: int, folder: epath.Path, *, should_stop: Callable[[], bool], progress: bool
+def run_training(
+    config: Config,
+    folder: epath.Path,
+    *,
+    validate: bool = False,
+    should_stop: Callable[[], bool],
+    progress: bool,
 ) -> Result | None:
-    """Trains and scores a row with one seed, or reads the result if that was done before.
+    """Trains and scores a model, and writes the result; or reads it if that was done before.
 
     Args:
-        folder: of this row and seed; a training that was stopped continues there.
+        config: with the seeds of this training.
+        folder: of this training; one that was stopped continues there.
+        validate: score the validation set too.
         should_stop: as for `train`.
 
     Returns:
@@ -72,103 +76,96 @@ def run_row(
     Raises:
         UserError: the folder is of another recipe; or as `train` and `evaluate`.
     """
-    config = dataclasses.replace(row.config, train=dataclasses.replace(row.config.train, seed=seed))
-    path = folder / _FILE
-    wanted = json.loads(json.dumps(to_dict(config)))
-    if path.exists():
-        return _stored(path, wanted)
-    trained = train(config, folder, should_stop=should_stop, progress=progress)
-    if should_stop():
-        return None
-    report = evaluate(trained)
-    assert report is not None, "a comparison runs in one process"
-    speeds = [r["steps_per_second"] for r in trained.metrics() if "steps_per_second" in r]
-    result = Result(
-        seed=seed,
-        scores={name: score.score for name, score in report.scores.items()},
-        signature=report.scores["bleu"].signature,
-        steps=trained.checkpoints()[-1],
-        steps_per_second=statistics.median(speeds) if speeds else math.nan,
-        sentences_per_second=report.sentences_per_second,
-    )
-    text = json.dumps(dataclasses.asdict(result) | {"config": wanted}, indent=2) + "\n"
-    write_whole(path, text.encode())
+    if (stored := stored_result(config, folder)) is not None:
+        return stored
+    meter = Meter(should_stop, config.train.log_every)
+    try:
+        run = train(config, folder, should_stop=meter, progress=progress)
+        if should_stop():
+            return None
+        result = _scored(run, meter, validate)
+    except Diverged as error:
+        _LOGGER.warning(f"{folder} scores 0: {error}")
+        steps = max((record["step"] for record in read_metrics(folder)), default=0)
+        scores, validation = {"bleu": 0.0, "chrf": 0.0}, 0.0 if validate else None
+        result = Result(config.train.seed, scores, steps, validation=validation)
+    content = dataclasses.asdict(result) | {"config": to_dict(config)}
+    write_whole(folder / _FILE, (json.dumps(content, indent=2) + "\n").encode())
     return result
 
 
-def _stored(path: epath.Path, wanted: Any) -> Result:
-    """The result that `run_row` wrote for this config."""
+def _scored(run: Run, meter: "Meter", validate: bool) -> Result:
+    peak = peak_gb() if meter.calls else None  # else it was trained before
+    validation, test = evaluate(run, "validation") if validate else None, evaluate(run)
+    assert test is not None, "a comparison runs in one process"
+    speeds = [each["steps_per_second"] for each in run.metrics() if "steps_per_second" in each]
+    return Result(
+        seed=run.config.train.seed,
+        scores={name: score.score for name, score in test.scores.items()},
+        steps=run.checkpoints()[-1],
+        signature=test.scores["bleu"].signature,
+        validation=None if validation is None else validation.scores["bleu"].score,
+        steps_per_second=statistics.median(speeds) if speeds else None,
+        cpu_seconds_per_step=meter.seconds_per_step,
+        peak_gb=peak,
+        gflops_per_step=gflops_per_step(run),
+        sentences_per_second=test.sentences_per_second,
+    )
+
+
+def stored_result(config: Config, folder: epath.Path) -> Result | None:
+    """The result of a training that is done; None if it is not.
+
+    Raises:
+        UserError: it is damaged, or of another recipe.
+    """
+    path = folder / _FILE
+    if not path.exists():
+        return None
     try:
         stored = json.loads(path.read_text())
-        is_same, result = stored.pop("config") == wanted, Result(**stored)
+        is_same = stored.pop("config") == json.loads(json.dumps(to_dict(config)))
+        result = Result(**stored)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(
             f"{path}: damaged, or of another version: remove it to score this row again"
         ) from error
     if not is_same:
-        raise UserError(f"{path.parent} is of another recipe: use another --output")
+        raise UserError(f"{folder} is of another recipe: use another --output")
     return result
 
 
-def interval(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean, by Student's t; NaN for fewer than two values."""
-    if len(values) < 2:
-        return math.nan
-    from scipy.stats import t
+class Meter:
+    """Reads this process's CPU clock every some steps: `should_stop` is asked after each step."""
 
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return float(t.ppf(0.975, len(values) - 1)) * error
+    def __init__(self, should_stop: Callable[[], bool], every: int) -> None:
+        self.calls, self._should_stop, self._every = 0, should_stop, every
+        self._times: list[float] = []
 
+    def __call__(self) -> bool:
+        self.calls += 1
+        if self.calls % self._every == 0:  # when the loop waits for the device
+            self._times.append(time.process_time())
+        return self._should_stop()
 
-def table(summaries: Sequence[Summary]) -> str:
-    """The comparison as Markdown, with what its numbers mean below."""
-    first = summaries[0]
-    columns = ["model", "BLEU", "against the first", "chrF++", "parameters", "d_ff"]
-    columns += ["steps/s", "sentences/s", "seeds"]
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
-    for summary in summaries:
-        difference = summary.difference(first, "bleu") if summary is not first else []
-        found = [result.sentences_per_second for result in summary.results]
-        speeds = [speed for speed in found if speed is not None]
-        lines.append(
-            [
-                summary.row.name,
-                _mean(summary.scores("bleu")),
-                _mean(difference, sign="+") if difference else "",
-                _mean(summary.scores("chrf")),
-                f"{summary.row.parameters:,}",
-                str(summary.row.config.model.d_ff),
-                f"{summary.steps_per_second:.2f}",
-                f"{statistics.median(speeds):.1f}" if speeds else "",
-                str(len(summary.results)),
-            ]
-        )
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    taken = sorted({result.steps for each in summaries for result in each.results})
-    steps = " to ".join(f"{count:,}" for count in dict.fromkeys((taken[0], taken[-1])))
-    signature = first.results[0].signature
-    return (
-        f"{text}\n{steps} steps each; BLEU: {signature}. ± is the 95 % interval of the mean over "
-        "seeds (Student's t); differences are taken seed by seed. Speeds are medians on this "
-        "machine.\n"
-    )
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The median, so that compiling and evaluating do not count."""
+        spent = [after - before for before, after in pairwise(self._times)]
+        return statistics.median(spent) / self._every if spent else None
 
 
-def _mean(values: Sequence[float], sign: str = "") -> str:
-    half = interval(values)
-    text = format(statistics.mean(values), f"{sign}.2f")
-    return text if math.isnan(half) else f"{text} ± {half:.2f}"
+def peak_gb() -> float:
+    """The most memory so far: of a device, or where it does not tell, of this process."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    of_process = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(stats.get("peak_bytes_in_use", of_process) / 1e9)
 
 
-def to_json(summaries: Sequence[Summary]) -> str:
-    """Everything that the table and the plots show."""
-    rows: list[dict[str, Any]] = [
-        {
-            "model": summary.row.name,
-            "parameters": summary.row.parameters,
-            "d_ff": summary.row.config.model.d_ff,
-            "results": [dataclasses.asdict(result) for result in summary.results],
-        }
-        for summary in summaries
-    ]
-    return json.dumps(rows, indent=2) + "\n"
+def gflops_per_step(run: Run) -> float:
+    """What the model needs for a step, the mean over the batches of an epoch."""
+    start = Start(run.config, is_new=False, has_folder=True)
+    plan = read_training_data(start, run.path, Share(), progress=False).plan
+    positions, counts = zip(*plan.examples(), strict=True)
+    flops = [train_step_flops(run.model, *plan.rows(position)[0]) for position in positions]
+    return float(np.average(flops, weights=counts) / 1e9)

@@ -1,16 +1,20 @@
 """The rows of a comparison: a recipe, and what differs from it in each row."""
 
 import dataclasses
+import functools
+import itertools
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import jax
 
 from transformer_jax.config import Config, override
 from transformer_jax.errors import UserError
 from transformer_jax.models import api
+from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.runs.start import begin_new
 
 _LOGGER = logging.getLogger(__name__)
@@ -20,54 +24,94 @@ MULTIPLE = 8
 #: Up to this difference in parameters a row keeps its sizes; up to twice it, it is compared.
 TOLERANCE = 0.025
 
+#: What --seeds counts, in each row alike.
+SEEDS = ("train.seed", "batch.seed")
+
 _VALUES = re.compile(r"(?:[^,(\[]|\([^)]*\)|\[[^\]]*\])+")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model of a comparison.
+    """One model of a comparison, at a point of its grid.
 
     Attributes:
         name: what differs, as tables and plots show it.
         folder: a name for its runs.
         config: the recipe with what differs.
         parameters: of its model.
+        changes: the overrides that make the config out of the recipe.
+        point: its values of the grid; "" without one.
     """
 
     name: str
     folder: str
     config: Config
     parameters: int
+    changes: Mapping[str, str]
+    point: str = ""
 
 
-def split_vary(text: str) -> list[dict[str, str]]:
+def split_vary(text: str, flag: str = "--vary") -> list[dict[str, str]]:
     """The overrides of each row that `--vary=KEYS=VALUES` stands for.
 
     Several keys, by commas, all get the same value. Values are separated by commas outside of
     brackets; a value that has commas itself, such as a pattern of mixers, is in [ ].
 
     Raises:
-        UserError: there is no key, or no value.
+        UserError: there is no key, or no value; or the key is a seed.
     """
     keys, _, values = text.partition("=")
     found = [value.strip().removeprefix("[").removesuffix("]") for value in _VALUES.findall(values)]
     if not keys or not found:
         raise UserError(
-            f"--vary={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
+            f"{flag}={text}: expected KEY=VALUE,VALUE, such as model.decoder.mixers=full,mamba"
         )
     # A key is the same with the flags' prefix.
     names = [key.strip().removeprefix("config.") for key in keys.split(",")]
+    for name in set(names) & {*SEEDS}:
+        raise UserError(f"{flag}={text}: --seeds=N trains each row with N values of {name}")
     return [dict.fromkeys(names, value) for value in found]
 
 
+def split_grid(texts: Sequence[str]) -> list[dict[str, str]]:
+    """The overrides of each point of the grid that all `--grid=KEYS=VALUES` span together."""
+    axes = [split_vary(text, "--grid") for text in texts]
+    return [functools.reduce(dict.__or__, each, {}) for each in itertools.product(*axes)]
+
+
+def make_grid(
+    config: Config,
+    varied: Sequence[Mapping[str, str]],
+    grid: Sequence[Mapping[str, str]],
+    *,
+    equal_parameters: bool,
+) -> list[list[Row]]:
+    """Each row of `make_rows` at each point of a grid, which has one point if it changes nothing.
+
+    Raises:
+        UserError: as `make_rows`, or two points are one.
+    """
+    by_point = [make_rows(config, varied, at, equal_parameters=equal_parameters) for at in grid]
+    rows = list(map(list, zip(*by_point, strict=True)))
+    for one, other in itertools.combinations(rows[0], 2):
+        if one.config == other.config:
+            raise UserError(f"--grid: {one.point} and {other.point} are the same; leave one out")
+    return rows
+
+
 def make_rows(
-    config: Config, varied: Sequence[Mapping[str, str]], *, equal_parameters: bool
+    config: Config,
+    varied: Sequence[Mapping[str, str]],
+    point: Mapping[str, str] = MappingProxyType({}),
+    *,
+    equal_parameters: bool,
 ) -> list[Row]:
     """The rows in their order; the first one is what the others are compared with.
 
     Args:
         config: the recipe, with what all rows have in common.
         varied: the overrides of each row.
+        point: further overrides of all rows.
         equal_parameters: whether `model.d_ff` of the later rows is chosen so that they have as many
             parameters as the first one, in steps of `MULTIPLE`.
 
@@ -76,13 +120,15 @@ def make_rows(
             many parameters.
     """
     rows: list[Row] = []
-    for changes in varied:
-        name = ", ".join(dict.fromkeys(changes.values()))
-        row_config = override(config, changes, prefix="--vary=")
+    at = ", ".join(point.values())
+    for own in varied:
+        name, changes = ", ".join(dict.fromkeys(own.values())), {**own, **point}
+        row_config = override(config, changes, prefix="--vary/--grid=" if point else "--vary=")
         parameters = num_params(row_config)
         adapts = equal_parameters and "model.d_ff" not in changes
         if rows and adapts and _difference(parameters, rows[0].parameters) > TOLERANCE:
             row_config = with_parameters(row_config, rows[0].parameters)
+            changes["model.d_ff"] = str(row_config.model.d_ff)
             parameters = num_params(row_config)
             if _difference(parameters, rows[0].parameters) > 2 * TOLERANCE:
                 raise UserError(
@@ -91,18 +137,24 @@ def make_rows(
                     "leave it out, or compare with --unequal"
                 )
         folder = re.sub(r"\W+", "_", name).strip("_")
-        if folder in [row.folder for row in rows]:
-            keys = ",".join(changes)
+        if folder in [row.folder.partition("/")[0] for row in rows]:
+            keys = ",".join(own)
             name, folder = f"{name} ({keys})", re.sub(r"\W+", "_", f"{folder}_{keys}")
         if row_config in [row.config for row in rows]:
             raise UserError(f"--vary: {name} is the same model as another row; leave one out")
-        rows.append(Row(name, folder, row_config, parameters))
+        if point:
+            folder += "/" + re.sub(r"[^\w.+-]+", "_", at)
+        rows.append(Row(name, folder, row_config, parameters, changes, at))
     return rows
 
 
 def num_params(config: Config) -> int:
     """The number of parameters of the model that a recipe trains; no text is read."""
-    return api.num_params(begin_new(config, None, jax.devices()).config.model)
+    here = dataclasses.replace(config, mesh=MeshConfig())  # of other devices than this process's
+    return _size(begin_new(here, None, jax.devices()).config.model)
+
+
+_size = functools.cache(api.num_params)
 
 
 def with_parameters(config: Config, parameters: int) -> Config:

@@ -25,10 +25,9 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from pickle import PicklingError
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from transformer_jax.commands.flags import Parser
@@ -115,18 +114,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _begin_shard() -> None:
-    """Prepares the process of a shard, which ends with the command, whatever ends that."""
+    """Prepares the process of a shard."""
+    from transformer_jax.commands.signals import end_with_command
     from transformer_jax.runs.log import log_to_console
 
     log_to_console()
-    command = parent_process()
-
-    def end_with_it() -> None:
-        if command is not None:
-            command.join()
-            os._exit(1)
-
-    Thread(target=end_with_it, daemon=True).start()
+    end_with_command()
 
 
 def _preparation(args: argparse.Namespace) -> "Preparation":
