@@ -1,6 +1,7 @@
 """Exceptions for mistakes of the user, not of the program."""
 
 import difflib
+import importlib
 import os
 import re
 from collections.abc import Iterable
@@ -26,6 +27,26 @@ class CannotSave(UserError):
     Threads of the writer may still run, and may never end: a program that has nothing else to do
     should not wait for them.
     """
+
+
+def optional(module: str, use: str, extra: str) -> Any:
+    """A module of a package that is not always installed.
+
+    Args:
+        module: its name.
+        use: what needs it, for the message.
+        extra: of this package, that installs it.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"{use} needs {module.partition('.')[0]}: pip install 'transformer-jax[{extra}]' (in a "
+            f"clone ./run setup {extra})"
+        ) from error
 
 
 def first_line(error: BaseException) -> str:

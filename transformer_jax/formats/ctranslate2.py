@@ -18,7 +18,7 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, optional
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
@@ -62,13 +62,7 @@ class CTranslate2(Exporter):
     )
 
     def check(self, config: Config) -> None:
-        try:
-            import ctranslate2  # noqa: F401
-        except ImportError as error:
-            raise UserError(
-                "format=ctranslate2 needs a package: ./run setup ctranslate2, or "
-                "pip install ctranslate2"
-            ) from error
+        optional("ctranslate2", "format=ctranslate2", "ctranslate2")
         expressed = dict(EXPRESSED)
         if self.quantization in ("int8", "int8_float32"):
             expressed[Int8Dynamic] = frozenset()

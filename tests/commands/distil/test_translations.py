@@ -96,6 +96,8 @@ def test_a_text_in_other_scripts_is_refused():
         ("a.tsv", "a\tb\nc\td\t1\te\n", "a.tsv:2: expected source TAB .* got 4 columns"),
         ("a.tsv", "a\tb\tgood\n", "a.tsv:1: the score 'good' is not a number"),
         ("a.tsv", "a\tb\tnan\n", "the score 'nan' is not a number"),
+        ("a.tsv", "a\tb\t1_0\n", "the score '1_0' is not a number"),
+        ("a.jsonl", '{"en": "a", "de": "b", "score": true}\n', "the score True is not"),
         ("a.jsonl", '{"en": "a"}\n', 'a.jsonl:1: no key "de"'),
         ("a.jsonl", '{"en": "a", "de": "b", "score": [1]}\n', "a.jsonl:1: the score"),
         ("a.jsonl", "[]\n", "a.jsonl:1: expected a JSON object"),

@@ -372,8 +372,9 @@ def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, flo
             )
         source, translation, score = row
         try:
-            value = None if score in (None, "") else float(score)
-        except (TypeError, ValueError, OverflowError):
+            # Python alone reads True and 1_0 as numbers.
+            value = None if score in (None, "") else float(str(score).replace("_", "?"))
+        except ValueError:
             value = math.nan
         if value is not None and not math.isfinite(value):
             raise UserError(f"{path}:{number}: the score {score!r} is not a number")

@@ -21,7 +21,7 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.errors import UserError
+from transformer_jax.errors import optional
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
@@ -47,12 +47,7 @@ class Onnx(Exporter):
     quantization: Literal["float32", "int8"] = "float32"  #: of matrices and their products
 
     def check(self, config: Config) -> None:
-        try:
-            import onnx  # noqa: F401
-        except ImportError as error:
-            raise UserError(
-                "format=onnx needs a package: ./run setup onnx, or pip install onnx"
-            ) from error
+        optional("onnx", "format=onnx", "onnx")
         check_expressed(config.model, EXPRESSED | {SSRU: frozenset()}, "ONNX")
         # It is written in the decoder alone.
         check_expressed(replace(config.model, decoder=StackConfig()), EXPRESSED, "ONNX")
