@@ -87,7 +87,7 @@ def test_the_model_aligns_the_text_of_a_shortlist_itself(model, text):
     [
         (Firefox(flores=("one",)), {}, "flores=one: give sources and references"),
         (Firefox(flores=("no.en", "no.de")), {}, "no.en: cannot be read"),
-        (Firefox(), {"data": {"source_language": None}}, "data.source_language"),
+        (Firefox(), {"data": {"source_language": None}}, "no training text: give"),
         (Firefox(), {"model": ModelConfig()}, "Bergamot cannot express it"),
         (Bergamot(shortlist=("a",)), {}, "shortlist=a: give a file of source lines, one of"),
     ],

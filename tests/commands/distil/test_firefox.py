@@ -76,6 +76,7 @@ def test_a_text_becomes_a_folder_that_the_engine_translates_with(tmp_path, monke
         found = corpus_scores([engine.translate(text) for text in sources], references)["bleu"]
         print(best, flores, found.score)
         assert found.score > 0.95 * best, (len(files), found.score, best)
+    assert "- validation.best: BLEU" in (folder / "README.md").read_text()
     # What is there is not made again.
     made = (folder / "metadata.json").stat().st_mtime_ns
     assert main(words) == 0

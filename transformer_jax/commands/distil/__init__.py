@@ -302,15 +302,20 @@ class _Distillation:
     def export(self) -> epath.Path:
         """Writes the student in another format, unless that was done; returns the folder."""
         from transformer_jax.commands.distil.stages import stage
+        from transformer_jax.commands.distil.text import scored_sets
         from transformer_jax.formats.export import export
         from transformer_jax.formats.exporters import EXPORTERS
         from transformer_jax.parallel.processes import from_first
         from transformer_jax.paths import remove_folder
+        from transformer_jax.runs.evaluation import evaluate
         from transformer_jax.runs.folder import open_run
         from transformer_jax.settings.variants import kind_of, to_text
 
         run, exporter, folder = open_run(self.args.workdir), self._exporter(), self.folder
         kind = kind_of(exporter, EXPORTERS)
+        for name in scored_sets(folder / "text"):  # for the card
+            if f"{name}.best" not in run.scores():
+                evaluate(run, name)  # type: ignore[arg-type]
 
         def fill(place: epath.Path) -> None:
             remove_folder(place / kind)

@@ -18,6 +18,7 @@ from etils import epath
 
 from transformer_jax.config import Config
 from transformer_jax.data.config import DataConfig
+from transformer_jax.data.sources.base import Languages
 from transformer_jax.data.sources.files import read_parallel
 from transformer_jax.errors import UserError
 from transformer_jax.formats.exporter import TrainedModel
@@ -43,7 +44,7 @@ class Firefox(Bergamot):
 
     def check(self, config: Config) -> None:
         super().check(config)
-        _pair(config.data)
+        _languages(config.data)
         if self.flores is not None:
             if len(self.flores) != 2:
                 raise UserError(f"flores={','.join(self.flores)}: give sources and references")
@@ -52,8 +53,9 @@ class Firefox(Bergamot):
     def write(self, model: TrainedModel, folder: epath.Path) -> None:
         model = self.prepared(model)
         super().write(model, folder)
+        languages = _languages(model.config.data)
         metadata: dict[str, Any] = {}
-        data, pair = model.config.data, _pair(model.config.data)
+        pair = "".join(map(base_language, languages))  # ende
         for path in list(folder.iterdir()):
             content = path.read_bytes()
             path.unlink()
@@ -63,21 +65,23 @@ class Firefox(Bergamot):
             if name in _NAMES:
                 packed = folder / f"{_NAMES[name]}.{pair}.{rest}.gz"
                 packed.write_bytes(gzip.compress(content, mtime=0))
-        metadata |= dict(zip(("sourceLanguage", "targetLanguage"), data.languages, strict=True))
+        metadata |= dict(zip(("sourceLanguage", "targetLanguage"), languages, strict=True))
         metadata |= {"architecture": about(model.config)["type"], "version": "1.0"}
         if self.flores is not None:
             sources, references = zip(*read_parallel(*self.flores), strict=True)
             made = translator(model).translate(sources)
-            scores = corpus_scores(made, references, target_language=data.languages[1]).items()
+            scores = corpus_scores(made, references, target_language=languages[1]).items()
             metadata["flores"] = {key: round(score.score, 2) for key, score in scores}
             metadata["floresSignatures"] = {key: score.signature for key, score in scores}
         text = json.dumps(metadata, indent=2, sort_keys=True)
         (folder / "metadata.json").write_text(f"{text}\n")
 
 
-def _pair(data: DataConfig) -> str:
-    """The languages as they are in the names of files: ende."""
-    return "".join(map(base_language, data.languages))
+def _languages(data: DataConfig) -> Languages:
+    """Those of the config, also without a text, or those of its text."""
+    if data.source_language and data.target_language:
+        return data.source_language, data.target_language
+    return data.languages
 
 
 def _about_model(content: bytes) -> dict[str, Any]:
