@@ -304,14 +304,15 @@ class _Decoder(_Half):
 
     def _memory(self) -> list[str]:
         """The keys and values of the memory, layer by layer: made once, and then kept."""
-        g, layers = self.graph, range(len(self._stack.mixers))
-        pairs = [(layer, part) for layer in layers for part in self._PARTS[1:]]
+        g, found = self.graph, []
         read = g.end("encoder_hidden_states", ("batch", "encoder_length", self._config.d_model))
-        names = [f"{layer}.encoder.{part}" for layer, part in pairs]
-        pasts = [self._past(name) for name in names]
-        found = g.choose(
-            g.end("use_cache_branch", (1,), BOOL),
-            lambda: [g("Identity", past) for past in pasts],
-            lambda: [self._part(read, f"decoder/blocks_{i}/cross", part) for i, part in pairs],
-        )
-        return [self._present(name, each) for name, each in zip(names, found, strict=True)]
+        # The first time all of it is appended to nothing, and then nothing to all of it.
+        is_kept = g.end("use_cache_branch", (1,), BOOL)
+        num_new = g("Where", is_kept, [0], g("Shape", read, start=1, end=2))
+        new = g("Slice", read, [0], num_new, [1])
+        for layer in range(len(self._stack.mixers)):
+            for part in self._PARTS[1:]:
+                made = self._part(new, f"decoder/blocks_{layer}/cross", part)
+                name = f"{layer}.encoder.{part}"
+                found.append(self._present(name, g("Concat", self._past(name), made, axis=2)))
+        return found
