@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.formats import exporter_suite as suite
-from tests.formats.test_bergamot import INT8, STUDENT
+from tests.formats.test_bergamot import FULL, INT8, STUDENT
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.errors import UserError
 from transformer_jax.formats.export import parsed, write
@@ -89,6 +89,7 @@ def test_the_model_aligns_the_text_of_a_shortlist_itself(model, text):
         (Firefox(flores=("no.en", "no.de")), {}, "no.en: cannot be read"),
         (Firefox(), {"data": {"source_language": None}}, "no training text: give"),
         (Firefox(), {"model": ModelConfig()}, "Bergamot cannot express it"),
+        (Firefox(), {"model": suite.small(**FULL)}, "mixers: the engine of Firefox has ssru alone"),
         (Bergamot(shortlist=("a",)), {}, "shortlist=a: give a file of source lines, one of"),
     ],
 )

@@ -19,14 +19,14 @@ from dataclasses import replace
 import transformer_jax as tj
 
 small = tj.load_recipe("student_small_text")
-layer = tj.Sinusoidal(form="tensor2tensor")
 config = replace(
     small,
     data=tj.DataConfig(cache_dir="FOLDER/cache"),
     tokenizer=tj.TokenizerConfig(vocab_size=600),
     batch=tj.BatchConfig(tokens=1024, max_length=48, num_buckets=1),
     model=replace(small.model, d_model=64, d_ff=128, dropout_rate=0.0, matmul_dtype="float32",
-                  encoder=replace(small.model.encoder, num_layers=1)),
+                  encoder=replace(small.model.encoder, num_layers=1),
+                  decoder=replace(small.model.decoder, mixers=(tj.SSRU(),))),
     train=replace(small.train, steps=STEPS, evaluate_every=STEPS, checkpoint_every=STEPS,
                   evaluate_sentences=4, ema_decay=None,
                   schedule=tj.CosineSchedule(learning_rate=4e-3, warmup_steps=40)),
@@ -53,7 +53,7 @@ def command(folder, steps, *more):
 
 def test_a_text_becomes_a_folder_that_the_engine_translates_with(tmp_path, monkeypatch, capsys):
     fxtranslate = need("fxtranslate")
-    words = command(tmp_path, 500, "--config.model.decoder.mixers=ssru")
+    words = command(tmp_path, 500)
     with monkeypatch.context() as patch:
         dies(patch, firefox, "_about_model", at=1)  # when half of the files are written
         with pytest.raises(Killed):
@@ -90,6 +90,7 @@ def test_a_text_becomes_a_folder_that_the_engine_translates_with(tmp_path, monke
         (["--export=firefox(flores=a)"], "flores=a: give sources and references"),
         (["--config.model.d_ff=96"], "model.d_ff=96: Bergamot's int8 needs a multiple of 64"),
         (["--config.model.norm_placement=pre"], "Bergamot cannot express it"),
+        (["--config.model.decoder.mixers=full"], "train with model.decoder.mixers=ssru"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_before_the_training(flags, message, tmp_path, capsys):

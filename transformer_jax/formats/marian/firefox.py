@@ -25,6 +25,7 @@ from transformer_jax.formats.exporter import TrainedModel
 from transformer_jax.formats.marian.bergamot import Bergamot, about, translator
 from transformer_jax.formats.marian.files import OPTIONS
 from transformer_jax.metrics.scores import corpus_scores
+from transformer_jax.mixers.ssru import SSRU
 from transformer_jax.settings.languages import base_language
 from transformer_jax.settings.types import Strings
 from transformer_jax.weights.marian_items import Int8, Item, from_bytes
@@ -45,6 +46,11 @@ class Firefox(Bergamot):
     def check(self, config: Config) -> None:
         super().check(config)
         _languages(config.data)
+        if any(not isinstance(each, SSRU) for each in config.model.decoder.mixers):
+            raise UserError(
+                "model.decoder.mixers: the engine of Firefox has ssru alone: train with "
+                "model.decoder.mixers=ssru"
+            )
         if self.flores is not None:
             if len(self.flores) != 2:
                 raise UserError(f"flores={','.join(self.flores)}: give sources and references")
