@@ -89,7 +89,11 @@ def test_the_model_aligns_the_text_of_a_shortlist_itself(model, text):
         (Firefox(flores=("no.en", "no.de")), {}, "no.en: cannot be read"),
         (Firefox(), {"data": {"source_language": None}}, "no training text: give"),
         (Firefox(), {"model": ModelConfig()}, "Bergamot cannot express it"),
-        (Firefox(), {"model": suite.small(**FULL)}, "mixers: the engine of Firefox has ssru alone"),
+        (
+            Firefox(),
+            {"model": suite.small(**FULL, **INT8)},
+            "mixers: the engine of Firefox has ssru alone",
+        ),
         (Bergamot(shortlist=("a",)), {}, "shortlist=a: give a file of source lines, one of"),
     ],
 )
