@@ -25,6 +25,7 @@ from transformer_jax.formats.exporter import (
     check_alignment_head,
     check_expressed,
     without_adapter,
+    write_pieces,
 )
 from transformer_jax.formats.stack_tables import EXPRESSED, StackTables, widened
 from transformer_jax.layers.feed_forward import Glu
@@ -104,9 +105,7 @@ class CTranslate2(Exporter):
         spec.validate()
         spec.optimize(quantization=self.quantization)
         spec.save(str(folder))
-        models = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
-        for name, content in models.items():
-            (folder / name).write_bytes(content)
+        write_pieces(model, folder)
 
 
 def _start_id(config: ModelConfig) -> int:

@@ -95,7 +95,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fills what is missing of text, translations, choice, student and table; prints the table."""
-    of_teacher = {key: args.flags[key] for key in args.flags if _is_of_decoding(key)}
+    decoding = keys_of(DecodeConfig)  # how the teacher translates
+    of_teacher = {key: args.flags[key] for key in args.flags if key.split(".")[0] in decoding}
     args.flags = {key: args.flags[key] for key in args.flags if key not in of_teacher}
     recipe = recipe_of(args)
     if in_bucket(args.workdir):
@@ -171,11 +172,6 @@ def _of_translations(args: argparse.Namespace, flags: dict[str, Any], config: Co
     return dataclasses.replace(data, source=source)
 
 
-def _is_of_decoding(key: str) -> bool:
-    """Whether a flag's key is one of `DecodeConfig`, which are the teacher's."""
-    return key.split(".")[0] in keys_of(DecodeConfig)
-
-
 @dataclass(frozen=True)
 class _Distillation:
     """The stages of one command; each is done once, and all processes make the same calls."""
@@ -221,7 +217,7 @@ class _Distillation:
             write = translations.write_text if options else text.write_text
             from_first(lambda: write(self.data, place, **options))
 
-        stage(self.folder / "text", self._inputs_of_text() | options, fill)
+        stage(self.folder / "text", text.hashes(self.data) | options, fill)
 
     def check_student(self) -> None:
         """Raises UserError for what is wrong with the student, before hours of translating."""
@@ -343,17 +339,13 @@ class _Distillation:
             shortlist=exporter.shortlist or files,
         )
 
-    def _inputs_of_text(self) -> dict[str, Any]:
-        from transformer_jax.commands.distil.text import hashes
-
-        return dict(hashes(self.data))
-
     def _inputs_of_translations(self) -> dict[str, Any]:
+        from transformer_jax.commands.distil.text import hashes
         from transformer_jax.data.sources.files import file_digest
         from transformer_jax.runs.ensemble import members
 
         content = [each.fingerprint(self.args.checkpoint) for each in members(self.teacher)]
-        return self._inputs_of_text() | {
+        return hashes(self.data) | {
             "teacher": content,
             "ensemble_mean": self.args.ensemble_mean,
             "decoding": to_dict(self.decode),

@@ -47,7 +47,7 @@ def one_direction(data: DataConfig) -> DataConfig:
     return data
 
 
-def hashes(data: DataConfig) -> dict[str, str | None]:
+def hashes(data: DataConfig) -> dict[str, Any]:
     """A hash of each split that `write_text` writes; None where there is none."""
     return {
         f"{split} text": fingerprint(data, split, data.languages)

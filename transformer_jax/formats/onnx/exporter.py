@@ -27,6 +27,7 @@ from transformer_jax.formats.exporter import (
     TrainedModel,
     check_expressed,
     without_adapter,
+    write_pieces,
 )
 from transformer_jax.formats.onnx.graph import BOOL, FLOAT, INT64, Graph
 from transformer_jax.formats.stack_tables import EXPRESSED, StackTables, widened
@@ -65,9 +66,7 @@ class Onnx(Exporter):
             files[name] = {piece: i for i, piece in enumerate(side.pieces(range(side.vocab_size)))}
         for name, values in files.items():
             (folder / name).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
-        models = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
-        for name, content in models.items():
-            (folder / name).write_bytes(content)
+        write_pieces(model, folder)
 
 
 def _settings(model: TrainedModel) -> dict[str, dict[str, Any]]:
@@ -135,8 +134,8 @@ class _Half:
 
     def _norm(self, name: str, x: str) -> str:
         g, epsilon = self.graph, self._config.norm.epsilon
-        parts = [self._flat.pop(f"{name}/{part}", None) for part in ("scale", "bias")]
-        weights = [part for part in parts if part is not None]
+        paths = (f"{name}/scale", f"{name}/bias")
+        weights = [self._flat.pop(path) for path in paths if path in self._flat]
         if not isinstance(self._config.norm, RMSNorm):
             return g("LayerNormalization", x, *weights, epsilon=epsilon)
         square = g("ReduceMean", g("Mul", x, x), axes=[-1])
