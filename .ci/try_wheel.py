@@ -49,7 +49,7 @@ def served():
 names = ("transformer-jax", "jax", "flax", "numpy")
 versions = (f"{name} {importlib.metadata.version(name)}" for name in names)
 print(f"Python {sys.version.split()[0]}, {', '.join(versions)}", flush=True)
-short = [f"--config.train.{key}" for key in ("steps=60", "evaluate_every=60")]
+short = [f"--config.train.{key}" for key in ("steps=40", "evaluate_every=40")]
 command("train", "--config=quickstart", "--workdir=run", "--no_progress", *short)
 translated = command("translate", "--workdir=run", text=f"{TEXT}\n").strip()
 answer = served()
