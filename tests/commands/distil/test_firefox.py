@@ -1,13 +1,14 @@
 """One command from a text of translations to a folder that Firefox's engine translates with."""
 
-import gzip
 import json
+from typing import Any
 
 import pytest
 
 import transformer_jax as tj
 from tests.commands.distil.test_distil import Killed, dies
 from tests.oracles import need
+from tests.pages import blocks
 from transformer_jax.commands.main import main
 from transformer_jax.data.sources.grammar.sentences import generate
 from transformer_jax.formats.marian import firefox
@@ -48,7 +49,7 @@ def command(folder, steps, *more):
     words = [f"--translations={folder / 'llm.tsv'}", f"--config={folder / 'student.py'}"]
     languages = ["--config.data.source_language=en", "--config.data.target_language=de"]
     more = ["--config.data.validation_from_train=40", export, "--no_progress", *more]
-    return ["distil", *words, f"--workdir={folder / 'run'}", *languages, *more]
+    return ["distil", *words, f"--workdir={folder / 'runs' / 'llm'}", *languages, *more]
 
 
 def test_a_text_becomes_a_folder_that_the_engine_translates_with(tmp_path, monkeypatch, capsys):
@@ -58,16 +59,19 @@ def test_a_text_becomes_a_folder_that_the_engine_translates_with(tmp_path, monke
         dies(patch, firefox, "_about_model", at=1)  # when half of the files are written
         with pytest.raises(Killed):
             main(words)
-    assert not (tmp_path / "run" / "distillation" / "exported").exists()
+    made = tmp_path / "runs" / "llm" / "distillation" / "exported"
+    assert not made.exists() and made.with_name("exported.partial").exists()
     assert main(words) == 0
-    folder = tmp_path / "run" / "distillation" / "exported" / "firefox"
+    folder = made / "firefox"
     assert capsys.readouterr().out.endswith(f"{folder}\n")
-    model, vocabulary, shortlist = (
-        gzip.decompress(next(folder.glob(f"{name}.*.gz")).read_bytes())
-        for name in ("model", "vocab", "lex")
-    )
+    (program,) = [each for each in blocks("docs/students.md", "python") if "fxtranslate" in each]
+    names: dict[str, Any] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "docs/students.md", "exec"), names)
+    assert capsys.readouterr().out.strip()
+    model, vocabulary, shortlist = (names[key] for key in ("model", "vocabulary", "shortlist"))
     sources, references = zip(*generate(5, 1500)[-60:], strict=True)
-    ours = tj.open_run(tmp_path / "run").translator().translate(sources)
+    ours = tj.open_run(tmp_path / "runs" / "llm").translator().translate(sources)
     best = corpus_scores(ours, references)["bleu"].score
     flores = json.loads((folder / "metadata.json").read_text())["flores"]["bleu"]
     assert best > 40 and flores > 0.85 * best, (best, flores)  # so small, and not trained for int8
@@ -97,4 +101,4 @@ def test_what_cannot_be_exported_is_refused_before_the_training(flags, message, 
     assert main(command(tmp_path, 1, *flags)) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ") and message in error, error
-    assert not (tmp_path / "run" / "config.json").exists()
+    assert not (tmp_path / "runs" / "llm" / "config.json").exists()
