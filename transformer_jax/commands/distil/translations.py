@@ -30,8 +30,8 @@ from transformer_jax.paths import write_whole
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Source, translation, and a score or None.
-Row = tuple[str, str, float | None]
+#: Source, translation, score.
+Row = tuple[str, str, float]
 
 _CHUNK = 10_000  # rows that are judged at a time
 
@@ -87,7 +87,7 @@ def choose(
     """Chooses rows.
 
     Args:
-        found: source, translation, and a score or None.
+        found: source, translation and score of each row.
         languages: of the sides.
         most_words: a side with more is over-long, as is one that is much longer than the other.
         least: the lowest score of a translation to use; None: any.
@@ -106,7 +106,7 @@ def choose(
         blank = np.array([not (source.strip() and target.strip()) for source, target in pairs])
         same, uneven, script = (each.marks(pairs, languages) for each in _FILTERS)
         words = np.array([max(len(text.split()) for text in pair) for pair in pairs])
-        score = np.array([0.0 if row[2] is None else row[2] for row in chunk])
+        score = np.array([row[2] for row in chunk])
         marks = np.stack([blank, same, uneven | (words > most_words), script, score < floor])
         reasons.extend(np.where(marks.any(0), marks.argmax(0), -1).tolist())
         scores.extend(score.tolist())
