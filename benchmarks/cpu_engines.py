@@ -2,17 +2,18 @@
 
     python benchmarks/cpu_engines.py --text=test.en.gz --cores=0,1 \
         float:runs/enpt int8:runs/enpt fxtranslate:enpt-1693087644 \
-        "ctranslate2(quantization=int8):runs/quickstart"
+        "ctranslate2(quantization=int8):runs/quickstart" onnx:runs/quickstart
 
 Each contestant is an engine and a folder: `float` or `int8` (our decoder with these weights, and a
-run folder), an export for CTranslate2 with its options (a run folder), or `fxtranslate` (Firefox's
-engine in Rust, and a published model's folder; it takes one sentence at a time). With
-`fxtranslate+shortlist` the engine uses the folder's `lex*.bin`. All are greedy. They take turns,
-`--rounds` times, on the cores that are named, and the least time of each counts. One table on
-stdout.
+run folder), an export for CTranslate2 or onnxruntime with its options (a run folder), or
+`fxtranslate` (Firefox's engine in Rust, and a published model's folder; it takes one sentence at a
+time). With `fxtranslate+shortlist` the engine uses the folder's `lex*.bin`. All are greedy. They
+take turns, `--rounds` times, on the cores that are named, and the least time of each counts. One
+table on stdout.
 """
 
 import argparse
+import json
 import os
 import tempfile
 import time
@@ -63,6 +64,71 @@ def in_ctranslate2(folder: str, format: str, cores: int) -> Translate:
     return translate
 
 
+def in_onnxruntime(folder: str, format: str, cores: int) -> Translate:
+    """onnxruntime with a thread for each core: the search of docs/interop.md, in batches."""
+    import numpy as np
+    import onnxruntime
+
+    import transformer_jax as tj
+    from transformer_jax.formats.export import export
+
+    run = tj.open_run(folder)
+    path = Path(os.fspath(export(run, format, Path(tempfile.mkdtemp()) / "exported")))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = cores
+    decoder, encoder = (
+        onnxruntime.InferenceSession(str(each), options)
+        for each in sorted((path / "onnx").glob("*.onnx"))
+    )
+    search = json.loads((path / "generation_config.json").read_text())
+    pasts = [each for each in decoder.get_inputs() if each.name.startswith("past")]
+    made = [each.name.replace("past_key_values", "present") for each in pasts]
+    source, target = run.tokenizers().source, run.tokenizers().target
+    value, end = onnxruntime.OrtValue.ortvalue_from_numpy, search["eos_token_id"]
+
+    def batch(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+        widest = max(map(len, rows))
+        ids = np.array([[*row, end] + [0] * (widest - len(row)) for row in rows])
+        mask = value((np.arange(widest + 1) <= np.array([[len(row)] for row in rows])).astype(int))
+        given = {
+            each.name: value(
+                np.zeros(
+                    [n if type(n) is int else (n == "batch") * len(rows) for n in each.shape]
+                ).astype("float32")
+            )
+            for each in pasts
+        }
+        asked = {"input_ids": value(ids), "attention_mask": mask}
+        (states,) = encoder.run_with_ort_values(None, asked)
+        given |= {"encoder_hidden_states": states, "encoder_attention_mask": mask}
+        tokens = [np.full(len(rows), search["decoder_start_token_id"])]
+        done = np.zeros(len(rows), bool)
+        while not done.all() and len(tokens) < 3 * widest + 3:
+            given["input_ids"] = value(tokens[-1][:, None])
+            given["use_cache_branch"] = value(np.array([len(tokens) > 1]))
+            wanted = [name for name in made if len(tokens) == 1 or "encoder" not in name]
+            logits, *kept = decoder.run_with_ort_values(["logits", *wanted], given)
+            scores = logits.numpy()[:, 0]
+            scores[:, search["suppress_tokens"]] = -np.inf
+            tokens.append(scores.argmax(-1))
+            done |= tokens[-1] == end
+            names = (name.replace("present", "past_key_values") for name in wanted)
+            given |= dict(zip(names, kept, strict=True))
+        return [[*row, end][: [*row, end].index(end)] for row in np.stack(tokens[1:], 1).tolist()]
+
+    def translate(texts: Sequence[str]) -> list[str]:
+        rows = source.encode_batch(list(texts))
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found = [""] * len(rows)
+        for start in range(0, len(rows), 32):
+            some = order[start : start + 32]
+            for i, ids in zip(some, batch([rows[i] for i in some]), strict=True):
+                found[i] = target.decode(ids)
+        return found
+
+    return translate
+
+
 def contestant(name: str, cores: int) -> Translate:
     """Opens what a name on the command line stands for."""
     engine, _, folder = name.partition(":")
@@ -70,7 +136,8 @@ def contestant(name: str, cores: int) -> Translate:
         return in_fxtranslate(folder, shortlist=engine.endswith("+shortlist"))
     if engine in ("float", "int8"):
         return ours(folder, engine)
-    return in_ctranslate2(folder, engine, cores)
+    open_exported = in_onnxruntime if engine.startswith("onnx") else in_ctranslate2
+    return open_exported(folder, engine, cores)
 
 
 def seconds(translate: Translate, batches: Sequence[Sequence[str]]) -> float:

@@ -18,7 +18,7 @@ from etils import epy
 # Silent unless the caller configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 with epy.lazy_api_imports(globals()):
     from transformer_jax.config import (

@@ -1,6 +1,7 @@
 """Exceptions for mistakes of the user, not of the program."""
 
 import difflib
+import importlib
 import os
 import re
 from collections.abc import Iterable
@@ -30,6 +31,26 @@ class CannotSave(UserError):
 
 class Diverged(UserError):
     """A training broke off because its loss was not finite in too many steps in a row."""
+
+
+def optional(module: str, use: str, extra: str) -> Any:
+    """A module of a package that is not always installed.
+
+    Args:
+        module: its name.
+        use: what needs it, for the message.
+        extra: of this package, that installs it.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"{use} needs {module.partition('.')[0]}: pip install 'transformer-jax[{extra}]' (in a "
+            f"clone ./run setup {extra})"
+        ) from error
 
 
 def first_line(error: BaseException) -> str:

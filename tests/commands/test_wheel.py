@@ -53,6 +53,11 @@ def test_the_pages_are_in_the_wheel(site):
         assert (site / "transformer_jax" / "formats" / "marian" / "page" / name).is_file()
 
 
+def test_the_texts_of_the_formats_are_in_the_wheel(site):
+    for name in ("uses.yaml", "marian/engine.yml"):
+        assert (site / "transformer_jax" / "formats" / name).is_file()
+
+
 def test_the_words_of_the_embedded_corpus_are_in_the_wheel(site):
     assert (site / "transformer_jax/data/sources/grammar/lexicon.json").is_file()
 

@@ -7,9 +7,11 @@ import pytest
 import yaml
 
 from tests.formats import exporter_suite as suite
+from tests.pages import ROOT
 from transformer_jax.commands.main import main
+from transformer_jax.data.config import Corpus
 from transformer_jax.data.sources.files import Files
-from transformer_jax.formats.card import _USES, card
+from transformer_jax.formats.card import card
 from transformer_jax.formats.exporters import EXPORTERS
 from transformer_jax.formats.marian.bergamot import Bergamot
 from transformer_jax.formats.run_folder import write_run
@@ -61,8 +63,9 @@ def test_without_a_licence_the_card_says_so_and_nothing_is_pushed(run, capsys):
 
 
 def test_every_format_says_how_its_folder_is_used():
-    assert set(_USES) == set(EXPORTERS)
-    assert all(len(text.splitlines()) <= 3 for text in _USES.values())
+    uses = yaml.safe_load((ROOT / "transformer_jax" / "formats" / "uses.yaml").read_text())
+    assert set(uses) == set(EXPORTERS)
+    assert all(len(text.splitlines()) <= 3 for text in uses.values())
 
 
 def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(tmp_path):
@@ -76,6 +79,24 @@ def test_no_folder_of_the_machine_is_shown_and_languages_are_those_of_the_files(
     assert "# Translation from en into de" in text and "sentences='cal.txt'" in text
     assert "train.en" in text and "train.de" in text
     assert not any(word in text for word in ("home", "secret", "private", "John", "data/"))
+
+
+def test_each_direction_is_named(run, tmp_path):
+    opened = open_run(run)
+    source = opened.config.data.source
+    corpora = [Corpus(source, languages=("en", each)) for each in ("de", "fr")]
+    data = replace(opened.config.data, source=Files(), corpora=tuple(corpora))
+    text = card(replace(opened, config=replace(opened.config, data=data)), Bergamot(), None)
+    assert "# Translation from en into de; from en into fr\n" in text
+
+
+def test_scores_that_eval_did_not_write_are_one_line(run, capsys):
+    score = {"name": "BLEU", "score": 36.4}
+    (run / "scores.json").write_text(json.dumps({"test": {"scores": {"bleu": score}}}))
+    status, path = exported(run)
+    assert status == 2 and not path.exists()
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and "scores.json: is not what `eval` writes" in error
 
 
 def test_a_licence_is_an_identifier(run, capsys):

@@ -1,5 +1,6 @@
 """docs/interop.md works as written: the export commands, and the programs that read the folders."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_export_and_translate(package, command, program, place, monkeypatch, cap
     exec(compile(code, PAGE, "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 2 and all(printed)
+
+
+@pytest.mark.parametrize("format", ["onnx", "ctranslate2"])
+def test_a_package_that_is_missing_is_named(format, place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    monkeypatch.setitem(sys.modules, format, None)
+    assert main(["export", "--workdir=runs/mine", f"--format={format}", "--output=x"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: format={format} needs {format}: pip install 'transformer-jax[{format}]' (in a "
+        f"clone ./run setup {format})\n"
+    )
 
 
 def test_export_for_bergamot_and_import(place, monkeypatch):

@@ -92,5 +92,5 @@ def test_what_does_not_go_together_is_one_line(tokenizers, tmp_path):
     with pytest.raises(UserError, match=r"none.align: cannot be read"):
         shortlist_of([*files[:2], str(tmp_path / "none.align")], tokenizers)
     student = tj.load_recipe("student_tiny")
-    with pytest.raises(UserError, match="shortlist=a,b: give three files"):
-        replace(Bergamot(), shortlist=("a", "b")).check(student)
+    with pytest.raises(UserError, match="shortlist=a: give a file of source lines"):
+        replace(Bergamot(), shortlist=("a",)).check(student)

@@ -14,9 +14,8 @@ With samples as hypotheses this estimates the expected utility of y. The utility
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import optional
 from transformer_jax.metrics.base import Metric, opened
 from transformer_jax.metrics.registry import METRICS
 
@@ -52,21 +51,13 @@ def mbr_scores(
     lists = [list(each) for each in texts]
     if isinstance(utility, Metric):
         return _by_metric(sources, lists, utility)
-    fastchrf = _fastchrf()
+    fastchrf = optional("fastchrf", "decode.mbr", "mbr")
     if not lists:
         return []
     if isinstance(utility, Aggregate):
         return list(fastchrf.aggregate_chrf(lists, lists))
     matrices = fastchrf.pairwise_chrf(lists, lists)
     return [[sum(row) / len(row) for row in matrix] for matrix in matrices]
-
-
-def _fastchrf() -> Any:
-    try:
-        import fastchrf
-    except ImportError as error:
-        raise UserError("decode.mbr needs fastchrf: pip install 'transformer-jax[mbr]'") from error
-    return fastchrf
 
 
 def _by_metric(

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import re
+from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import yaml
@@ -16,25 +18,6 @@ from transformer_jax.runs.folder import Run
 from transformer_jax.settings.languages import base_language
 from transformer_jax.settings.variants import kind_of, to_text
 
-#: Format -> how its folder is used, in three lines at most.
-_USES = {
-    "bergamot": "import fxtranslate  # with the files of this folder\n"
-    "engine = fxtranslate.Translator(model=model, src_vocab=spm, trg_vocab=spm)\n"
-    'print(engine.translate("..."))',
-    "ctranslate2": "import ctranslate2  # with pieces from the SentencePiece models\n"
-    'translator = ctranslate2.Translator("FOLDER")\n'
-    "print(translator.translate_batch([pieces])[0].hypotheses[0])",
-    "huggingface": "from transformers import pipeline\n"
-    'translate = pipeline("translation", model="FOLDER")\n'
-    'print(translate("..."))',
-    "onnx": "import onnxruntime  # docs/interop.md of transformer_jax has the whole program\n"
-    'encoder = onnxruntime.InferenceSession("FOLDER/onnx/encoder_model.onnx")\n'
-    'decoder = onnxruntime.InferenceSession("FOLDER/onnx/decoder_model_merged.onnx")',
-    "safetensors": "transformer-jax import --from=FOLDER --workdir=runs/model\n"
-    'echo "..." | transformer-jax translate --workdir=runs/model',
-    "web": "python -m http.server --directory=FOLDER",
-}
-
 
 def card(run: Run, exporter: Exporter, licence: str | None) -> str:
     """The text.
@@ -44,26 +27,33 @@ def card(run: Run, exporter: Exporter, licence: str | None) -> str:
         exporter: the format.
         licence: as the user gave it, such as cc-by-4.0; None: the card says that there is none.
     """
+    uses = yaml.safe_load((files("transformer_jax.formats") / "uses.yaml").read_text())
     kind, format = kind_of(exporter, EXPORTERS), to_text(_without_folders(exporter), EXPORTERS)
     data, command = run.config.data, f"transformer-jax export --format='{format}'"
-    languages = [each or "und" for each in (data.source_language, data.target_language)]
+    directions: Sequence[Any] = [(data.source_language or "und", data.target_language or "und")]
     with contextlib.suppress(UserError):  # a run of which no text is known
-        languages = list(dict.fromkeys(each for pair in data.directions for each in pair))
-    codes = list(dict.fromkeys(map(base_language, languages)))
+        directions = data.directions
+    codes = list(dict.fromkeys(base_language(each) for pair in directions for each in pair))
+    title = "; ".join(f"from {source} into {target}" for source, target in directions)
     head = {"language": codes, "pipeline_tag": "translation"}
     head |= {"license": licence} if licence else {}
-    rows = [
-        f"- {name}: {score['name']} {score['score']:.2f} (`{score['signature']}`)\n"
-        for name, report in run.scores().items()
-        for score in report["scores"].values()
-    ]
+    try:
+        rows = [
+            f"- {name}: {score['name']} {score['score']:.2f} (`{score['signature']}`)\n"
+            for name, report in run.scores().items()
+            for score in report["scores"].values()
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{run.path / 'scores.json'}: is not what `eval` writes ({error!r}): move it away"
+        ) from error
     scores = "".join(rows) or "None: `transformer-jax eval` makes them.\n"
     sources = (_without_folders(corpus.source) for corpus in data.corpora or [data])
     source = ",".join(to_text(each, SOURCES) for each in sources)
     return (
-        f"---\n{yaml.safe_dump(head)}---\n\n# Translation from {' into '.join(languages)}\n\n"
+        f"---\n{yaml.safe_dump(head)}---\n\n# Translation {title}\n\n"
         f"Licence: {licence or 'none was given; ask who made this model'}.\n\n"
-        f"## Use\n\n```\n{_USES.get(kind, command)}\n```\n\n## Scores\n\n{scores}\n"
+        f"## Use\n\n```\n{uses.get(kind, command)}\n```\n\n## Scores\n\n{scores}\n"
         f"## Data\n\n`{source}`\n\n## Made by\n\n`{command}`\n"
     )
 

@@ -18,13 +18,14 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.errors import UserError
+from transformer_jax.errors import UserError, optional
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
     check_alignment_head,
     check_expressed,
     without_adapter,
+    write_pieces,
 )
 from transformer_jax.formats.stack_tables import EXPRESSED, StackTables, widened
 from transformer_jax.layers.feed_forward import Glu
@@ -62,13 +63,7 @@ class CTranslate2(Exporter):
     )
 
     def check(self, config: Config) -> None:
-        try:
-            import ctranslate2  # noqa: F401
-        except ImportError as error:
-            raise UserError(
-                "format=ctranslate2 needs a package: ./run setup ctranslate2, or "
-                "pip install ctranslate2"
-            ) from error
+        optional("ctranslate2", "format=ctranslate2", "ctranslate2")
         expressed = dict(EXPRESSED)
         if self.quantization in ("int8", "int8_float32"):
             expressed[Int8Dynamic] = frozenset()
@@ -110,9 +105,7 @@ class CTranslate2(Exporter):
         spec.validate()
         spec.optimize(quantization=self.quantization)
         spec.save(str(folder))
-        models = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
-        for name, content in models.items():
-            (folder / name).write_bytes(content)
+        write_pieces(model, folder)
 
 
 def _start_id(config: ModelConfig) -> int:

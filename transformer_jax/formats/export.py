@@ -40,11 +40,7 @@ def export(
         UserError: `output` exists, the format is unknown or cannot express the model, a package
             is missing, or the checkpoint cannot be read.
     """
-    try:
-        exporter: Exporter = OneOf(EXPORTERS).parse(format)
-    except ValueError as error:
-        raise UserError(f"format: {error}") from error
-    folder = as_path(output)
+    exporter, folder = parsed(format), as_path(output)
     if in_bucket(folder):
         raise UserError(f"output={folder}: give a folder on a disk")
     if folder.exists():
@@ -53,6 +49,18 @@ def export(
     readme = card(run, exporter, licence)
     write(exporter, read_run(run, checkpoint), folder, readme)
     return folder
+
+
+def parsed(format: str | Exporter) -> Exporter:
+    """A format by its name, with options in parentheses.
+
+    Raises:
+        UserError: there is none, or an option is not one of it.
+    """
+    try:
+        return OneOf(EXPORTERS).parse(format)
+    except ValueError as error:
+        raise UserError(f"format: {error}") from error
 
 
 def write(

@@ -24,6 +24,13 @@ class TrainedModel(NamedTuple):
     int8: bytes | None = None  #: what a file of int8 had that floats lack (`marian_bin.factors`)
 
 
+def write_pieces(model: TrainedModel, folder: epath.Path) -> None:
+    """Writes the SentencePiece models: `joint.model`, or `source.model` and `target.model`."""
+    files = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
 def without_adapter(model: TrainedModel) -> TrainedModel:
     """The same model with its low-rank adapter, if it has one, put into the weights."""
     config, params = merge_adapter(model.config.model, model.params)

@@ -7,10 +7,11 @@ beside them that are read: settings and vocabularies. Nothing of them is execute
 import os
 import re
 from pathlib import Path
-from typing import Any
 
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, first_line, optional
 
+#: The package, as `optional` asks for it.
+_HUB = ("huggingface_hub", "a name on Hugging Face's hub", "huggingface")
 #: Formats of weights, the first one that a model has is fetched. The last two are Marian's own.
 _WEIGHTS = (
     ("model*.safetensors",),
@@ -43,7 +44,7 @@ def fetch(name: str, revision: str | None = None) -> Path:
             model, asks for a token, or there are no weights that can be read; or the package
             `huggingface_hub` is missing.
     """
-    hub = _import_hub()
+    hub = optional(*_HUB)
     version = revision
     for patterns in _WEIGHTS:
         try:
@@ -68,7 +69,7 @@ def check_push(name: str) -> None:
     """
     if not is_name(name):
         raise UserError(f"push={name}: expected owner/name, as on Hugging Face's hub")
-    _import_hub()
+    optional(*_HUB)
 
 
 def push(folder: str | os.PathLike[str], name: str) -> str:
@@ -80,7 +81,7 @@ def push(folder: str | os.PathLike[str], name: str) -> str:
         UserError: there is no right to write there, or the upload failed; or as `check_push`.
     """
     check_push(name)
-    hub = _import_hub()
+    hub = optional(*_HUB)
     try:
         hub.create_repo(name, private=True, exist_ok=True)
         message = "Upload a model of transformer_jax"
@@ -108,14 +109,3 @@ def _failed(name: str, revision: str | None, error: Exception) -> UserError:
         return UserError(f"{name}: the hub has no revision {revision} of it")
     kind = type(error).__name__
     return UserError(f"{name}: could not be fetched from the hub ({kind}: {first_line(error)})")
-
-
-def _import_hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise UserError(
-            "a name on Hugging Face's hub needs the package huggingface_hub: "
-            "pip install 'transformer-jax[huggingface]'"
-        ) from error
-    return huggingface_hub

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from transformer_jax.errors import UserError
+from transformer_jax.errors import optional
 
 
 @functools.cache
@@ -32,13 +32,8 @@ def detector() -> Any:
     Raises:
         UserError: the package is missing.
     """
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "finding the language of a text needs a package: pip install 'transformer-jax[langid]'"
-        ) from error
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    langid = optional("py3langid.langid", "finding the language of a text", "langid")
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ def test_each_row_is_counted_once():
         ("", "nichts", 1.0),
         ("Berlin", "Berlin ", 1.0),
         ("a cat", "eine " * 10, 1.0),
-        ("go", "Gehen Sie bitte sofort weg, sonst kommt jemand", None),
+        ("go", "Gehen Sie bitte sofort weg, sonst kommt jemand", 0.0),
         ("a cat", "кошка", 1.0),
         ("a cat", "eine Katze", -3.0),
         ("a dog", "der Hund", 0.2),
@@ -76,17 +76,21 @@ def test_what_a_tokenizer_reads_alike_is_one_source():
     assert chosen(rows, num_held_out=0).use.tolist() == [0, 0, 0, 1]
 
 
-def test_a_least_score_of_zero_counts_and_rows_without_a_score_have_it():
-    rows = [(f"the dog {i}", f"der Hund {i}", score) for i, score in enumerate((-1.0, None, 1.0))]
+def test_a_least_score_of_zero_counts_and_rows_without_a_score_have_it(tmp_path):
+    (tmp_path / "a.tsv").write_text("the dog 0\tder Hund 0\t-1\nthe dog 1\tder Hund 1\n")
+    scored = {"en": "the dog 2", "de": "der Hund 2", "score": 1}
+    (tmp_path / "b.jsonl").write_text(json.dumps(scored) + "\n")
+    names = (str(tmp_path / name) for name in ("a.tsv", "b.jsonl"))
+    rows = [row for name in names for row in read_scored(name, ("en", "de"))]
     assert chosen(rows, least=0.0, num_held_out=0).use.tolist() == [0, 1, 1]
     assert chosen(rows, least=0.5, num_held_out=0).use.tolist() == [0, 0, 1]
 
 
 def test_a_text_in_other_scripts_is_refused():
     with pytest.raises(UserError, match="2 of 2 rows are not in the scripts of en and de"):
-        chosen([("кошка", "die Katze", None), ("собака", "der Hund", None)])
+        chosen([("кошка", "die Katze", 0.0), ("собака", "der Hund", 0.0)])
     with pytest.raises(UserError, match="no row is left to train on: blank 1"):
-        chosen([("a", "", None)])
+        chosen([("a", "", 0.0)])
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,8 @@ def test_a_text_in_other_scripts_is_refused():
         ("a.tsv", "a\tb\nc\td\t1\te\n", "a.tsv:2: expected source TAB .* got 4 columns"),
         ("a.tsv", "a\tb\tgood\n", "a.tsv:1: the score 'good' is not a number"),
         ("a.tsv", "a\tb\tnan\n", "the score 'nan' is not a number"),
+        ("a.tsv", "a\tb\t1_0\n", "the score '1_0' is not a number"),
+        ("a.jsonl", '{"en": "a", "de": "b", "score": true}\n', "the score True is not"),
         ("a.jsonl", '{"en": "a"}\n', 'a.jsonl:1: no key "de"'),
         ("a.jsonl", '{"en": "a", "de": "b", "score": [1]}\n', "a.jsonl:1: the score"),
         ("a.jsonl", "[]\n", "a.jsonl:1: expected a JSON object"),

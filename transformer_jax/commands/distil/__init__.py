@@ -17,6 +17,9 @@ has the teacher's tokenizers unless its config says otherwise.
 With --translations the teacher is text: TSV (source TAB translation, and TAB score) or JSONL (the
 languages' codes as keys, and "score"). Of several rows of one source the best is taken, or all.
 
+With --export=firefox the folder that Mozilla takes follows, in `distillation/exported`: int8 and a
+shortlist, both made from the student's own text. Other formats of `export` may stand there too.
+
 The folder `distillation` in --workdir has what was made on the way: `text`, `translations`,
 `chosen`, the rows of the table and `table.md`. The same command continues what was stopped. For
 several processes, run the same command in each, with the flags of `train`: each translates its
@@ -47,7 +50,6 @@ from transformer_jax.commands.run_flags import (
 )
 from transformer_jax.config import Config, override, to_dict
 from transformer_jax.data.config import DataConfig
-from transformer_jax.data.sources.base import SPLITS
 from transformer_jax.data.sources.files import Files
 from transformer_jax.decoding.config import DecodeConfig
 from transformer_jax.decoding.greedy import Greedy
@@ -58,6 +60,7 @@ from transformer_jax.settings.keys import keys_of
 
 if TYPE_CHECKING:
     from transformer_jax.commands.signals import StopOnSignals
+    from transformer_jax.formats.exporter import Exporter
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -84,6 +87,7 @@ def add_arguments(parser: Parser) -> None:
     nearest = "take of N translations the one nearest to the reference by chrF"
     add("--nearest_of", type=int, default=1, metavar="N", help=nearest)
     add("--references", action="store_true", help="train on the text's own translations too")
+    add("--export", metavar="KIND", help="then write the student in this format of `export`")
     add("--no_progress", action="store_true", help="no progress bars")
     add_process_arguments(parser)
     parser.add_config(Config, prefix="config.", usual=USUAL)
@@ -91,7 +95,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fills what is missing of text, translations, choice, student and table; prints the table."""
-    of_teacher = {key: args.flags[key] for key in args.flags if _is_of_decoding(key)}
+    decoding = keys_of(DecodeConfig)  # how the teacher translates
+    of_teacher = {key: args.flags[key] for key in args.flags if key.split(".")[0] in decoding}
     args.flags = {key: args.flags[key] for key in args.flags if key not in of_teacher}
     recipe = recipe_of(args)
     if in_bucket(args.workdir):
@@ -112,10 +117,9 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.runs.ensemble import members
     from transformer_jax.runs.lock import only_run
 
-    work: _Distillation
     if args.translations:
         data = one_direction(_of_translations(args, of_teacher, recipe.config))
-        work = _Given(args, None, {}, recipe.config, recipe.by_pairs, data)
+        work = _Distillation(args, None, {}, recipe.config, recipe.by_pairs, data)
     else:
         flags = vars(args) | {"workdir": args.teacher, "flags": of_teacher}
         teacher, overrides = chosen_run(argparse.Namespace(**flags))
@@ -130,13 +134,16 @@ def run(args: argparse.Namespace) -> int:
         from_first(work.check_student)
         try:
             stop = StopOnSignals()
-            work.translate(stop)
-            work.choose()
+            if not args.translations:
+                work.translate(stop)
+                work.choose()
             work.train(stop)
         except Stopped:
             _LOGGER.info("stopped and saved; the same command continues")
             return STOPPED
         table = from_first(work.compare)
+        if args.export:
+            table += f"{work.export()}\n"
         if is_first():
             print(table, end="")
         gather([])  # all processes end together
@@ -165,11 +172,6 @@ def _of_translations(args: argparse.Namespace, flags: dict[str, Any], config: Co
     return dataclasses.replace(data, source=source)
 
 
-def _is_of_decoding(key: str) -> bool:
-    """Whether a flag's key is one of `DecodeConfig`, which are the teacher's."""
-    return key.split(".")[0] in keys_of(DecodeConfig)
-
-
 @dataclass(frozen=True)
 class _Distillation:
     """The stages of one command; each is done once, and all processes make the same calls."""
@@ -187,30 +189,44 @@ class _Distillation:
         return epath.Path(self.args.workdir / "distillation")
 
     @property
+    def pairs(self) -> epath.Path:
+        """Where the pairs to train on are, or before the choice those to translate."""
+        chosen = self.folder / "chosen"
+        return chosen if chosen.exists() and not self.args.translations else self.folder / "text"
+
+    @property
     def decode(self) -> DecodeConfig:
         """How the teacher translates."""
         return override(self.teacher.config.decode, self.overrides, prefix="--")
 
     def fill_text(self) -> None:
         """Writes the text as files of lines."""
+        from transformer_jax.commands.distil import text, translations
         from transformer_jax.commands.distil.stages import stage
-        from transformer_jax.commands.distil.text import write_text
         from transformer_jax.parallel.processes import from_first
 
-        def fill(place: epath.Path) -> None:
-            from_first(lambda: write_text(self.data, place))
+        options: dict[str, Any] = {}
+        if self.args.translations:
+            options = {
+                "most_words": self.config.batch.max_length,
+                "least": self.args.min_score,
+                "keep_all": self.args.candidates == "all",
+            }
 
-        stage(self.folder / "text", self._inputs_of_text(), fill)
+        def fill(place: epath.Path) -> None:
+            write = translations.write_text if options else text.write_text
+            from_first(lambda: write(self.data, place, **options))
+
+        stage(self.folder / "text", text.hashes(self.data) | options, fill)
 
     def check_student(self) -> None:
         """Raises UserError for what is wrong with the student, before hours of translating."""
+        from transformer_jax.commands.distil.translations import check_alphabet
         from transformer_jax.models.config import check_model_config
         from transformer_jax.runs.pretrained import check_named
         from transformer_jax.runs.start import check_training, resolve_start
 
-        chosen = self.folder / "chosen"
-        given = self._trained_on(chosen if chosen.exists() else self.folder / "text")
-        config = resolve_start(given, self.args.workdir, self.by_pairs).config
+        config = resolve_start(self._trained_on(), self.args.workdir, self.by_pairs).config
         check_model_config(config.model)
         check_training(config)
         check_named(config, None, is_new=False)
@@ -219,6 +235,10 @@ class _Distillation:
                 "train.teacher needs the teacher's tokenizers, and this student learns others: set "
                 "--config.tokenizer.vocab_size=none and no other key of the tokenizer"
             )
+        if self.args.translations:
+            check_alphabet(config.tokenizer, self.pairs)
+        if self.args.export:
+            self._exporter().check(config)
 
     def translate(self, stop: "StopOnSignals") -> None:
         """Translates the sources; each process has its parts of the lines."""
@@ -248,7 +268,7 @@ class _Distillation:
         from transformer_jax.training.train import train
 
         train(
-            self._trained_on(self.folder / "chosen"),
+            self._trained_on(),
             self.args.workdir,
             by_pairs=self.by_pairs,
             should_stop=stop,
@@ -275,17 +295,57 @@ class _Distillation:
         write_whole(self.folder / "table.md", text.encode())
         return text
 
-    def _inputs_of_text(self) -> dict[str, Any]:
-        from transformer_jax.commands.distil.text import hashes
+    def export(self) -> epath.Path:
+        """Writes the student in another format, unless that was done; returns the folder."""
+        from transformer_jax.commands.distil.stages import stage
+        from transformer_jax.commands.distil.text import scored_sets
+        from transformer_jax.formats.export import export
+        from transformer_jax.formats.exporters import EXPORTERS
+        from transformer_jax.parallel.processes import from_first
+        from transformer_jax.paths import remove_folder
+        from transformer_jax.runs.evaluation import evaluate
+        from transformer_jax.runs.folder import open_run
+        from transformer_jax.settings.variants import kind_of, to_text
 
-        return dict(hashes(self.data))
+        run, exporter, folder = open_run(self.args.workdir), self._exporter(), self.folder
+        kind = kind_of(exporter, EXPORTERS)
+        for name in scored_sets(folder / "text"):  # for the card
+            if f"{name}.best" not in run.scores():
+                evaluate(run, name)  # type: ignore[arg-type]
+
+        def fill(place: epath.Path) -> None:
+            remove_folder(place / kind)
+            export(run, exporter, place / kind)
+
+        inputs = {"student": run.fingerprint(), "format": to_text(exporter, EXPORTERS)}
+        stage(folder / "exported", inputs, lambda place: from_first(lambda: fill(place)))
+        return folder / "exported" / kind
+
+    def _exporter(self) -> "Exporter":
+        """The format of --export; int8 is measured, and its shortlist made, on the text."""
+        from transformer_jax.commands.distil.text import names
+        from transformer_jax.formats.export import parsed
+        from transformer_jax.formats.marian.bergamot import Bergamot
+        from transformer_jax.models.quantization import Int8
+
+        exporter = parsed(self.args.export)
+        if not (isinstance(exporter, Bergamot) and exporter.quantization == "int8"):
+            return exporter
+        files = names(self.pairs, "train")
+        is_trained = isinstance(self.config.model.quantize, Int8)
+        return dataclasses.replace(
+            exporter,
+            sentences=exporter.sentences or (None if is_trained else files[0]),
+            shortlist=exporter.shortlist or files,
+        )
 
     def _inputs_of_translations(self) -> dict[str, Any]:
+        from transformer_jax.commands.distil.text import hashes
         from transformer_jax.data.sources.files import file_digest
         from transformer_jax.runs.ensemble import members
 
         content = [each.fingerprint(self.args.checkpoint) for each in members(self.teacher)]
-        return self._inputs_of_text() | {
+        return hashes(self.data) | {
             "teacher": content,
             "ensemble_mean": self.args.ensemble_mean,
             "decoding": to_dict(self.decode),
@@ -354,75 +414,10 @@ class _Distillation:
         if not tally.chosen:
             raise UserError(f"--min_score={self.args.min_score}: nothing to train on: {tally}")
 
-    def _trained_on(self, pairs: epath.Path) -> Config:
-        """The student's config, with the pairs of a folder, and the references if asked for."""
+    def _trained_on(self) -> Config:
+        """The student's config, with its pairs, and the references if asked for."""
         from transformer_jax.commands.distil.text import students_text
 
         text = self.folder / "text"
-        folders = dict.fromkeys((pairs, text) if self.args.references else (pairs,))
+        folders = dict.fromkeys((self.pairs, text) if self.args.references else (self.pairs,))
         return dataclasses.replace(self.config, data=students_text(self.data, text, *folders))
-
-
-class _Given(_Distillation):
-    """The stages for translations that are given: their text, training and the table."""
-
-    def fill_text(self) -> None:
-        from transformer_jax.commands.distil import text, translations
-        from transformer_jax.commands.distil.stages import stage
-        from transformer_jax.data.splits import read_pairs
-        from transformer_jax.parallel.processes import from_first
-
-        names, languages = self.args.translations, self.data.languages
-        has_set = self.data.source.has("validation")
-        options = {
-            "most_words": self.config.batch.max_length,
-            "least": self.args.min_score,
-            "keep_all": self.args.candidates == "all",
-            "num_held_out": 0 if has_set else self.data.validation_from_train or 0,
-        }
-
-        def write(place: epath.Path) -> None:
-            use, table = translations.choose(
-                translations.rows(names, languages), languages, **options
-            )
-            for split, kind in (("train", 1), ("validation", 2)):
-                if (use == kind).any():
-                    found = translations.pairs_of(translations.rows(names, languages), use, kind)
-                    text.write_pairs(found, place, split)
-            for each in SPLITS[1:]:
-                if self.data.source.has(each):
-                    text.write_pairs(read_pairs(self.data, each), place, each)
-            write_whole(place / "translations.md", table.encode())
-            _LOGGER.info(table)
-
-        inputs = self._inputs_of_text() | options
-        stage(self.folder / "text", inputs, lambda place: from_first(lambda: write(place)))
-
-    def check_student(self) -> None:
-        from transformer_jax.commands.distil.text import names
-        from transformer_jax.data.sources.files import read_lines
-        from transformer_jax.data.tokenizer_training import given_tokenizers
-
-        super().check_student()
-        tokenizers = given_tokenizers(self.config.tokenizer)
-        for path, tokenizer in zip(names(self.folder / "text", "train"), tokenizers, strict=True):
-            if tokenizer is None:
-                continue
-            ids = tokenizer.encode_batch(list(islice(read_lines(path), 1000)))
-            pieces = tokenizer.pieces([i for each in ids for i in each])
-            # A character that it does not know is one piece, or its bytes are.
-            unknown = sum(piece.startswith(("<unk>", "<0x")) for piece in pieces)
-            if 3 * unknown > len(pieces):
-                raise UserError(
-                    f"{tokenizer.name} does not know the alphabet of {path}: {unknown:,} of "
-                    f"{len(pieces):,} pieces are unknown; leave tokenizer.source_model out"
-                )
-
-    def translate(self, stop: "StopOnSignals") -> None:
-        """Nothing: the translations are given."""
-
-    def choose(self) -> None:
-        """Nothing: `fill_text` did it."""
-
-    def _trained_on(self, pairs: epath.Path) -> Config:
-        return super()._trained_on(self.folder / "text")

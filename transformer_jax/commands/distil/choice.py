@@ -1,6 +1,5 @@
 """Which translations of the teacher the student is trained on."""
 
-import functools
 import json
 import statistics
 from collections.abc import Iterable, Iterator
@@ -64,11 +63,12 @@ def choose(
         least: the lowest score of a translation to train on; None: any.
         tally: gets the counts.
     """
+    from sacrebleu import sentence_chrf
+
     for source, reference, candidates in rows:
         best = next(iter(candidates), None)
         if len(candidates) > 1 and reference is not None:
-            distances = [_chrf(each.text, reference) for each in candidates]
-            best = candidates[distances.index(max(distances))]
+            best = max(candidates, key=lambda each: sentence_chrf(each.text, [reference]).score)
         if best is not None:
             tally.scores.append(best.score)
         if best is None or not best.text.strip():
@@ -78,15 +78,3 @@ def choose(
         else:
             tally.chosen += 1
             yield source, best.text
-
-
-def _chrf(text: str, reference: str) -> float:
-    """Sacrebleu's chrF of a sentence (Popović 2015), out of 100."""
-    return float(_metric().sentence_score(text, [reference]).score)
-
-
-@functools.cache
-def _metric():  # type: ignore[no-untyped-def]
-    from sacrebleu.metrics import CHRF
-
-    return CHRF()

@@ -47,7 +47,7 @@ def one_direction(data: DataConfig) -> DataConfig:
     return data
 
 
-def hashes(data: DataConfig) -> dict[str, str | None]:
+def hashes(data: DataConfig) -> dict[str, Any]:
     """A hash of each split that `write_text` writes; None where there is none."""
     return {
         f"{split} text": fingerprint(data, split, data.languages)
@@ -64,6 +64,11 @@ def write_text(data: DataConfig, folder: epath.Path) -> None:
         UserError: the text is damaged.
     """
     write_pairs(pairs_used(data), folder, "train")
+    write_sets(data, folder)
+
+
+def write_sets(data: DataConfig, folder: epath.Path) -> None:
+    """Writes the validation and the test set, as far as there are."""
     for split in ("validation", "test"):
         if has_split(data, split):
             write_pairs(read_pairs(data, split), folder, split)

@@ -5,21 +5,33 @@ source are candidates, wherever they are. The text is read twice and never held:
 hash of its source, as tokenizers read it, and 18 bytes in all.
 """
 
+import logging
 import unicodedata
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
+from transformer_jax.commands.distil.text import names, write_pairs, write_sets
+from transformer_jax.data.config import DataConfig, TokenizerConfig
 from transformer_jax.data.filters.identical import Identical
 from transformer_jax.data.filters.lengths import LengthRatio
 from transformer_jax.data.filters.script import Script
-from transformer_jax.data.sources.base import Languages, Pair
-from transformer_jax.data.sources.files import read_scored
+from transformer_jax.data.sources.base import Languages
+from transformer_jax.data.sources.files import read_lines, read_scored
+from transformer_jax.data.tokenizer_training import given_tokenizers
 from transformer_jax.errors import UserError
+from transformer_jax.paths import write_whole
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Source, translation, score.
+Row = tuple[str, str, float]
 
 _CHUNK = 10_000  # rows that are judged at a time
 
@@ -35,13 +47,36 @@ class Chosen(NamedTuple):
     table: str  #: the counts, in Markdown
 
 
-def rows(names: Sequence[str], languages: Languages) -> Iterator[tuple[str, str, float | None]]:
-    """The rows of all files."""
-    return (row for name in names for row in read_scored(name, languages))
+def write_text(data: DataConfig, folder: epath.Path, **options: Any) -> None:
+    """Writes the rows of the training files as pairs, those held out too, and the other sets.
+
+    Args:
+        data: its training files are such rows.
+        folder: for `<split>.source`, `<split>.target` and the counts, `translations.md`.
+        **options: of `choose`.
+    """
+    names, languages, num_held_out = data.source.train_source, data.languages, 0  # type: ignore
+    if not data.source.has("validation"):
+        num_held_out, data = (
+            data.validation_from_train or 0,
+            replace(data, validation_from_train=None),
+        )
+
+    def rows() -> Iterator[Row]:
+        return (row for name in names for row in read_scored(name, languages))
+
+    use, table = choose(rows(), languages, num_held_out=num_held_out, **options)
+    for split, kind in (("train", 1), ("validation", 2)):
+        if (use == kind).any():
+            found = (row[:2] for row, each in zip(rows(), use, strict=True) if each == kind)
+            write_pairs(found, folder, split)
+    write_sets(data, folder)
+    write_whole(folder / "translations.md", table.encode())
+    _LOGGER.info(table)
 
 
 def choose(
-    found: Iterable[tuple[str, str, float | None]],
+    found: Iterable[Row],
     languages: Languages,
     *,
     most_words: int,
@@ -52,7 +87,7 @@ def choose(
     """Chooses rows.
 
     Args:
-        found: as from `rows`.
+        found: source, translation and score of each row.
         languages: of the sides.
         most_words: a side with more is over-long, as is one that is much longer than the other.
         least: the lowest score of a translation to use; None: any.
@@ -71,7 +106,7 @@ def choose(
         blank = np.array([not (source.strip() and target.strip()) for source, target in pairs])
         same, uneven, script = (each.marks(pairs, languages) for each in _FILTERS)
         words = np.array([max(len(text.split()) for text in pair) for pair in pairs])
-        score = np.array([0.0 if row[2] is None else row[2] for row in chunk])
+        score = np.array([row[2] for row in chunk])
         marks = np.stack([blank, same, uneven | (words > most_words), script, score < floor])
         reasons.extend(np.where(marks.any(0), marks.argmax(0), -1).tolist())
         scores.extend(score.tolist())
@@ -105,8 +140,21 @@ def choose(
     return Chosen(use, table)
 
 
-def pairs_of(
-    found: Iterable[tuple[str, str, float | None]], use: np.ndarray, kind: int
-) -> Iterator[Pair]:
-    """The rows of one use."""
-    return ((row[0], row[1]) for row, each in zip(found, use, strict=True) if each == kind)
+def check_alphabet(config: TokenizerConfig, folder: epath.Path) -> None:
+    """Refuses given tokenizers that do not know the characters of the text.
+
+    Raises:
+        UserError: names the tokenizer and the file.
+    """
+    for path, tokenizer in zip(names(folder, "train"), given_tokenizers(config), strict=True):
+        if tokenizer is None:
+            continue
+        ids = tokenizer.encode_batch(list(islice(read_lines(path), 1000)))
+        pieces = tokenizer.pieces([i for each in ids for i in each])
+        # A character that it does not know is one piece, or its bytes are.
+        unknown = sum(piece.startswith(("<unk>", "<0x")) for piece in pieces)
+        if 3 * unknown > len(pieces):
+            raise UserError(
+                f"{tokenizer.name} does not know the alphabet of {path}: {unknown:,} of "
+                f"{len(pieces):,} pieces are unknown; leave tokenizer.source_model out"
+            )

@@ -4,7 +4,7 @@ import shlex
 from functools import partial
 
 from transformer_jax.commands.prepare.shards import Preparation, make_shard
-from transformer_jax.errors import UserError
+from transformer_jax.errors import optional
 
 
 def make_shards(preparation: Preparation, shards: int, flags: str) -> None:
@@ -18,13 +18,9 @@ def make_shards(preparation: Preparation, shards: int, flags: str) -> None:
     Raises:
         UserError: Beam is missing.
     """
-    try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError as error:
-        raise UserError(
-            f"--beam needs Apache Beam ({error}): pip install 'transformer-jax[beam]'"
-        ) from None
+    beam = optional("apache_beam", "--beam", "beam")
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     with beam.Pipeline(options=PipelineOptions(shlex.split(flags))) as pipeline:
         numbers = pipeline | beam.Create(range(shards)) | beam.Reshuffle()
         numbers | beam.Map(partial(make_shard, preparation, shards=shards))

@@ -346,8 +346,8 @@ def _columns(lines: Iterable[str], name: str, form: str) -> Iterator[list[str]]:
         yield fields
 
 
-def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, float | None]]:
-    """Yields source, translation and score, or None, of a TSV or JSONL file.
+def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, float]]:
+    """Yields source, translation and score, 0 where there is none, of a TSV or JSONL file.
 
     The score is the third column, or under the key "score".
 
@@ -372,10 +372,11 @@ def read_scored(path: str, languages: Languages) -> Iterator[tuple[str, str, flo
             )
         source, translation, score = row
         try:
-            value = None if score in (None, "") else float(score)
-        except (TypeError, ValueError, OverflowError):
+            # Python alone reads True and 1_0 as numbers.
+            value = 0.0 if score in (None, "") else float(str(score).replace("_", "?"))
+        except ValueError:
             value = math.nan
-        if value is not None and not math.isfinite(value):
+        if not math.isfinite(value):
             raise UserError(f"{path}:{number}: the score {score!r} is not a number")
         yield source, translation, value
 

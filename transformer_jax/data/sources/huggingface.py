@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import file_digest
-from transformer_jax.errors import UserError, first_line
+from transformer_jax.errors import UserError, first_line, optional
 from transformer_jax.paths import absolute_name
 from transformer_jax.settings.types import Strings
 
@@ -175,14 +175,8 @@ class HuggingFaceSet(Source):
 
 
 def _load(path: str, name: str | None, revision: str | None) -> Any:
-    try:
-        from datasets import load_dataset_builder
-    except ImportError as error:
-        raise UserError(
-            "data.source=huggingface needs the package datasets: "
-            "pip install 'transformer-jax[huggingface]'"
-        ) from error
-    return load_dataset_builder(path, name, revision=revision)
+    datasets = optional("datasets", "data.source=huggingface", "huggingface")
+    return datasets.load_dataset_builder(path, name, revision=revision)
 
 
 @functools.cache  # a text is read several times

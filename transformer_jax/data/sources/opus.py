@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
-from transformer_jax.errors import UserError, first_line, hint
+from transformer_jax.errors import UserError, first_line, hint, optional
 from transformer_jax.paths import absolute_name, user_cache
 from transformer_jax.settings.types import Strings
 
@@ -115,12 +115,7 @@ def _downloaded(root: Path, name: str, languages: Languages) -> Path:
 
 def _fetch(name: str, first: str, second: str, place: str) -> Path:
     """Downloads the archive of a corpus into the folder `place`."""
-    try:
-        from opustools import OpusGet
-    except ImportError as error:
-        raise UserError(
-            "data.source=opus needs the package opustools: pip install 'transformer-jax[opus]'"
-        ) from error
+    OpusGet = optional("opustools", "data.source=opus", "opus").OpusGet
     corpus, _, version = name.rpartition("-v")
     about: dict[str, Any] = {"source": first, "target": second, "preprocess": "moses"}
     about |= {"download_dir": place, "suppress_prompts": True}

@@ -15,6 +15,7 @@ projection to logits allows it, are put into the weights.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -101,7 +102,7 @@ class Bergamot(Exporter):
     #: as in the file of int8 that was imported
     shortlist: Strings | None = None
     #: a text's source file, target file and word alignments, by which the engine predicts from
-    #: fewer pieces; None = from all
+    #: fewer pieces; without the third file the model aligns the words itself; None = from all
 
     def check(self, config: Config) -> None:
         check_alignment_head(config.model, "Bergamot")
@@ -121,10 +122,10 @@ class Bergamot(Exporter):
             )
         elif self.sentences is not None:
             _read_lines(self.sentences)
-        if self.shortlist is not None and len(self.shortlist) != 3:
+        if self.shortlist is not None and len(self.shortlist) not in (2, 3):
             raise UserError(
-                f"shortlist={','.join(self.shortlist)}: give three files, of source lines, target "
-                "lines and their word alignments"
+                f"shortlist={','.join(self.shortlist)}: give a file of source lines, one of target "
+                "lines, and maybe one of their word alignments"
             )
         for name in ("d_model", "d_ff"):
             size = getattr(model, name)
@@ -140,24 +141,35 @@ class Bergamot(Exporter):
                 f"{listed(theirs, keys)}; the format safetensors takes every model"
             )
 
-    def write(self, model: TrainedModel, folder: epath.Path) -> None:
+    def prepared(self, model: TrainedModel) -> TrainedModel:
+        """The model as it is written: without an adapter, and with the factors measured."""
         model = without_adapter(model)
-        if self.sentences is not None:
-            model = calibrated(model, _read_lines(self.sentences))
+        if self.sentences is None or isinstance(model.config.model.quantize, Int8):
+            return model
+        return calibrated(model, _read_lines(self.sentences))
+
+    def write(self, model: TrainedModel, folder: epath.Path) -> None:
+        model = self.prepared(model)
         is_trained = isinstance(model.config.model.quantize, Int8)
         name, theirs = _MODELS["int8" if is_trained else self.quantization or "float32"]
         kept = self.quantization == "int8" and not is_trained
         (folder / name).write_bytes(to_bytes(_items(model, kept)))
         settings = _engine(model, name, theirs)
         if self.shortlist is not None:
-            lists = shortlist_of(self.shortlist, model.tokenizers)
+            lists = shortlist_of(self.shortlist, model.tokenizers, translator(model).align)
             both = _arrangements(model.config.model, model.tokenizers)
             (folder / SHORTLIST).write_bytes(shortlist_to_bytes(lists, *both))
             settings["shortlist"] = [SHORTLIST, False]
         (folder / CONFIG).write_text(yaml.safe_dump(settings, sort_keys=False))
         for vocabulary, tokenizer in _vocabulary_files(model.tokenizers).items():
             (folder / vocabulary).write_bytes(tokenizer.sentencepiece_model)
-        (folder / "model_info.json").write_text(json.dumps(_about(model.config), indent=2) + "\n")
+        (folder / "model_info.json").write_text(json.dumps(about(model.config), indent=2) + "\n")
+
+
+def translator(model: TrainedModel) -> Translator:
+    """A greedy translator with the model as it is written."""
+    decode = replace(model.config.decode, method=Greedy(), mbr=None, weights="float")
+    return Translator(model.config.model, model.params, model.tokenizers, decode)
 
 
 def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
@@ -168,11 +180,10 @@ def calibrated(model: TrainedModel, sentences: Sequence[str]) -> TrainedModel:
         sentences: of the source language. The model's own greedy translations are the targets.
     """
     config = model.config.model
-    decode = replace(model.config.decode, method=Greedy(), mbr=None, weights="float")
-    translator = Translator(config, model.params, model.tokenizers, decode)
-    encode, limit = translator.source_encoder(), translator.max_source_length - 1
+    ours = translator(model)
+    encode, limit = ours.source_encoder(), ours.max_source_length - 1
     sources = [[*encode(text)[:limit], EOS_ID] for text in sentences]
-    targets = [list(best.tokens) for (best,) in translator.n_best(sentences, 1)]
+    targets = [list(best.tokens) for (best,) in ours.n_best(sentences, 1)]
     widths = [max(map(len, side)) for side in (sources, targets)]
 
     def batch(start: int) -> dict[str, np.ndarray]:
@@ -361,27 +372,19 @@ def _engine(model: TrainedModel, name: str, precision: str) -> dict[str, Any]:
     if isinstance(method, Beam):
         beams = method.beam_size
         penalty = method.length_penalty if method.length_penalty_form == "power" else penalty
-    files = list(_vocabulary_files(model.tokenizers))
-    return {
-        "relative-paths": True,
+    spm = list(_vocabulary_files(model.tokenizers))
+    same = (files("transformer_jax.formats.marian") / "engine.yml").read_text()
+    return yaml.safe_load(same) | {
         "models": [name],
-        "vocabs": [files[0], files[-1]],
+        "vocabs": [spm[0], spm[-1]],
         "beam-size": beams,
         "normalize": penalty,
-        "word-penalty": 0,
-        "mini-batch": 64,
-        "mini-batch-words": 1024,
-        "maxi-batch": 1000,
-        "maxi-batch-sort": "src",
-        "max-length-break": 128,
-        "max-length-factor": 3.0,
-        "workspace": 128,
         "skip-cost": beams == 1,  # a search of one hypothesis needs no softmax
         "gemm-precision": precision,
     }
 
 
-def _about(config: Config) -> dict[str, Any]:
+def about(config: Config) -> dict[str, Any]:
     """What translateLocally lists."""
     source, target = (
         language or "und" for language in (config.data.source_language, config.data.target_language)

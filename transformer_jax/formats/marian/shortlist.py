@@ -11,13 +11,20 @@ a batch together. The file is Marian's binary one, all little-endian:
 The engine allows the target ids below `first` for every source. We write 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.data.alignments import Line, parse, piece_links, read_alignments
+from transformer_jax.data.alignments import (
+    Line,
+    Links,
+    parse,
+    pharaoh,
+    piece_links,
+    read_alignments,
+)
 from transformer_jax.data.sources.base import Pair
 from transformer_jax.data.sources.files import read_lines, read_parallel
 from transformer_jax.data.tokenizer_pair import Tokenizers
@@ -30,6 +37,9 @@ BEST = FREQUENT = 50
 
 _MAGIC = 0xF11A48D5013417F5
 _CHUNK = 10_000  # pairs that are counted at a time
+_ALIGNED = 500_000  # pairs that a model aligns, at most
+
+Align = Callable[[Sequence[str], Sequence[str]], Sequence[Links]]
 
 
 class LinkCounts(NamedTuple):
@@ -47,25 +57,40 @@ class LinkCounts(NamedTuple):
     occurrences: np.ndarray
 
 
-def shortlist_of(files: Sequence[str], tokenizers: Tokenizers) -> list[np.ndarray]:
+def shortlist_of(
+    files: Sequence[str], tokenizers: Tokenizers, align: Align | None = None
+) -> list[np.ndarray]:
     """The target pieces of each source piece, ascending, by the word alignments of a text.
 
     Args:
         files: source lines, target lines, and a line of alignments for each pair.
         tokenizers: of the model.
+        align: makes the alignments of sources and targets, where the third file is left out; of the
+            first `_ALIGNED` pairs.
 
     Raises:
         UserError: a file cannot be read, or the lines of the files do not go together.
     """
-    source, target, alignments = files
-    pairs, lines = (sum(1 for _ in read_lines(name)) for name in (source, alignments))
-    if pairs != lines:
-        raise UserError(
-            f"{alignments}: {lines:,} lines of word alignments for {pairs:,} pairs: give a line "
-            "for each pair, an empty one where no words are linked"
-        )
-    counts = count_links(read_parallel(source, target), read_alignments([alignments]), tokenizers)
-    return most_linked(counts, tokenizers.source.vocab_size)
+    source, target, *alignments = files
+    pairs = read_parallel(source, target)
+    if align is not None and not alignments:
+        lines = _aligned(islice(read_parallel(source, target), _ALIGNED), align)
+        pairs = islice(pairs, _ALIGNED)
+    else:
+        counts = [sum(1 for _ in read_lines(name)) for name in (source, *alignments)]
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"{alignments[0]}: {counts[1]:,} lines of word alignments for {counts[0]:,} pairs: "
+                "give a line for each pair, an empty one where no words are linked"
+            )
+        lines = read_alignments(alignments)
+    return most_linked(count_links(pairs, lines, tokenizers), tokenizers.source.vocab_size)
+
+
+def _aligned(pairs: Iterator[Pair], align: Align) -> Iterator[Line]:
+    while chunk := list(islice(pairs, _CHUNK)):
+        for links in align(*zip(*chunk, strict=True)):
+            yield pharaoh(links), "alignments of the model"
 
 
 def count_links(pairs: Iterable[Pair], lines: Iterable[Line], tokenizers: Tokenizers) -> LinkCounts:

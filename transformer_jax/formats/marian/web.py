@@ -39,11 +39,6 @@ _ENGINE = {
         "95a2b58dd6773bf1b3f345d71f9149928b9f75f4ec9c9064c0b3e42c298671b2"
     ),
 }
-_LICENSE = """\
-bergamot-translator-worker.js and bergamot-translator-worker.wasm are those of bergamot-translator,
-under the Mozilla Public License 2.0: https://mozilla.org/MPL/2.0/
-Their source is at https://github.com/browsermt/bergamot-translator
-"""
 #: Settings that the engine in a browser does not take: files are given to it as bytes.
 _OF_FILES = ("relative-paths", "models", "vocabs", "shortlist")
 
@@ -70,7 +65,6 @@ class Web(Bergamot):
         (folder / "engine").mkdir()
         for name, content in (_from_npm() if self.engine is None else _in(self.engine)).items():
             (folder / "engine" / name).write_bytes(content)
-        (folder / "engine" / "LICENSE.txt").write_text(_LICENSE)
         (folder / "model").mkdir()
         super().write(model, folder / "model")
         settings = yaml.safe_load((folder / "model" / CONFIG).read_text())
@@ -86,6 +80,8 @@ class Web(Bergamot):
         }
         (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
         own = files("transformer_jax.formats.marian") / "page"
+        licence = (own / "engine_license.txt").read_bytes()
+        (folder / "engine" / "LICENSE.txt").write_bytes(licence)
         # The style of the server's page.
         shared = files("transformer_jax.commands.serve") / "static"
         for place, names in (

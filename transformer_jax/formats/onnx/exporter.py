@@ -21,12 +21,13 @@ import numpy as np
 from etils import epath
 
 from transformer_jax.config import Config
-from transformer_jax.errors import UserError
+from transformer_jax.errors import optional
 from transformer_jax.formats.exporter import (
     Exporter,
     TrainedModel,
     check_expressed,
     without_adapter,
+    write_pieces,
 )
 from transformer_jax.formats.onnx.graph import BOOL, FLOAT, INT64, Graph
 from transformer_jax.formats.stack_tables import EXPRESSED, StackTables, widened
@@ -47,12 +48,7 @@ class Onnx(Exporter):
     quantization: Literal["float32", "int8"] = "float32"  #: of matrices and their products
 
     def check(self, config: Config) -> None:
-        try:
-            import onnx  # noqa: F401
-        except ImportError as error:
-            raise UserError(
-                "format=onnx needs a package: ./run setup onnx, or pip install onnx"
-            ) from error
+        optional("onnx", "format=onnx", "onnx")
         check_expressed(config.model, EXPRESSED | {SSRU: frozenset()}, "ONNX")
         # It is written in the decoder alone.
         check_expressed(replace(config.model, decoder=StackConfig()), EXPRESSED, "ONNX")
@@ -70,9 +66,7 @@ class Onnx(Exporter):
             files[name] = {piece: i for i, piece in enumerate(side.pieces(range(side.vocab_size)))}
         for name, values in files.items():
             (folder / name).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
-        models = model.tokenizers.by_file(lambda each: each.sentencepiece_model)
-        for name, content in models.items():
-            (folder / name).write_bytes(content)
+        write_pieces(model, folder)
 
 
 def _settings(model: TrainedModel) -> dict[str, dict[str, Any]]:
@@ -140,8 +134,8 @@ class _Half:
 
     def _norm(self, name: str, x: str) -> str:
         g, epsilon = self.graph, self._config.norm.epsilon
-        parts = [self._flat.pop(f"{name}/{part}", None) for part in ("scale", "bias")]
-        weights = [part for part in parts if part is not None]
+        paths = (f"{name}/scale", f"{name}/bias")
+        weights = [self._flat.pop(path) for path in paths if path in self._flat]
         if not isinstance(self._config.norm, RMSNorm):
             return g("LayerNormalization", x, *weights, epsilon=epsilon)
         square = g("ReduceMean", g("Mul", x, x), axes=[-1])
@@ -309,14 +303,15 @@ class _Decoder(_Half):
 
     def _memory(self) -> list[str]:
         """The keys and values of the memory, layer by layer: made once, and then kept."""
-        g, layers = self.graph, range(len(self._stack.mixers))
-        pairs = [(layer, part) for layer in layers for part in self._PARTS[1:]]
+        g, found = self.graph, []
         read = g.end("encoder_hidden_states", ("batch", "encoder_length", self._config.d_model))
-        names = [f"{layer}.encoder.{part}" for layer, part in pairs]
-        pasts = [self._past(name) for name in names]
-        found = g.choose(
-            g.end("use_cache_branch", (1,), BOOL),
-            lambda: [g("Identity", past) for past in pasts],
-            lambda: [self._part(read, f"decoder/blocks_{i}/cross", part) for i, part in pairs],
-        )
-        return [self._present(name, each) for name, each in zip(names, found, strict=True)]
+        # The first time all of it is appended to nothing, and then nothing to all of it.
+        is_kept = g.end("use_cache_branch", (1,), BOOL)
+        num_new = g("Where", is_kept, [0], g("Shape", read, start=1, end=2))
+        new = g("Slice", read, [0], num_new, [1])
+        for layer in range(len(self._stack.mixers)):
+            for part in self._PARTS[1:]:
+                made = self._part(new, f"decoder/blocks_{layer}/cross", part)
+                name = f"{layer}.encoder.{part}"
+                found.append(self._present(name, g("Concat", self._past(name), made, axis=2)))
+        return found

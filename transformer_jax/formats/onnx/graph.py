@@ -34,6 +34,7 @@ class Graph:
         self._nodes: list[Any] = []
         self._weights: dict[str, np.ndarray] = {}
         self._rounded: dict[str, list[str]] = {}
+        self._named: dict[str, str] = {}  #: results that are outputs
 
     def __call__(self, op: str, *inputs: Any, outputs: Sequence[str] = (), **more: Any) -> str:
         """Adds a node; returns its first output."""
@@ -49,7 +50,7 @@ class Graph:
         from onnx import helper
 
         if of:
-            self("Identity", of, outputs=[name])
+            self._named[of] = name
         info = helper.make_tensor_value_info(name, kind, shape)
         ends = self._ends["outputs" if of else "inputs"]
         if info not in ends:
@@ -94,25 +95,14 @@ class Graph:
         sums = self("Cast", self("MatMulInteger", whole, whole_IO, zero), to=FLOAT)
         return self("Mul", sums, self("Mul", unit, units_O))
 
-    def choose(self, condition: str, *branches: Callable[[], Sequence[str]]) -> list[str]:
-        """The results of the first function if the condition holds, else those of the second."""
-        from onnx import helper
-
-        outer, graphs = self._nodes, []
-        for each in branches:
-            self._nodes = []
-            infos = [helper.make_tensor_value_info(name, FLOAT, None) for name in each()]
-            graphs.append(helper.make_graph(self._nodes, "branch", [], infos))
-        self._nodes, made = outer, [f"{info.name}_chosen" for info in graphs[0].output]
-        self("If", condition, outputs=made, then_branch=graphs[0], else_branch=graphs[1])
-        return made
-
     def save(self, path: epath.Path) -> None:
         """Writes the file, and beside it `<name>_data` if it were too large."""
         import onnx
         from onnx import helper, numpy_helper
 
         weights = [numpy_helper.from_array(value, name) for name, value in self._weights.items()]
+        for names in (names for node in self._nodes for names in (node.input, node.output)):
+            names[:] = [self._named.get(name, name) for name in names]
         graph = helper.make_graph(self._nodes, path.stem, *self._ends.values(), weights)
         opset = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION)
