@@ -52,6 +52,7 @@ from transformer_jax.decoding.base import (
 )
 from transformer_jax.decoding.rollout import first_argmax, rollout
 from transformer_jax.decoding.search_loop import Search, search_loop
+from transformer_jax.ops.sums import logsumexp
 from transformer_jax.ops.top_k import top_k_of_rows
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
@@ -195,7 +196,7 @@ def _candidates(
     is_possible_B1V = jnp.where(
         at_limit_B[:, None, None], ids_V == EOS_ID, limits.allowed(vocab_size)
     )
-    normaliser_BZ1 = jax.nn.logsumexp(logits_BZV, axis=-1, keepdims=True)
+    normaliser_BZ1 = logsumexp(logits_BZV)
     # Rounding can lift a log-probability above 0, which the stop relies on never to happen.
     log_probs_BZV = jnp.minimum(logits_BZV - normaliser_BZ1, 0.0)
     totals_BZV = jnp.where(is_possible_B1V, live_log_probs_BZ[:, :, None] + log_probs_BZV, -jnp.inf)

@@ -53,8 +53,8 @@ class DecodeConfig:
     #: most sentences of a block with its context, which has half of them at most; none = as in
     #: training, or as many as fit
     batch_size: PositiveInt = 32
-    #: most sentences a process decodes together, for speed and memory; int8 on a CPU always takes 8
-    #: hypotheses, with which it is fastest
+    #: most sentences a process decodes together, for speed and memory; in int8 a CPU takes at most
+    #: 8 hypotheses, with which it is fastest
 
     @property
     def repetition(self) -> Repetition:

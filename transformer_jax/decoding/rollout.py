@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from transformer_jax.decoding.base import Hypotheses, Limits, Method, State, Step, best_first
 from transformer_jax.decoding.search_loop import Search, search_loop
+from transformer_jax.ops.sums import logsumexp
 from transformer_jax.vocabulary import BOS_ID, EOS_ID, PAD_ID
 
 #: `choose(logits_BZV, position, keys_BZ) -> tokens_BZ`; in the logits `Limits.never` are -inf.
@@ -51,7 +52,7 @@ def rollout(
 
         growing_BZ = growing(search)
         logit_BZ = jnp.take_along_axis(logits_BZV, tokens_BZ[:, :, None], axis=2)[:, :, 0]
-        added_BZ = jnp.minimum(logit_BZ - jax.nn.logsumexp(logits_BZV, axis=-1), 0.0)
+        added_BZ = jnp.minimum(logit_BZ - logsumexp(logits_BZV)[..., 0], 0.0)
         ends_BZ = growing_BZ & (tokens_BZ == EOS_ID)
         tokens_BZ = jnp.where(growing_BZ, tokens_BZ, PAD_ID)
         rows = _Rows(

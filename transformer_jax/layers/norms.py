@@ -19,6 +19,7 @@ from annotated_types import Gt
 from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer
+from transformer_jax.ops.sums import mean
 
 
 def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int = 1) -> jax.Array:
@@ -34,8 +35,8 @@ def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int 
     if groups > 1:
         x = x.reshape(*shape[:-1], groups, -1)
     if center:
-        x = x - x.mean(axis=-1, keepdims=True)
-    mean_square = (x * x).mean(axis=-1, keepdims=True)
+        x = x - mean(x)
+    mean_square = mean(x * x)
     return (x * jax.lax.rsqrt(mean_square + epsilon)).reshape(shape)
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.dropout import dropout
+from transformer_jax.ops.sums import softmax
 
 #: Added to masked scores. Finite, so that a row without any key (one that only pads a batch)
 #: gives numbers and not NaN.
@@ -119,8 +120,8 @@ def attention_weights(
     scores_BHTM = jnp.where(mask, scores_BHTM, MASKED)
     if sink_H is not None:
         sinks = jnp.broadcast_to(sink_H[None, :, None, None], (*scores_BHTM.shape[:-1], 1))
-        return jax.nn.softmax(jnp.concatenate([scores_BHTM, sinks], axis=-1), axis=-1)[..., :-1]
-    return jax.nn.softmax(scores_BHTM, axis=-1)
+        return softmax(jnp.concatenate([scores_BHTM, sinks], axis=-1))[..., :-1]
+    return softmax(scores_BHTM)
 
 
 def dot_product_attention(

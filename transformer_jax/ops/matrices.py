@@ -119,3 +119,9 @@ def rows(table: Matrix | Table, ids: jax.Array) -> jax.Array:
     if isinstance(table, Int8Matrix | Int8Products):
         return jnp.take(table.values, ids, axis=0) * jnp.take(table.scale, ids, axis=0)
     return jnp.take(table.rows if isinstance(table, Table) else table, ids, axis=0)
+
+
+def holds_int8(params: Any) -> bool:
+    """Whether some of these matrices are of int8."""
+    leaves = jax.tree.leaves(params, is_leaf=lambda leaf: isinstance(leaf, Int8Matrix))
+    return any(isinstance(leaf, Int8Matrix) for leaf in leaves)

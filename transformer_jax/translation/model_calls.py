@@ -18,7 +18,9 @@ from transformer_jax.decoding.forced_prefix import force_prefix
 from transformer_jax.decoding.repetition import Repetition, control_repetition
 from transformer_jax.models.api import WeightForm, shift_right
 from transformer_jax.ops.key_value_cache import PerSentence, map_state
+from transformer_jax.ops.matrices import holds_int8
 from transformer_jax.ops.sharding import constrain
+from transformer_jax.ops.sums import wide_sums
 from transformer_jax.parallel.mesh import activations_on, param_shardings
 from transformer_jax.translation.model import Model
 from transformer_jax.vocabulary import BOS_ID, PAD_ID, UNK_ID
@@ -99,7 +101,7 @@ def decode_batch(
     Pass `method.static`, so that another seed (a scalar of uint32) does not compile another
     program.
     """
-    with _on(mesh):
+    with _on(mesh), wide_sums(holds_int8(params)):
         arrays, beam_size = (sources.ids_BS, sources.mask_BS), method.num_hypotheses
         encoded = model.encode(params, *arrays, max_length=max_length, beam_size=beam_size)
         sentence, state = _by_sentence(encoded)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from transformer_jax.ops.matrices import Int8Matrix
+from transformer_jax.ops.matrices import holds_int8
 from transformer_jax.parallel.mesh import (
     batch_sharding,
     decoding_rows,
@@ -20,9 +20,8 @@ from transformer_jax.translation.model import Model
 from transformer_jax.translation.run_batches import Timing, Work, run_batches
 from transformer_jax.translation.text_batches import Row, batches
 
-#: Hypotheses of a batch in int8 on a CPU. With more a step takes longer, by as much or more, and
-#: its search would end with fewer rows (`search_loop`).
-_EXACT_HYPOTHESES = 8
+#: Most hypotheses of a batch in int8 on a CPU. With more a step takes longer, by as much or more.
+_INT8_HYPOTHESES = 8
 
 #: Most batches that run on a CPU at the same time; each has its own decoder state.
 _MOST_THREADS = 8
@@ -48,16 +47,10 @@ class Runner:
         """The number of rows of a batch, which is a multiple of the number of devices."""
         return max(1, wanted) if self.mesh is None else decoding_rows(wanted, self.mesh)
 
-    def exact_rows(self, num_hypotheses: int) -> int | None:
-        """The rows of each search of int8 on a CPU, whatever is asked for; None: of other searches.
-
-        There products are exact, and only the norms and the softmax depend on the program, as the
-        compiler sums few rows in another order than many. So all searches have one number of rows:
-        no batch changes a bit of a translation or its score.
-        """
-        leaves = jax.tree.leaves(self.params, is_leaf=lambda leaf: isinstance(leaf, Int8Matrix))
-        is_int8 = any(isinstance(leaf, Int8Matrix) for leaf in leaves)
-        return max(1, _EXACT_HYPOTHESES // num_hypotheses) if is_int8 and _on_cpu(leaves) else None
+    def search_rows(self, wanted: int, num_hypotheses: int) -> int:
+        """The most rows of a search: in int8 on a CPU, few."""
+        is_small = holds_int8(self.params) and _on_cpu(self.params)
+        return min(wanted, max(1, _INT8_HYPOTHESES // num_hypotheses)) if is_small else wanted
 
     def call(self, function: Any, arrays: Any, **options: Any) -> Any:
         """Calls a compiled function. Every process can read the whole result."""

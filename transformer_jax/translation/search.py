@@ -78,7 +78,7 @@ def search(
     began = time.perf_counter()
     most, forced = config.method.num_hypotheses, any(asked.prefixes)
     rows, num_cut = _rows(pieces, asked)
-    num_rows = runner.num_rows(runner.exact_rows(most) or config.batch_size)
+    num_rows = runner.num_rows(runner.search_rows(config.batch_size, most))
     translations = [[Translation("", 0.0, 0.0, ())] for _ in asked.sources]
     if len(rows) < len(asked.sources):
         progress(len(asked.sources) - len(rows))

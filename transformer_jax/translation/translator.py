@@ -240,8 +240,9 @@ class Translator:
 
     def row_choices(self) -> list[int]:
         """The numbers of rows of the programs for few sentences and for many, ascending."""
-        exact = self._runner.exact_rows(self.decode_config.method.num_hypotheses)
-        return [exact] if exact else row_choices(self.decode_config.batch_size)
+        config = self.decode_config
+        most = self._runner.search_rows(config.batch_size, config.method.num_hypotheses)
+        return row_choices(most)
 
     def score(self, sources: Sequence[str], targets: Sequence[Any], **options: Any) -> np.ndarray:
         """Log p(target | source) in nats, EOS included, of each pair: float32 [N].

@@ -1,0 +1,52 @@
+"""Sums in float64, against NumPy's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.ops import sums
+
+X = jax.random.normal(jax.random.key(0), (9, 257)) * 1e3 + 1.0
+
+
+def wide(function, x):
+    def traced(x):
+        with sums.wide_sums(True):
+            return function(x)
+
+    return jax.jit(traced)(x)
+
+
+def of_float64(function):
+    x = np.asarray(X, np.float64)
+    e = np.exp(np.asarray(X - X.max(-1, keepdims=True)).astype(np.float64))
+    total = e.sum(-1, keepdims=True)
+    return {
+        "mean": x.mean(-1, keepdims=True),
+        "softmax": e / total,
+        "logsumexp": x.max(-1, keepdims=True) + np.log(total),
+    }[function.__name__]
+
+
+@pytest.mark.parametrize("function", [sums.mean, sums.softmax, sums.logsumexp])
+def test_a_wide_sum_is_that_of_float64(function):
+    np.testing.assert_allclose(wide(function, X), of_float64(function), rtol=3e-7, atol=1e-30)
+
+
+def test_the_order_of_a_wide_sum_has_no_effect():
+    """The same sum of float32 differs in most of these rows."""
+    order = jax.random.permutation(jax.random.key(1), X.shape[1])
+    np.testing.assert_array_equal(wide(sums.mean, X), wide(sums.mean, X[:, order]))
+    plain = jax.jit(sums.mean)
+    assert (plain(X) != plain(X[:, order])).any()
+
+
+def test_elsewhere_nothing_is_wide():
+    with sums.wide_sums(False):
+        assert "f64" not in str(jax.make_jaxpr(sums.mean)(X))
+    np.testing.assert_array_equal(sums.mean(X), X.mean(-1, keepdims=True))
+    np.testing.assert_array_equal(sums.softmax(X), jax.nn.softmax(X))
+    want = jax.nn.logsumexp(X, -1, keepdims=True)
+    np.testing.assert_array_equal(sums.logsumexp(X), want)
+    assert wide(sums.mean, jnp.ones((2, 3))).dtype == jnp.float32
