@@ -104,7 +104,9 @@ def test_in_int8_most_translations_are_those_of_the_engine(run, pair, texts):
     translator = run.translator()
     ours, theirs = translator.decode(texts).translations, in_engine(published(pair), texts)
     assert equal([each.text for (each,) in ours], theirs) > 0.7 * NUM_TEXTS
-    assert [translator.decode([text]).translations[0] for text in texts] == ours  # to the bit
+    # To the bit. Alone, 200 of 200 scores are the same, too, where XLA optimises: it does not here.
+    assert translator.decode(texts[::-1]).translations[::-1] == ours
+    assert translator.translate(texts[:1]) == [each.text for each in ours[0]]
 
 
 #: No vocabulary of a student has these characters.
