@@ -91,7 +91,7 @@ def test_none_is_a_value():
         ("batch.seed", "-1", "--config.batch.seed=-1: must be greater than or equal to 0"),
         ("data.validation_from_train", "0", "validation_from_train=0: must be greater than 0"),
         ("data.source", "fils", "use files, tfds, huggingface"),
-        ("model.dropout_rate", "2", "dropout_rate=2: must be 'auto' or must be less than 1"),
+        ("model.dropout_rate", "2", "dropout_rate=2: must be less than 1"),
     ],
 )
 def test_a_wrong_override_is_one_line_naming_the_key(key, value, words):
