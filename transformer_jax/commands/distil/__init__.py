@@ -18,7 +18,7 @@ With --translations the teacher is text: TSV (source TAB translation, and TAB sc
 languages' codes as keys, and "score"). Of several rows of one source the best is taken, or all.
 
 With --export=firefox the folder that Mozilla takes follows, in `distillation/exported`: int8 and a
-shortlist, both made from the student's own text. Other formats of `export` may stand there too.
+shortlist, both made from the student's own text. The option also takes other formats of `export`.
 
 The folder `distillation` in --workdir has what was made on the way: `text`, `translations`,
 `chosen`, the rows of the table and `table.md`. The same command continues what was stopped. For
