@@ -113,10 +113,10 @@ def records(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
 
 def _lines(summaries: Sequence[Summary]) -> list[Sequence[str]]:
     """The table as text, its head first, without columns that nothing is in."""
-    columns = []
+    columns, found = [], records(summaries)
     for name, (title, form) in COLUMNS.items():
         column = [title]
-        for record in records(summaries):
+        for record in found:
             value, half = record[name], record.get(f"{name}_half")
             text = "" if value is None else form.format(value)
             column.append(text if half is None else f"{text} ± {half:.2f}")
