@@ -150,7 +150,7 @@ def test_a_call_can_choose_another_method(make_translator):
 
 
 def test_threads_share_the_compiled_programs(make_translator, monkeypatch):
-    monkeypatch.setattr(runner, "num_threads", lambda arrays: 2)
+    monkeypatch.setattr(runner.Runner, "threads", 2)
     sources = texts(3, 20, longest=8)
     translator = make_translator(max_length=48)
     before = decode_batch._cache_size()

@@ -106,7 +106,7 @@ def _check_known(
     prefixes: Sequence[str | Sequence[int]], encode: Callable[[str], Sequence[int]]
 ) -> None:
     """Raises UserError where a prefix has what the vocabulary lacks."""
-    for prefix in prefixes:
+    for prefix in filter(len, prefixes):
         if UNK_ID in (encode(prefix) if isinstance(prefix, str) else prefix):
             words = prefix.split() if isinstance(prefix, str) else ()
             lacking = " ".join(word for word in words if UNK_ID in encode(word)) or prefix

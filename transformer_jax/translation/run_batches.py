@@ -71,7 +71,7 @@ def run_batches(
         How long that took.
     """
     new: dict[Hashable, Batch] = {}
-    others = []
+    others: list[Batch] = []
     for batch in batches:
         key = work.program, batch[0].length
         if key in compiled or key in new:
@@ -79,9 +79,11 @@ def run_batches(
         else:
             new[key] = batch
 
+    threads = min(threads, len(new) + len(others))  # a batch that is alone needs no other thread
+
     def begin(batch: Batch) -> Callable[[], Results]:
         """Starts a batch; what is returned waits for its results."""
-        if threads == 1:
+        if threads < 2:
             results = work.start(batch)
             return lambda: results
         return pool.submit(lambda: jax.block_until_ready(work.start(batch))).result
@@ -99,7 +101,7 @@ def run_batches(
             finish_all_but(threads)
         finish_all_but(0)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(max(1, threads)) as pool:
         began = time.perf_counter()
         run(new.values())
         seconds = time.perf_counter() - began if new else 0.0

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -49,8 +50,23 @@ class Runner:
 
     def search_rows(self, wanted: int, num_hypotheses: int) -> int:
         """The most rows of a search: in int8 on a CPU, few."""
-        is_small = holds_int8(self.params) and _on_cpu(self.params)
-        return min(wanted, max(1, _INT8_HYPOTHESES // num_hypotheses)) if is_small else wanted
+        few = max(1, _INT8_HYPOTHESES // num_hypotheses)
+        return min(wanted, few) if self._takes_few else wanted
+
+    @cached_property
+    def _takes_few(self) -> bool:
+        return holds_int8(self.params) and _on_cpu(self.params)
+
+    @cached_property
+    def threads(self) -> int:
+        """How many batches run at the same time.
+
+        A CPU takes one for each core: that is faster than many cores for one batch, whose
+        operations are small. An accelerator runs one after the other; the host is then one batch
+        ahead. Several devices must all run their programs in the same order.
+        """
+        is_one = len(jax.tree.leaves(self.params)[0].devices()) == 1
+        return min(os.cpu_count() or 1, _MOST_THREADS) if is_one and _on_cpu(self.params) else 1
 
     def call(self, function: Any, arrays: Any, **options: Any) -> Any:
         """Calls a compiled function. Every process can read the whole result."""
@@ -64,9 +80,7 @@ class Runner:
 
     def run(self, rows: list[Row], work: Work[Any]) -> Timing:
         """Does the work on all rows."""
-        return run_batches(
-            self.compiled, num_threads(self.params), batches(rows, work.num_rows), work
-        )
+        return run_batches(self.compiled, self.threads, batches(rows, work.num_rows), work)
 
 
 def row_choices(most: int) -> list[int]:
@@ -75,17 +89,6 @@ def row_choices(most: int) -> list[int]:
     Few sentences need not wait for the rows of a full batch.
     """
     return sorted({1, *(-(-most * part // 8) for part in (1, 4, 6, 8))})
-
-
-def num_threads(arrays: Any) -> int:
-    """How many batches run at the same time on the devices that `arrays` are on.
-
-    A CPU takes one for each core: that is faster than many cores for one batch, whose operations
-    are small. An accelerator runs one after the other; the host is then one batch ahead. Several
-    devices must all run their programs in the same order.
-    """
-    is_one = len(jax.tree.leaves(arrays)[0].devices()) == 1
-    return min(os.cpu_count() or 1, _MOST_THREADS) if is_one and _on_cpu(arrays) else 1
 
 
 def _on_cpu(arrays: Any) -> bool:

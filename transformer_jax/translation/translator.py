@@ -83,6 +83,11 @@ class Translator:
         """The parameters in the form that decoding holds, on the devices."""
         return self._runner.params
 
+    @property
+    def threads(self) -> int:
+        """How many batches it runs at the same time."""
+        return self._runner.threads
+
     def with_params(self, params: Any) -> "Translator":
         """The same translator with other parameters; nothing is compiled again."""
         other = copy.copy(self)

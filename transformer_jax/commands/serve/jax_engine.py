@@ -10,7 +10,6 @@ from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError
 from transformer_jax.runs.folder import Run
 from transformer_jax.translation.model import SingleModel
-from transformer_jax.translation.runner import num_threads
 from transformer_jax.translation.text_batches import padded_length, padded_lengths
 from transformer_jax.translation.translator import Translation, Translator
 from transformer_jax.viewing.explanation import Explanation, explain, next_pieces
@@ -26,7 +25,7 @@ class JaxEngine:
         self.source, self.target = source, target
         self.rows = translator.row_choices()
         self.batch_size = self.rows[-1]
-        self.threads = num_threads(translator.params)
+        self.threads = translator.threads
         self.num_hypotheses = translator.decode_config.method.num_hypotheses
         self.max_pieces = translator.max_source_length - 1
         self.target_size = translator.model.target_vocab_size
