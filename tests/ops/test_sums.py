@@ -1,4 +1,4 @@
-"""Sums in float64, against NumPy's."""
+"""Sums and products in float64, against NumPy's."""
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,21 @@ def of_float64(function):
         "mean": x.mean(-1, keepdims=True),
         "softmax": e / total,
         "logsumexp": x.max(-1, keepdims=True) + np.log(total),
+        "exp": np.exp(np.asarray(X / 100).astype(np.float64)),
+        "squares": np.einsum("ij,kj->ik", x, x),
     }[function.__name__]
 
 
-@pytest.mark.parametrize("function", [sums.mean, sums.softmax, sums.logsumexp])
-def test_a_wide_sum_is_that_of_float64(function):
+def exp(x):
+    return sums.exp(x / 100)
+
+
+def squares(x):
+    return sums.einsum("ij,kj->ik", x, x)
+
+
+@pytest.mark.parametrize("function", [sums.mean, sums.softmax, sums.logsumexp, exp, squares])
+def test_a_wide_result_is_that_of_float64(function):
     np.testing.assert_allclose(wide(function, X), of_float64(function), rtol=3e-7, atol=1e-30)
 
 
@@ -42,9 +52,22 @@ def test_the_order_of_a_wide_sum_has_no_effect():
     assert (plain(X) != plain(X[:, order])).any()
 
 
+def test_the_order_of_a_wide_product_has_no_effect():
+    order = jax.random.permutation(jax.random.key(1), X.shape[1])
+    np.testing.assert_array_equal(wide(squares, X), wide(squares, X[:, order]))
+    plain = jax.jit(squares)
+    assert (plain(X) != plain(X[:, order])).any()
+
+
+def test_a_product_is_rounded_before_it_enters_a_sum():
+    y, z = np.asarray(X), np.asarray(X[::-1])
+    got = wide(lambda x: sums.product(x, y) + z, X)
+    np.testing.assert_array_equal(got, (np.asarray(X) * y).astype(np.float32) + z)
+
+
 def test_elsewhere_nothing_is_wide():
     with sums.wide_sums(False):
-        assert "f64" not in str(jax.make_jaxpr(sums.mean)(X))
+        assert "f64" not in str(jax.make_jaxpr(lambda x: squares(sums.mean(exp(x))))(X))
     np.testing.assert_array_equal(sums.mean(X), X.mean(-1, keepdims=True))
     np.testing.assert_array_equal(sums.softmax(X), jax.nn.softmax(X))
     want = jax.nn.logsumexp(X, -1, keepdims=True)

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer, TableBox
 from transformer_jax.ops.matrices import rows
+from transformer_jax.ops.sums import product
 
 
 class Embedding(Layer):
@@ -34,4 +35,4 @@ class Embedding(Layer):
     def __call__(self, ids: jax.Array) -> jax.Array:
         """[...] int32 -> [..., D]."""
         scale = jnp.asarray(self.scale or self.features**0.5, self.dtype)
-        return rows(self.table, ids).astype(self.dtype) * scale
+        return product(rows(self.table, ids).astype(self.dtype), scale)

@@ -19,7 +19,7 @@ from annotated_types import Gt
 from flax import linen as nn
 
 from transformer_jax.layers.parameters import Layer
-from transformer_jax.ops.sums import mean
+from transformer_jax.ops.sums import mean, product
 
 
 def normalize(x: jax.Array, *, epsilon: float, center: bool = True, groups: int = 1) -> jax.Array:
@@ -66,7 +66,7 @@ class Norm(Layer):
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., features] -> [..., features]."""
         y = normalize(x, epsilon=self.epsilon, center=self.center, groups=self.groups)
-        y = y * jax.lax.broadcast_to_rank(self.scale, y.ndim)
+        y = product(y, jax.lax.broadcast_to_rank(self.scale, y.ndim))
         if self.use_bias:
             y = y + jax.lax.broadcast_to_rank(self.bias, y.ndim)
         return y.astype(self.dtype)

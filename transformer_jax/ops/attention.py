@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.dropout import dropout
-from transformer_jax.ops.sums import softmax
+from transformer_jax.ops.sums import einsum, softmax
 
 #: Added to masked scores. Finite, so that a row without any key (one that only pads a batch)
 #: gives numbers and not NaN.
@@ -71,11 +71,10 @@ def attention_scores(
     q_BTHK = q_BTHK * (width**-0.5 if scale is None else scale)
     # The axes of the result are in the order of the operands. With another order XLA swaps the
     # operands, and on a CPU the product of a few queries takes up to three times as long.
-    scores_BGTRM = jnp.einsum(
+    scores_BGTRM = einsum(
         "btgrk,bmgk->bgtrm",
         q_BTHK.reshape(batch, length, groups, heads // groups, width),
         k_BMGK,
-        preferred_element_type=jnp.float32,
     )
     return scores_BGTRM.swapaxes(2, 3).reshape(batch, heads, length, -1)
 
@@ -85,11 +84,10 @@ def weighted_values(weights_BHTM: jax.Array, v_BMGK: jax.Array) -> jax.Array:
     batch, heads, length, slots = weights_BHTM.shape
     groups, width = v_BMGK.shape[2:]
     # In the order of the operands, as in `attention_scores`.
-    y_BGRTK = jnp.einsum(
+    y_BGRTK = einsum(
         "bgrtm,bmgk->bgrtk",
         weights_BHTM.astype(v_BMGK.dtype).reshape(batch, groups, heads // groups, length, slots),
         v_BMGK,
-        preferred_element_type=jnp.float32,
     )
     return y_BGRTK.reshape(batch, heads, length, width).swapaxes(1, 2)
 

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.matrices import LARGEST, Int8Matrix, Int8Products, Int8Rows, Static
+from transformer_jax.ops.sums import apart
 
 #: A pair of products is at most 254 times the sum of q of one sign, and 254 * 129 < 2^15. Rounding
 #: adds up to 1 to the sum.
@@ -163,25 +164,17 @@ def of_whole(
     if static is None:
         alpha = alpha.reshape(*alpha.shape[: x.ndim - contracted], *(1,) * len(outputs))
         units = jax.lax.broadcast_to_rank(w.scale.reshape(outputs), total.ndim) / alpha
-        y = _apart(total.astype(jnp.float32) * units)
+        y = apart(total.astype(jnp.float32) * units)
     else:
         if isinstance(w, Int8Rows):
             sums = w.sums.reshape(outputs)
         else:
             sums = jax.lax.stop_gradient(w.values).sum(tuple(range(contracted)))
         shifted = total + jax.lax.broadcast_to_rank(LARGEST * sums, total.ndim)
-        y = _apart(shifted.astype(jnp.float32) * static.unit)
-        constant = _apart(LARGEST * static.unit * sums.astype(jnp.float32))
+        y = apart(shifted.astype(jnp.float32) * static.unit)
+        constant = apart(LARGEST * static.unit * sums.astype(jnp.float32))
         bias = -constant if bias is None else bias - constant
     return y if bias is None else y + jax.lax.broadcast_to_rank(bias, y.ndim)
-
-
-def _apart(x: jax.Array) -> jax.Array:
-    """x, a product that is rounded before it enters a sum.
-
-    XLA's CPU backend would round both at once, in some programs and not in others.
-    """
-    return jnp.maximum(x, jnp.finfo(jnp.float32).min)
 
 
 def _factor(largest: jax.Array) -> jax.Array:

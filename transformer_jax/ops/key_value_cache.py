@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from transformer_jax.ops.attention import MASKED
+from transformer_jax.ops.sums import einsum, exp
 
 #: A cache is read in at most this many blocks, of at least `_LEAST_BLOCK` tokens.
 _MOST_BLOCKS = 8
@@ -181,22 +182,19 @@ def attend_to_cache(
             return lax.dynamic_slice_in_dim(x, index * block, block, axis)
 
         k_CNGK, v_CNGK = cache.part(index * block, block)
-        scores_CNGR = jnp.einsum(
-            "cngk,ngrk->cngr", k_CNGK, q_NGRK, preferred_element_type=jnp.float32
-        )
+        scores_CNGR = einsum("cngk,ngrk->cngr", k_CNGK, q_NGRK)
         scores_CNH = scores_CNGR.reshape(block, num_rows, heads)
         if bias_HT is not None:
             scores_CNH += part(bias_HT, 1).T[:, None]
         scores_CNH = jnp.where(part(reads_T)[:, None, None], scores_CNH, MASKED)
         new_top_NH = jnp.maximum(top_NH, scores_CNH.max(axis=0))
-        weights_CNH = jnp.exp(scores_CNH - new_top_NH[None])
-        kept_NH = jnp.exp(top_NH - new_top_NH)
+        weights_CNH = exp(scores_CNH - new_top_NH[None])
+        kept_NH = exp(top_NH - new_top_NH)
         # Values as the first operand: XLA for CPUs gathers them in half the time for this product.
-        values_NGKR = jnp.einsum(
+        values_NGKR = einsum(
             "cngk,cngr->ngkr",
             v_CNGK,
             weights_CNH.reshape(scores_CNGR.shape).astype(v_CNGK.dtype),
-            preferred_element_type=jnp.float32,
         )
         values_NHK = values_NGKR.swapaxes(2, 3).reshape(sum_NHK.shape)
         return (

@@ -1,25 +1,30 @@
-"""Sums over the last axis that are the same in every program, where int8 asks for it.
+"""Floats between products of int8, the same to the bit in every program.
 
-A compiler adds floats in an order that depends on the program: XLA's CPU backend sums 8 rows in
-another one than 32. In float64 the order moves a sum by less than float32 can show, but for near
-ties. In int8 that matters, as a bit of a norm can move an activation to the next whole number.
+A bit of a norm or of attention can move an activation to the next whole number, so in int8 what a
+compiler does with floats matters. XLA's CPU backend sums 8 rows in another order than 32, takes
+one of two functions for exp, and rounds a product and a sum at once or one after the other, as it
+suits the program. In float64 the first two move a result by less than float32 can show, but for
+near ties, and `product` prevents the third.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from transformer_jax.ops.platform import by_platform
 
+#: What replaces float32 on a CPU.
 _WIDE: ContextVar[bool] = ContextVar("wide sums", default=False)
 
 
 @contextlib.contextmanager
 def wide_sums(wide: bool) -> Iterator[None]:
-    """What is traced in this context sums in float64 on a CPU, if `wide`."""
+    """What is traced in this context is computed in float64 on a CPU, if `wide`."""
     token = _WIDE.set(wide)
     try:
         yield
@@ -27,25 +32,33 @@ def wide_sums(wide: bool) -> Iterator[None]:
         _WIDE.reset(token)
 
 
-def _sum(x: jax.Array, wide: bool) -> jax.Array:
-    with jax.enable_x64(wide):
-        dtype = jnp.float64 if wide else jnp.float32
-        return x.astype(dtype).sum(axis=-1, keepdims=True).astype(jnp.float32)
+def _wide(function: Callable[..., jax.Array], *arrays: jax.Array) -> jax.Array:
+    """A function of float32 arrays; with its inside in float64 where that is asked for."""
+
+    def compute(*given: Any) -> jax.Array:
+        *arrays, wide = given
+        with jax.enable_x64(wide):
+            dtype = jnp.float64 if wide else jnp.float32
+            return function(*(x.astype(dtype) for x in arrays)).astype(jnp.float32)
+
+    return by_platform(compute, *arrays, cpu=True, other=False)
+
+
+def _sum(x: jax.Array) -> jax.Array:
+    return x.sum(axis=-1, keepdims=True)
 
 
 def mean(x: jax.Array) -> jax.Array:
     """[..., N] float32 -> [..., 1]."""
-    if not _WIDE.get():
-        return x.mean(axis=-1, keepdims=True)
-    return by_platform(_sum, x, cpu=True, other=False) / x.shape[-1]
+    return _wide(_sum, x) / x.shape[-1] if _WIDE.get() else x.mean(axis=-1, keepdims=True)
 
 
 def softmax(x: jax.Array) -> jax.Array:
     """[..., N] float32 -> the same shape; rows sum to 1."""
     if not _WIDE.get():
         return jax.nn.softmax(x, axis=-1)
-    y = jnp.exp(x - x.max(axis=-1, keepdims=True))
-    return y / by_platform(_sum, y, cpu=True, other=False)
+    y = exp(x - x.max(axis=-1, keepdims=True))
+    return y / _wide(_sum, y)
 
 
 def logsumexp(x: jax.Array) -> jax.Array:
@@ -53,4 +66,26 @@ def logsumexp(x: jax.Array) -> jax.Array:
     if not _WIDE.get():
         return jax.nn.logsumexp(x, axis=-1, keepdims=True)
     largest = x.max(axis=-1, keepdims=True)
-    return largest + jnp.log(by_platform(_sum, jnp.exp(x - largest), cpu=True, other=False))
+    return largest + jnp.log(_wide(_sum, jnp.exp(x - largest)))
+
+
+def exp(x: jax.Array) -> jax.Array:
+    """The exponential of float32."""
+    return _wide(jnp.exp, x) if _WIDE.get() else jnp.exp(x)
+
+
+def einsum(equation: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """`jnp.einsum` of two arrays, in float32."""
+    if not _WIDE.get():
+        return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
+    return _wide(partial(jnp.einsum, equation), a, b)
+
+
+def product(x: jax.Array, y: jax.Array) -> jax.Array:
+    """x * y, which may enter a sum."""
+    return apart(x * y) if _WIDE.get() else x * y
+
+
+def apart(x: jax.Array) -> jax.Array:
+    """x, a product of floats that is rounded before it enters a sum."""
+    return jnp.maximum(x, jnp.finfo(x.dtype).min)
