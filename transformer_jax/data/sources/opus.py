@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from etils import epath
+
 from transformer_jax.data.sources.base import Languages, Pair, Source, Split, missing
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint, optional
-from transformer_jax.paths import absolute_name, user_cache
+from transformer_jax.paths import absolute_name, stage, user_cache
 from transformer_jax.settings.types import Strings
 
 
@@ -89,20 +91,15 @@ def _file_name(language: str) -> str:
 
 def _downloaded(root: Path, name: str, languages: Languages) -> Path:
     """The folder with the two texts of a corpus. It appears when both are complete."""
-    from filelock import FileLock
-
     first, second = sorted(languages)
     folder = root / name / f"{first}-{second}"
-    if folder.is_dir():
-        return folder
+
+    def fill(place: epath.Path) -> None:
+        with tempfile.TemporaryDirectory(dir=root) as download:
+            _unpack(_fetch(name, first, second, download), (first, second), Path(place))
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(dir=root) as place:
-            if not folder.is_dir():  # else another process was faster
-                texts = Path(place) / "texts"
-                texts.mkdir()
-                _unpack(_fetch(name, first, second, place), (first, second), texts)
-                texts.rename(folder)
+        stage(epath.Path(folder), {}, fill, flag="data.source.data_dir")
     except UserError:
         raise
     except Exception as error:  # network, disk, archives, answers in other forms: no common type
