@@ -24,7 +24,7 @@ from transformer_jax.optimizers.optimizers import OPTIMIZERS, Adam, Optimizer
 from transformer_jax.optimizers.schedules import SCHEDULES, RsqrtSchedule, Schedule
 from transformer_jax.parallel.mesh import MeshConfig
 from transformer_jax.settings.keys import Key, adapter, keys_of
-from transformer_jax.settings.types import Positive, Rate, Strings
+from transformer_jax.settings.types import FileName, Positive, Rate, Strings
 from transformer_jax.settings.variants import FAMILIES, ManyOf, OneOf, mark_of
 from transformer_jax.trackers.base import Tracker
 from transformer_jax.trackers.registry import TRACKERS
@@ -53,7 +53,7 @@ class TrainConfig:
     #: of the gradients that devices add up, if mesh.data alone is more than 1; bfloat16 is faster
     ema_decay: Annotated[float, Gt(0), Lt(1)] | None = None
     #: decay of a moving average of the parameters, which evaluation uses; none = no average
-    init_from: str | None = None
+    init_from: FileName | None = None
     #: a run folder: begin with the parameters of its best checkpoint; none = random ones
     frozen: Strings | None = None
     #: patterns of the paths of parameters that keep their values, such as encoder/*;

@@ -14,7 +14,7 @@ from transformer_jax.data.sources.base import Languages, Source
 from transformer_jax.data.sources.files import Files
 from transformer_jax.data.sources.registry import SOURCES
 from transformer_jax.errors import UserError
-from transformer_jax.settings.types import Positive, Rate, Strings
+from transformer_jax.settings.types import FileName, Positive, Rate, Strings
 from transformer_jax.settings.variants import ManyOf, OneOf, kind_of
 
 
@@ -82,7 +82,7 @@ class DataConfig:
     validation_from_train: PositiveInt | None = None  #: pairs to hold out if there is no other set
     prepared: str | None = None
     #: folder that `transformer-jax prepare` made of a text, in place of source and corpora
-    cache_dir: str | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
+    cache_dir: FileName | None = None  #: for the ids; none = <user cache>/transformer_jax/ids
 
     @property
     def parts(self) -> tuple[Corpus, ...]:
@@ -172,8 +172,9 @@ class TokenizerConfig:
     #: share of the characters of the text that get pieces of their own
     normalization: Literal["clean", "identity"] = "clean"
     #: clean = white space becomes spaces, invisible marks nothing (data/normalization.py)
-    source_model: str | None = None  #: path of a given SentencePiece model (with joint, for both)
-    target_model: str | None = None  #: path of the target's model, if joint is false
+    source_model: FileName | None = None
+    #: path of a given SentencePiece model (with joint, for both)
+    target_model: FileName | None = None  #: path of the target's model, if joint is false
     max_training_sentences: PositiveInt = 500_000
     #: drawn from a larger text; learning takes about 2 KB of memory for each
     sampling_alpha: PositiveFloat | None = (

@@ -38,7 +38,7 @@ from transformer_jax.data.tokenizer_training import vocabularies
 from transformer_jax.errors import UserError
 from transformer_jax.models.api import check_guided
 from transformer_jax.parallel.mesh import batch_devices, make_mesh
-from transformer_jax.paths import absolute_name, in_bucket
+from transformer_jax.paths import absolute_names, in_bucket
 from transformer_jax.recipes import ByPairs
 from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
@@ -63,8 +63,6 @@ _KEYS = (
 _AT_MOST = ("train.steps", "train.schedule.warmup_steps")
 _PEAK = "train.schedule.learning_rate"
 
-#: Keys that name files.
-_FILES = ("tokenizer.source_model", "tokenizer.target_model", "train.init_from")
 #: Keys, and groups of keys, that do not affect the parameters at a step. The text does, but it
 #: is compared by its content, whatever the names of the files.
 _MAY_CHANGE: tuple[str, ...] = (
@@ -190,17 +188,7 @@ def resolve_start(config: Config, workdir: epath.Path, by_pairs: ByPairs | None 
     check_has_config(workdir)
     old = open_run(workdir).config if (workdir / "config.json").exists() else None
     config, by_pairs = with_prepared(validated(config), by_pairs)
-    files = {key: attrgetter(key)(config) for key in _FILES}
-    given = override(config, {key: absolute_name(name) for key, name in files.items() if name})
-    given = dataclasses.replace(
-        given,
-        data=resolve_data(given.data),
-        train=dataclasses.replace(
-            given.train,
-            best_by=given.train.best_by.absolute(),
-            teacher=given.train.teacher.absolute(),
-        ),
-    )
+    given = absolute_names(dataclasses.replace(config, data=resolve_data(config.data)))
     if old is not None:
         # What the given config leaves open, or the text's size chose, is as it is in the run.
         values: dict[str, Any] = {}

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
+from transformer_jax.settings.types import FILES
+
 C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +39,12 @@ class Key(NamedTuple):
     def is_part(self) -> bool:
         """Whether it is a group of keys."""
         return isinstance(self.annotation, type) and dataclasses.is_dataclass(self.annotation)
+
+    @property
+    def names_files(self) -> bool:
+        """Whether the value is a `FileName`, `FileNames`, or None in place of one."""
+        members = (self.annotation, *get_args(self.annotation))
+        return any(FILES in getattr(each, "__metadata__", ()) for each in members)
 
     @property
     def schema(self) -> dict[str, Any]:

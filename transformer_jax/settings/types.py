@@ -19,6 +19,13 @@ COMMAS = BeforeValidator(_split_commas)
 Strings = Annotated[tuple[str, ...], COMMAS]
 
 
+#: A mark of fields that name files or folders: they become absolute in a run's config.
+FILES = object()
+
+FileName = Annotated[str, FILES]
+FileNames = Annotated[tuple[str, ...], COMMAS, FILES]
+
+
 def _power_of_two(value: int) -> int:
     if value & (value - 1):
         raise ValueError("must be a power of two")

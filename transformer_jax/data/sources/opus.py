@@ -11,9 +11,9 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from etils import epath
 
@@ -21,7 +21,7 @@ from transformer_jax.data.sources.base import Languages, Pair, Source, Split, mi
 from transformer_jax.data.sources.files import Files
 from transformer_jax.errors import UserError, first_line, hint, optional
 from transformer_jax.paths import absolute_name, stage, user_cache
-from transformer_jax.settings.types import Strings
+from transformer_jax.settings.types import FileName, Strings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Opus(Source):
     corpora: Strings  #: to train on, such as Tatoeba-v2023-04-12,Europarl-v8
     validation: Strings = ()  #: corpora of text that is translated during training
     test: Strings = ()  #: corpora for the final score
-    data_dir: str | None = None
+    data_dir: FileName | None = None
     #: folder of what was downloaded; none = <user cache>/transformer_jax/opus
 
     def has(self, split: Split) -> bool:
@@ -52,10 +52,6 @@ class Opus(Source):
     def texts(self, languages: Languages) -> list[tuple[str, str]]:
         """The digests of the downloaded texts."""
         return self._files("train", languages).texts(languages)
-
-    def absolute(self) -> Self:
-        """A copy with an absolute data_dir."""
-        return replace(self, data_dir=absolute_name(self.data_dir)) if self.data_dir else self
 
     def _names(self, split: Split) -> Strings:
         names: Strings = self.corpora if split == "train" else getattr(self, split)
