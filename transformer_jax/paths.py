@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from transformer_jax.errors import UserError, first_line
 from transformer_jax.settings.keys import keys_of
+from transformer_jax.settings.types import FILES
 
 C = TypeVar("C")
 
@@ -85,7 +86,7 @@ def absolute_fields(config: C) -> C:
     changes: dict[str, Any] = {}
     for name, key in keys_of(type(config)).items():
         value = getattr(config, name)
-        if not key.names_files:
+        if not key.has(FILES):
             changes[name] = absolute_names(value)
         elif value:
             is_one = isinstance(value, str)

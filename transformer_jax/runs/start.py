@@ -20,6 +20,7 @@ from transformer_jax.config import (
     Config,
     differences,
     from_json,
+    marked,
     override,
     to_dict,
     to_json,
@@ -44,43 +45,18 @@ from transformer_jax.runs.checkpoints import has_trained
 from transformer_jax.runs.fast_dtype import fast_matmul_dtype
 from transformer_jax.runs.folder import check_has_config, open_run
 from transformer_jax.runs.prepared import with_prepared
+from transformer_jax.settings.types import MAY_CHANGE, SETTLED
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Keys that the first start of a run settles where they are open, and that keep their value.
-_KEYS = (
-    "model.source_vocab_size",
-    "model.target_vocab_size",
-    "model.dtype",
-    "model.matmul_dtype",
-    "batch.tokens",
-    "batch.row_multiple",
-    "decode.block_tokens",
-    "decode.block_sentences",
-    "tokenizer.vocab_size",
-)
+_KEYS = marked(SETTLED)
 #: With `train.minutes`: keys that are upper limits, and one that is settled if it is open.
 _AT_MOST = ("train.steps", "train.schedule.warmup_steps")
 _PEAK = "train.schedule.learning_rate"
 
-#: Keys, and groups of keys, that do not affect the parameters at a step. The text does, but it
-#: is compared by its content, whatever the names of the files.
-_MAY_CHANGE: tuple[str, ...] = (
-    "data.source.",
-    "data.corpora.",
-    "data.filters.",
-    "data.cache_dir.",
-    "decode.",
-    "mesh.",
-    "model.remat.",
-    "train.trackers.",
-    "train.log_every.",
-    "train.evaluate_every.",
-    "train.evaluate_sentences.",
-    "train.early_stopping.",
-    "train.checkpoint_every.",
-    "train.keep_checkpoints.",
-)
+#: Keys, and groups of keys, that do not affect the parameters at a step.
+_MAY_CHANGE = ("decode.", "mesh.", *(f"{key}." for key in marked(MAY_CHANGE)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
-from transformer_jax.settings.types import FILES
+from transformer_jax.settings.types import Mark
 
 C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,11 +40,10 @@ class Key(NamedTuple):
         """Whether it is a group of keys."""
         return isinstance(self.annotation, type) and dataclasses.is_dataclass(self.annotation)
 
-    @property
-    def names_files(self) -> bool:
-        """Whether the value is a `FileName`, `FileNames`, or None in place of one."""
+    def has(self, mark: Mark) -> bool:
+        """Whether the field, or what it is if it is not None, has a mark."""
         members = (self.annotation, *get_args(self.annotation))
-        return any(FILES in getattr(each, "__metadata__", ()) for each in members)
+        return any(mark in getattr(each, "__metadata__", ()) for each in members)
 
     @property
     def schema(self) -> dict[str, Any]:
