@@ -8,6 +8,7 @@ prints an error as a box of many lines.)
 """
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -23,6 +24,25 @@ _METAVARS = {"integer": "INT", "number": "FLOAT", "boolean": "true|false", "stri
 _METAVARS |= {"array": "A,B", "null": "none"}
 
 _KINDS: dict[type, str] = {OneOf: "KIND", ManyOf: "KIND,KIND"}
+
+
+def part_of(flag: str, text: str, *, first: int) -> tuple[int, int]:
+    """The number of a part, from 0, and how many there are, of a flag's value I/N.
+
+    Args:
+        flag: its name.
+        text: its value.
+        first: what I is of the first part.
+
+    Raises:
+        UserError: it is of another form, or there is no such part.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not first <= int(match[1]) < first + int(match[2]):
+        raise UserError(
+            f"--{flag}={text}: give I/N with I from {first} to {'N - 1' if first == 0 else 'N'}"
+        )
+    return int(match[1]) - first, int(match[2])
 
 
 class _Key(argparse.Action):

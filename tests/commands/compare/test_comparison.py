@@ -242,7 +242,7 @@ def test_a_comparison_continues_and_draws(recipe, tmp_path, trained, capsys):
     assert main(command) == 2
     assert f"{damaged}: damaged: remove it, or name another --output" in capsys.readouterr().err
     assert main([*command, "--part=3/2"]) == 2
-    assert "--part=3/2: expected I/N" in capsys.readouterr().err
+    assert "--part=3/2: give I/N with I from 1 to N" in capsys.readouterr().err
 
 
 def test_other_seeds_are_trained_at_the_point_that_the_validation_set_chose(

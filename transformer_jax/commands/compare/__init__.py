@@ -22,13 +22,12 @@ time. The same command continues what was stopped or killed. Several machines ma
 import argparse
 import json
 import logging
-import re
 import subprocess
 import sys
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from transformer_jax.commands.flags import Parser
+from transformer_jax.commands.flags import Parser, part_of
 from transformer_jax.commands.main import STOPPED, main
 from transformer_jax.commands.recipe_flags import USUAL, recipe_of
 from transformer_jax.config import Config, override
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.data.splits import has_split
     from transformer_jax.runs.start import for_its_text
 
-    part, parts = _part(args.part)
+    part, parts = part_of("part", args.part, first=1)
     for flag in ("seeds", "jobs"):
         if getattr(args, flag) < 1:
             raise UserError(f"--{flag}={getattr(args, flag)}: must be at least 1")
@@ -157,10 +156,3 @@ def _trains_on_cpu(recipe: Recipe) -> bool:
         return False
     look = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     return subprocess.run(look, stdout=subprocess.PIPE, text=True).stdout.strip() == "cpu"
-
-
-def _part(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise UserError(f"--part={text}: expected I/N, such as 1/2 and 2/2")
-    return int(match[1]) - 1, int(match[2])
