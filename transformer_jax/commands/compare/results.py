@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from transformer_jax.config import Config, to_dict
+from transformer_jax.config import Config, from_dict, to_dict
 from transformer_jax.data.batches import Share
 from transformer_jax.errors import Diverged
 from transformer_jax.models.flops import train_step_flops
@@ -118,8 +118,9 @@ def stored_result(config: Config, folder: epath.Path) -> Result | None:
     Raises:
         UserError: it is damaged, or of another recipe.
     """
-    stored = read_record(folder / _FILE, {"config": to_dict(config)}, "--output")
-    return None if stored is None else Result(**stored)
+    path = folder / _FILE
+    stored = read_record(path, {"config": to_dict(config)}, "--output")
+    return None if stored is None else from_dict(Result, stored, f"{path}: ")
 
 
 class Meter:
