@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from transformer_jax.commands.serve import markup, tags
 from transformer_jax.commands.serve.batcher import QueueFull
-from transformer_jax.commands.serve.engine import Aligns
+from transformer_jax.commands.serve.jax_engine import JaxEngine
 from transformer_jax.commands.serve.service import Service, Translated
 from transformer_jax.data.alignments import Links
 from transformer_jax.errors import UserError, first_error
@@ -143,21 +143,21 @@ class Context:
             HTTPException: an engine knows none.
             UserError: its model knows none.
         """
-        engines = []
+        translators = []
         for each in done:
-            if not isinstance(each.engine, Aligns):
+            if not isinstance(each.engine, JaxEngine):
                 raise HTTPException(400, "This engine gives no alignments")
-            each.engine.check_alignment()
-            engines.append(each.engine)
+            each.engine.translator.model.check_alignment()
+            translators.append(each.engine.translator)
 
         def align() -> list[list[Links]]:
             return [
-                engine.align(
+                translator.align(
                     each.text.sentences,
                     [best.tokens for best, *_ in each.translations],
                     every_source=every_source,
                 )
-                for engine, each in zip(engines, done, strict=True)
+                for translator, each in zip(translators, done, strict=True)
             ]
 
         return await while_connected(request, self.service.batcher.on_device(align))
