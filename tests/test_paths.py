@@ -78,6 +78,34 @@ def test_killed_at_any_call_it_ends_in_the_same_bytes(tmp_path, monkeypatch):
         assert left == content(tmp_path / "whole"), f"{number}: {calls[number - 1]}"
 
 
+def test_killed_at_any_write_to_a_bucket_it_ends_in_the_same_objects(store):
+    def objects(place: str) -> dict[str, bytes]:
+        return {name: store.objects[name] for name in store.names(f"bucket/{place}/")}
+
+    writes: list[int] = []
+
+    def after_write() -> None:
+        writes.append(1)
+        if len(writes) == deadline:
+            raise Killed
+
+    store.after_write, deadline = after_write, 0
+    stage_here(epath.Path("gs://bucket/whole/it"), INPUTS, fill)
+    whole, count = objects("whole"), len(writes)
+    assert count >= 12 and all(name.startswith("bucket/whole/it/") for name in whole)
+    for deadline in range(1, count + 1):
+        writes.clear()
+        folder = epath.Path(f"gs://bucket/{deadline}/it")
+        with pytest.raises(Killed):
+            stage_here(folder, INPUTS, fill)
+        assert stage_here(folder, INPUTS, fill) == made_here(folder, INPUTS) == {"num_files": 3}
+        found = {
+            name.replace(f"/{deadline}/", "/whole/", 1): x
+            for name, x in objects(str(deadline)).items()
+        }
+        assert found == whole, deadline
+
+
 def test_what_is_there_is_not_made_again_and_others_are_refused(tmp_path):
     folder = epath.Path(tmp_path / "it")
     assert made_here(folder, INPUTS) is None

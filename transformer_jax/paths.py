@@ -206,7 +206,8 @@ def made(
     is_whole: Callable[[dict[str, Any]], bool] | None = None,
 ) -> dict[str, Any] | None:
     """What is known of a folder that `stage` filled; None: it is not there. See `stage`."""
-    if not folder.exists():
+    # In a bucket the files move one by one.
+    if not folder.exists() or (in_bucket(folder) and _partial(folder).exists()):
         return None
     with contextlib.suppress(UserError) if is_whole else contextlib.nullcontext():
         held = read_record(folder / RECORD, inputs, flag) or {}
@@ -252,7 +253,7 @@ def stage(
     find = functools.partial(made, folder, inputs, flag=flag, is_whole=is_whole)
 
     def begin() -> tuple[dict[str, Any] | None, str]:
-        partial = folder.with_name(f"{folder.name}.partial")
+        partial = _partial(folder)
         if (known := find()) is not None:
             return known, ""
         partial.mkdir(parents=True, exist_ok=True)
@@ -261,7 +262,7 @@ def stage(
         if (known := find()) is not None:  # another process was faster
             remove_folder(partial)
             return known, ""
-        if is_whole:
+        if is_whole and not in_bucket(folder):
             _remove_left(folder.parent, partial)
         claim(partial / RECORD, inputs, flag)
         _remove_temporary(partial)
@@ -270,7 +271,8 @@ def stage(
     def finish() -> None:
         write_record(partial / RECORD, inputs, known=known, files=_sizes(partial))
         move_folder(partial, folder)
-        (folder / f".{RECORD}.lock").unlink(missing_ok=True)
+        if not in_bucket(folder):
+            (folder / f".{RECORD}.lock").unlink(missing_ok=True)
 
     with writing(folder, flag), contextlib.ExitStack() as lock:
         known, place = first(begin)
@@ -279,6 +281,10 @@ def stage(
             known = dict(fill(partial) or {})
             first(finish)
     return known
+
+
+def _partial(folder: epath.Path) -> epath.Path:
+    return folder.with_name(f"{folder.name}.partial")
 
 
 def _remove_temporary(folder: epath.Path) -> None:
