@@ -60,6 +60,13 @@ def _int(text: str) -> int:
     return value
 
 
+def _count(text: str) -> int:
+    """The number of things of a flag, `type="count"`."""
+    if (value := _int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return value
+
+
 class _Help(argparse.Action):
     """`--help` shows the usual flags of a config, `--help=all` all of them."""
 
@@ -75,6 +82,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, add_help=False)
         self.register("type", int, _int)
+        self.register("type", "count", _count)
         self._words: Sequence[str] = ()
         self._shown: tuple[type, str, Sequence[str]] | None = None
         self.add_argument(

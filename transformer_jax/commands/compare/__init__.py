@@ -51,9 +51,9 @@ def add_arguments(parser: Parser) -> None:
     tried = "values that each row is tried with; the best by validation is the row's"
     add("--grid", action="append", default=[], metavar="KEY=A,B", help=tried)
     add("--output", required=True, metavar="DIR", help="for the tables, the plots and the runs")
-    add("--seeds", type=int, default=1, metavar="N", help="trainings of each row (default: 1)")
+    add("--seeds", type="count", default=1, metavar="N", help="trainings of each row (default: 1)")
     add("--unequal", action="store_true", help="keep model.d_ff, so that parameters may differ")
-    add("--jobs", type=int, default=1, metavar="N", help="trainings at a time (default: 1)")
+    add("--jobs", type="count", default=1, metavar="N", help="trainings at a time (default: 1)")
     add("--part", default="1/1", metavar="I/N", help="train only every N-th row, from the I-th on")
     add("--no_progress", action="store_true", help="no progress bars")
     add("--training", type=json.loads, help=argparse.SUPPRESS)  # what a process is to do
@@ -75,9 +75,6 @@ def run(args: argparse.Namespace) -> int:
     from transformer_jax.runs.start import for_its_text
 
     part, parts = part_of("part", args.part, first=1)
-    for flag in ("seeds", "jobs"):
-        if getattr(args, flag) < 1:
-            raise UserError(f"--{flag}={getattr(args, flag)}: must be at least 1")
     recipe = recipe_of(args)
     config = for_its_text(*recipe, jax.devices() if _trains_on_cpu(recipe) else [])
     varied = [changes for text in args.vary for changes in split_vary(text)]

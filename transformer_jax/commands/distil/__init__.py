@@ -85,7 +85,7 @@ def add_arguments(parser: Parser) -> None:
     least = "leave translations out whose log-probability per piece is lower"
     add("--min_score", type=float, metavar="X", help=least)
     nearest = "take of N translations the one nearest to the reference by chrF"
-    add("--nearest_of", type=int, default=1, metavar="N", help=nearest)
+    add("--nearest_of", type="count", default=1, metavar="N", help=nearest)
     add("--references", action="store_true", help="train on the text's own translations too")
     add("--export", metavar="KIND", help="then write the student in this format of `export`")
     add("--no_progress", action="store_true", help="no progress bars")
@@ -101,8 +101,6 @@ def run(args: argparse.Namespace) -> int:
     recipe = recipe_of(args)
     if in_bucket(args.workdir):
         raise UserError(f"--workdir={args.workdir}: `distil` needs a folder on a disk")
-    if args.nearest_of < 1:
-        raise UserError(f"--nearest_of={args.nearest_of}: must be at least 1")
     if args.min_score is not None and not math.isfinite(args.min_score):
         raise UserError(f"--min_score={args.min_score}: must be a number")
     if bool(args.translations) == bool(args.teacher):

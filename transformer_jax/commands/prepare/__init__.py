@@ -60,9 +60,9 @@ def add_arguments(parser: Parser) -> None:
     step.add_argument("--merge", action="store_true", help="only check and merge the shards")
     step.add_argument("--beam", metavar="FLAGS", help="make the shards by Apache Beam")
     shards = "shards that are made at a time, with --beam in all; default: one for each core"
-    add("--shards", type=int, metavar="N", help=shards)
+    add("--shards", type="count", metavar="N", help=shards)
     pairs = "pairs in a part, which is made at once (default: 100000)"
-    add("--part_pairs", type=int, default=100_000, metavar="N", help=pairs)
+    add("--part_pairs", type="count", default=100_000, metavar="N", help=pairs)
     parser.add_config(Config, prefix="config.", usual=USUAL)
 
 
@@ -70,9 +70,6 @@ def run(args: argparse.Namespace) -> int:
     """Does the steps that the flags name, or all."""
     from transformer_jax.commands.prepare.shards import begin, learn_tokenizers, make_shard, merge
 
-    for flag in ("shards", "part_pairs"):
-        if (value := getattr(args, flag)) is not None and value < 1:
-            raise UserError(f"--{flag}={value}: must be at least 1")
     shard = args.shard and part_of("shard", args.shard, first=0)
     if args.shards and (args.tokenizer or shard or args.merge):
         raise UserError("--shards has no effect on one step: leave it out")
