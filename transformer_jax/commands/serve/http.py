@@ -98,19 +98,15 @@ class Keys:
         raise HTTPException(403, "Invalid API key" if key else "This server needs an API key")
 
 
+@dataclass(frozen=True)
 class Context:
     """What the routes share."""
 
-    def __init__(
-        self,
-        service: Service,
-        limits: Limits,
-        keys: Keys,
-        metrics: Metrics,
-        examples: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.service, self.limits, self.keys, self.metrics = service, limits, keys, metrics
-        self.examples = examples
+    service: Service
+    limits: Limits
+    keys: Keys
+    metrics: Metrics
+    examples: Mapping[str, Sequence[str]]
 
     def check_header(self, request: Request, scheme: str) -> str:
         """As `Keys.check`, of the key in the header Authorization."""
