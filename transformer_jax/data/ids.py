@@ -228,7 +228,7 @@ class PartMaker:
         for number, total in enumerate(totals):
             places = [self._place(number, part) for part in range(-(-total // self.size))]
             known = [made(each, self.inputs, flag=self.flag) for each in places]
-            missing = [place for place, each in zip(places, known, strict=True) if each is None]
+            missing = [place for place, each in zip(places, known, strict=True) if not each]
             if missing:
                 more = f" and {len(missing) - 1} more" if missing[1:] else ""
                 raise UserError(f"{missing[0]}{more} missing: run that shard again")
